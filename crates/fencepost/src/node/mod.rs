@@ -1,0 +1,55 @@
+//! [`Node`]: one independent place that stores locks.
+//!
+//! A node carries out the [`Command`]s of the [`state`](crate::state) machine, one lock at a time,
+//! each of them atomically. It knows nothing of other nodes or of a quorum.
+
+use std::future::Future;
+use std::pin::Pin;
+
+use crate::error::NodeError;
+use crate::name::LockName;
+use crate::state::{Command, Reply};
+
+pub mod memory;
+#[cfg(feature = "redis")]
+pub mod redis;
+#[cfg(feature = "sqlite")]
+pub mod sqlite;
+
+/// What a [`Node`] returns: an answer that is on its way.
+pub type Call<'a> = Pin<Box<dyn Future<Output = Result<Reply, NodeError>> + Send + 'a>>;
+
+/// One independent place that stores locks.
+///
+/// What a caller may rely on:
+/// - **Order.** Commands whose futures were polled for the first time one after the other reach the
+///   node in that order, as long as the connection between them stays the same.
+/// - **Cancellation.** A future that was never polled has sent nothing. One that was dropped later
+///   may or may not have taken effect; it leaves no other trace.
+/// - **No retry.** A command is carried out at most once. The one exception is a refusal that
+///   proves that it was not carried out.
+/// - **No vote without right.** A node that may have forgotten locks answers
+///   [`NodeError::Quarantined`] to whatever would grant, and [`Reply::Repaired`] where it would
+///   otherwise say [`Reply::Extended`].
+///
+/// A call may take for ever: the caller bounds it.
+pub trait Node: Send + Sync + 'static {
+    /// Carries out one command on the lock of that name.
+    fn call<'a>(&'a self, name: &'a LockName, command: Command) -> Call<'a>;
+
+    /// The node's address, for people: no password in it.
+    fn address(&self) -> &str;
+
+    /// Waits until the node is known to be there or not to be there, and tells. Unlike
+    /// [`call`](Self::call), it does not wait for a frozen node longer than the node's own
+    /// connect time-out.
+    fn hello(&self) -> Pin<Box<dyn Future<Output = Result<(), NodeError>> + Send + '_>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    /// Resolves when it is worth asking again after a failure: at once for a node that is never
+    /// away, when the connection is there again for one that is.
+    fn ready(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(std::future::ready(()))
+    }
+}

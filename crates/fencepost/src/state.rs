@@ -1,0 +1,315 @@
+//! The pure state machine of one lock on one node: no I/O, no clock, no randomness.
+//!
+//! The `memory` and `sqlite` nodes run this code; the Lua scripts of the `redis` node are its
+//! second implementation, and a property test compares the two reply by reply. The simulation and
+//! the model check run it as it is.
+//!
+//! It must never decide anything from a time that was not handed to it, and its counter must never
+//! fall while it is kept: the growth of tokens rests on that.
+
+use std::time::Duration;
+
+use crate::token::FencingToken;
+use crate::ttl::Ttl;
+use crate::value::AttemptValue;
+
+/// How long a counter is kept after its lock was last held, so that idle names do not pile up.
+pub const COUNTER_RETENTION: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// How far a proposed token may lie ahead of the node's own wall clock. A client whose clock is
+/// years ahead would otherwise use the numbers up for everybody.
+pub const MAX_SKEW: Duration = Duration::from_secs(60 * 60);
+
+/// What can be asked of one lock on one node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Command {
+    /// Take the lock if it is free.
+    Acquire {
+        /// Who asks.
+        value: AttemptValue,
+        /// For how long, if nobody extends it.
+        ttl: Ttl,
+        /// The token that the caller would like.
+        proposed: FencingToken,
+    },
+    /// Lift the counter, as the holder.
+    Raise {
+        /// The holder.
+        value: AttemptValue,
+        /// The least that the counter shall be.
+        to: FencingToken,
+    },
+    /// Keep the lock for another TTL; take it again where it was forgotten.
+    Extend {
+        /// The holder.
+        value: AttemptValue,
+        /// For how long from now.
+        ttl: Ttl,
+        /// The holder's token.
+        token: FencingToken,
+    },
+    /// Give the lock back.
+    Release {
+        /// The holder.
+        value: AttemptValue,
+        /// Set when a command of this value may still be on its way: refuse the value for that
+        /// long, so that the late command cannot take the lock for nobody.
+        refuse_for: Option<Duration>,
+    },
+    /// Look, and change nothing.
+    Inspect,
+    /// Take the lock from whoever has it: an operator's act.
+    Steal {
+        /// Who takes it.
+        value: AttemptValue,
+        /// For how long.
+        ttl: Ttl,
+        /// The token that the caller would like.
+        proposed: FencingToken,
+    },
+}
+
+/// Who holds a lock on a node, and for how long still.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Holder {
+    /// The value that the node stores.
+    pub value: AttemptValue,
+    /// `None` when it never expires: a foreign client set the key without a time to live.
+    pub remaining: Option<Duration>,
+}
+
+/// What a node answers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reply {
+    /// The lock is the caller's; the node's counter is this.
+    Granted {
+        /// The counter after the grant.
+        counter: FencingToken,
+        /// Who was thrown out, by [`Command::Steal`] only.
+        evicted: Option<AttemptValue>,
+    },
+    /// Somebody else has it.
+    Held(Holder),
+    /// This attempt was given up before its command arrived.
+    Withdrawn,
+    /// The counter cannot grow any more.
+    Exhausted,
+    /// The counter is this now, under the caller's value.
+    Counter(FencingToken),
+    /// Kept for another TTL.
+    Extended,
+    /// Had been forgotten, and is held again. Not a vote: in between it may have been another's.
+    Repaired,
+    /// Given back.
+    Released,
+    /// The caller does not hold it; somebody else may.
+    NotHeld(Option<Holder>),
+    /// What [`Command::Inspect`] saw.
+    Snapshot(Snapshot),
+}
+
+/// One lock on one node, as it is seen from outside.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Snapshot {
+    /// Who has it.
+    pub holder: Option<Holder>,
+    /// The node's counter; zero if it was never used or has been forgotten.
+    pub counter: FencingToken,
+}
+
+/// The node's two clocks at the moment of a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Now {
+    /// Since the node's own beginning; never jumps. Everything expires by this.
+    pub elapsed: Duration,
+    /// Microseconds since 1970. Only bounds what token may be proposed.
+    pub wall_micros: u64,
+}
+
+/// One lock on one node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "sqlite", derive(serde::Serialize, serde::Deserialize))]
+pub struct LockState {
+    holder: Option<Held>,
+    counter: FencingToken,
+    counter_until: Duration,
+    /// Given-up attempts, whose late commands are refused until then.
+    withdrawn: Vec<(AttemptValue, Duration)>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "sqlite", derive(serde::Serialize, serde::Deserialize))]
+struct Held {
+    value: AttemptValue,
+    until: Duration,
+}
+
+impl LockState {
+    /// Carries out one command at that time.
+    pub fn apply(&mut self, command: &Command, now: Now) -> Reply {
+        self.drop_expired(now.elapsed);
+        match command {
+            Command::Acquire {
+                value,
+                ttl,
+                proposed,
+            } => match &self.holder {
+                Some(held) if held.value != *value => Reply::Held(held.seen_at(now.elapsed)),
+                _ => self.grant(value, *ttl, *proposed, now),
+            },
+            Command::Steal {
+                value,
+                ttl,
+                proposed,
+            } => self.steal(value, *ttl, *proposed, now),
+            Command::Raise { value, to } => match &self.holder {
+                Some(held) if held.value == *value => {
+                    self.counter = self.counter.max(*to);
+                    Reply::Counter(self.counter)
+                }
+                _ => self.not_held(now.elapsed),
+            },
+            Command::Extend { value, ttl, token } => self.extend(value, *ttl, *token, now.elapsed),
+            Command::Release { value, refuse_for } => {
+                if let Some(time) = refuse_for {
+                    self.withdraw(value, now.elapsed + *time);
+                }
+                match &self.holder {
+                    Some(held) if held.value == *value => {
+                        self.holder = None;
+                        Reply::Released
+                    }
+                    _ => self.not_held(now.elapsed),
+                }
+            }
+            Command::Inspect => Reply::Snapshot(Snapshot {
+                holder: self.holder.as_ref().map(|held| held.seen_at(now.elapsed)),
+                counter: self.counter,
+            }),
+        }
+    }
+
+    fn steal(&mut self, value: &AttemptValue, ttl: Ttl, proposed: FencingToken, now: Now) -> Reply {
+        let thrown_out = match self.holder.take() {
+            Some(held) if held.value != *value => Some(held),
+            own_or_none => {
+                self.holder = own_or_none;
+                None
+            }
+        };
+        match self.grant(value, ttl, proposed, now) {
+            Reply::Granted { counter, .. } => Reply::Granted {
+                counter,
+                evicted: thrown_out.map(|held| held.value),
+            },
+            refused => {
+                self.holder = self.holder.take().or(thrown_out);
+                refused
+            }
+        }
+    }
+
+    /// Grants to `value`, which holds the lock already or finds it free.
+    fn grant(&mut self, value: &AttemptValue, ttl: Ttl, proposed: FencingToken, now: Now) -> Reply {
+        if self.is_withdrawn(value) {
+            return Reply::Withdrawn;
+        }
+        if self.holder.is_none() {
+            let Some(next) = self.counter.next() else {
+                return Reply::Exhausted;
+            };
+            let latest = now.wall_micros.saturating_add(MAX_SKEW.as_micros() as u64);
+            self.counter = next.max(proposed.min(FencingToken::saturating(latest)));
+            self.hold(value, ttl, now.elapsed);
+        }
+        Reply::Granted {
+            counter: self.counter,
+            evicted: None,
+        }
+    }
+
+    fn extend(
+        &mut self,
+        value: &AttemptValue,
+        ttl: Ttl,
+        token: FencingToken,
+        now: Duration,
+    ) -> Reply {
+        let reply = match &self.holder {
+            Some(held) if held.value == *value => Reply::Extended,
+            None if self.counter <= token && !self.is_withdrawn(value) => Reply::Repaired,
+            _ => return self.not_held(now),
+        };
+        self.counter = self.counter.max(token);
+        self.hold(value, ttl, now);
+        reply
+    }
+
+    fn hold(&mut self, value: &AttemptValue, ttl: Ttl, now: Duration) {
+        let until = now + ttl.get();
+        self.counter_until = until + COUNTER_RETENTION;
+        self.holder = Some(Held {
+            value: value.clone(),
+            until,
+        });
+    }
+
+    fn withdraw(&mut self, value: &AttemptValue, until: Duration) {
+        self.withdrawn.retain(|(other, _)| other != value);
+        self.withdrawn.push((value.clone(), until));
+    }
+
+    fn is_withdrawn(&self, value: &AttemptValue) -> bool {
+        self.withdrawn.iter().any(|(other, _)| other == value)
+    }
+
+    fn not_held(&self, now: Duration) -> Reply {
+        Reply::NotHeld(self.holder.as_ref().map(|held| held.seen_at(now)))
+    }
+
+    fn drop_expired(&mut self, now: Duration) {
+        self.holder.take_if(|held| held.until <= now);
+        self.withdrawn.retain(|(_, until)| *until > now);
+        if self.counter_until <= now {
+            self.counter = FencingToken::ZERO;
+        }
+    }
+
+    /// Frees the lock because its holder is known to be gone: its process died.
+    pub fn evict_holder(&mut self) {
+        self.holder = None;
+    }
+
+    /// Who holds the lock, expired or not.
+    #[must_use]
+    pub fn holder(&self) -> Option<&AttemptValue> {
+        self.holder.as_ref().map(|held| &held.value)
+    }
+
+    /// After a reboot `elapsed` begins again: nobody holds anything, the counter stays.
+    pub fn after_reboot(&mut self, now: Duration) {
+        self.holder = None;
+        self.withdrawn.clear();
+        self.counter_until = now + COUNTER_RETENTION;
+    }
+
+    /// Whether nothing would be lost by forgetting this lock.
+    #[must_use]
+    pub fn is_forgettable(&self, now: Duration) -> bool {
+        let held = self.holder.as_ref().is_some_and(|held| held.until > now);
+        let refusing = self.withdrawn.iter().any(|(_, until)| *until > now);
+        !held && !refusing && self.counter_until <= now
+    }
+}
+
+impl Held {
+    fn seen_at(&self, now: Duration) -> Holder {
+        Holder {
+            value: self.value.clone(),
+            remaining: Some(self.until.saturating_sub(now)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

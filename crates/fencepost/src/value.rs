@@ -1,0 +1,177 @@
+//! [`AttemptValue`]: what proves who may release or extend; [`Owner`]: the label people read.
+//!
+//! A value is random and fresh for every attempt and never used again. Reusing one would let a
+//! late message of an old attempt act for a new one.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::error::Error;
+
+/// The random part of a value: 128 bits as hexadecimal digits.
+const RANDOM_DIGITS: usize = 32;
+/// The longest owner label, in bytes.
+const LONGEST_OWNER: usize = 200;
+
+/// A readable label of who holds a lock: host, pid and program, or what you give.
+///
+/// ```
+/// let owner = fencepost::Owner::new("billing@web-3").expect("no control characters");
+/// assert_eq!(owner.to_string(), "billing@web-3");
+/// ```
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct Owner(Arc<str>);
+
+impl Owner {
+    /// Takes a label of your own: at most 200 bytes, no control characters.
+    ///
+    /// # Errors
+    /// [`Error::InvalidOption`] says what is wrong with it.
+    pub fn new(label: impl AsRef<str>) -> Result<Self, Error> {
+        let label = label.as_ref();
+        if label.len() > LONGEST_OWNER || label.chars().any(char::is_control) {
+            return Err(Error::InvalidOption {
+                option: "owner",
+                why: format!(
+                    "a label has at most {LONGEST_OWNER} bytes and no control characters, \
+                     and this one has {} bytes",
+                    label.len()
+                ),
+            });
+        }
+        Ok(Self(label.into()))
+    }
+
+    /// `host:pid:program` of this process.
+    #[must_use]
+    pub fn of_this_process() -> Self {
+        let host = rustix::system::uname();
+        let program = std::env::current_exe().ok();
+        let program = program.as_deref().and_then(|path| path.file_name());
+        let label = format!(
+            "{}:{}:{}",
+            host.nodename().to_string_lossy(),
+            std::process::id(),
+            program.unwrap_or_default().to_string_lossy(),
+        );
+        let readable = label.chars().filter(|c| !c.is_control());
+        let mut short = String::new();
+        for c in readable {
+            if short.len() + c.len_utf8() > LONGEST_OWNER {
+                break;
+            }
+            short.push(c);
+        }
+        Self(short.into())
+    }
+
+    /// The label as text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::Debug for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.0, f)
+    }
+}
+
+/// The value that a node stores for a holder: a random part, then `:` and the owner's label, so
+/// that `GET name` on Redis tells an operator who holds the lock.
+///
+/// A value read from a node may be a foreign client's: then it is all label.
+#[derive(Clone, PartialEq, Eq, Hash)]
+#[cfg_attr(
+    feature = "sqlite",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(transparent)
+)]
+pub struct AttemptValue(Arc<str>);
+
+impl AttemptValue {
+    /// A fresh value for one attempt.
+    ///
+    /// # Errors
+    /// [`Error::NoRandomness`] when the operating system has none to give.
+    pub fn fresh(owner: &Owner) -> Result<Self, Error> {
+        let high = getrandom::u64().map_err(|_| Error::NoRandomness)?;
+        let low = getrandom::u64().map_err(|_| Error::NoRandomness)?;
+        Ok(Self(format!("{high:016x}{low:016x}:{owner}").into()))
+    }
+
+    /// A value as a node reported it, or as a test wants it.
+    #[must_use]
+    pub fn reported(value: impl Into<Arc<str>>) -> Self {
+        Self(value.into())
+    }
+
+    /// The whole value, as it is stored.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The part that no other attempt has. All of it when the value is not one of ours.
+    #[must_use]
+    pub fn unique_part(&self) -> &str {
+        self.split().map_or(&*self.0, |(random, _)| random)
+    }
+
+    /// Who this is, for people.
+    #[must_use]
+    pub fn owner(&self) -> Owner {
+        let label = self.split().map_or(&*self.0, |(_, label)| label);
+        let readable: String = label.chars().filter(|c| !c.is_control()).collect();
+        Owner(readable.into())
+    }
+
+    fn split(&self) -> Option<(&str, &str)> {
+        let (random, label) = self.0.split_once(':')?;
+        let ours = random.len() == RANDOM_DIGITS && random.bytes().all(|b| b.is_ascii_hexdigit());
+        ours.then_some((random, label))
+    }
+}
+
+impl fmt::Debug for AttemptValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.0, f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_carries_its_owner_behind_a_random_part() {
+        let owner = Owner::new("web-3:4711:billing").unwrap();
+        let one = AttemptValue::fresh(&owner).unwrap();
+        let two = AttemptValue::fresh(&owner).unwrap();
+        assert_ne!(one, two);
+        assert_eq!(one.owner(), owner);
+        assert_eq!(one.unique_part().len(), RANDOM_DIGITS);
+        assert!(one.as_str().ends_with(":web-3:4711:billing"));
+    }
+
+    #[test]
+    fn a_foreign_value_is_all_label() {
+        let foreign = AttemptValue::reported("my_random_value");
+        assert_eq!(foreign.owner().as_str(), "my_random_value");
+        assert_eq!(foreign.unique_part(), "my_random_value");
+    }
+
+    #[test]
+    fn a_bad_label_is_refused() {
+        assert!(Owner::new("a\nb").is_err());
+        assert!(Owner::new("x".repeat(201)).is_err());
+        assert!(!Owner::of_this_process().as_str().is_empty());
+    }
+}

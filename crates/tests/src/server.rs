@@ -1,0 +1,229 @@
+//! One `redis-server` process: started on a free port, killed, stopped, continued, restarted.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+
+/// How long a server may take to answer its first PING.
+const START_LIMIT: Duration = Duration::from_secs(20);
+/// How often another port is tried when somebody else took ours in between.
+const START_TRIES: usize = 5;
+
+/// What to start beside the defaults (no persistence, loopback only).
+#[derive(Clone, Debug, Default)]
+pub struct ServerOptions {
+    /// More words for the command line, such as `["--maxmemory", "10mb"]`.
+    pub args: Vec<String>,
+    /// The password that the harness itself needs to see whether the server is up.
+    pub password: Option<String>,
+}
+
+/// A running `redis-server` of our own. Dropping it kills the process and deletes its files.
+#[derive(Debug)]
+pub struct RedisServer {
+    child: Option<Child>,
+    port: u16,
+    dir: TempDir,
+    options: ServerOptions,
+}
+
+impl RedisServer {
+    /// Starts a server without persistence.
+    #[must_use]
+    pub fn start() -> Self {
+        Self::start_with(ServerOptions::default())
+    }
+
+    /// Starts a server with more words on its command line.
+    #[must_use]
+    pub fn start_args(args: &[&str]) -> Self {
+        Self::start_with(ServerOptions {
+            args: args.iter().map(ToString::to_string).collect(),
+            password: None,
+        })
+    }
+
+    /// Starts a server.
+    ///
+    /// # Panics
+    /// When `redis-server` is not installed or does not come up.
+    #[must_use]
+    pub fn start_with(options: ServerOptions) -> Self {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let mut server = Self {
+            child: None,
+            port: 0,
+            dir,
+            options,
+        };
+        for _ in 0..START_TRIES {
+            server.port = free_port();
+            if server.launch() {
+                return server;
+            }
+        }
+        panic!("redis-server did not come up; its log:\n{}", server.log());
+    }
+
+    /// Several servers at once.
+    #[must_use]
+    pub fn start_many(n: usize) -> Vec<Self> {
+        (0..n).map(|_| Self::start()).collect()
+    }
+
+    fn launch(&mut self) -> bool {
+        let log = std::fs::File::create(self.dir.path().join("log")).expect("a log file");
+        let child = Command::new("redis-server")
+            .args(["--port", &self.port.to_string(), "--bind", "127.0.0.1"])
+            .args(["--save", "", "--dir"])
+            .arg(self.dir.path())
+            .arg("--unixsocket")
+            .arg(self.socket())
+            .args(&self.options.args)
+            .stdin(Stdio::null())
+            .stderr(log.try_clone().expect("a second handle"))
+            .stdout(log)
+            .spawn()
+            .expect("redis-server is needed: run ./test, which installs it");
+        self.child = Some(child);
+        let end = Instant::now() + START_LIMIT;
+        while Instant::now() < end {
+            if self.answers() {
+                return true;
+            }
+            let child = self.child.as_mut().expect("just started");
+            if child.try_wait().expect("our own child").is_some() {
+                return false;
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        false
+    }
+
+    /// Whether the server answers a PING.
+    fn answers(&self) -> bool {
+        let Ok(mut stream) = TcpStream::connect(("127.0.0.1", self.port)) else {
+            // TLS-only servers have no plain port; their socket tells.
+            return self.socket().exists()
+                && self.options.args.iter().any(|arg| arg == "--tls-port");
+        };
+        let login = match &self.options.password {
+            Some(password) => format!("AUTH {password}\r\n"),
+            None => String::new(),
+        };
+        let limit = Some(Duration::from_secs(1));
+        if stream.set_read_timeout(limit).is_err() || write!(stream, "{login}PING\r\n").is_err() {
+            return false;
+        }
+        let lines = BufReader::new(stream).lines();
+        lines
+            .map_while(Result::ok)
+            .take(2)
+            .any(|line| line == "+PONG")
+    }
+
+    /// The port on 127.0.0.1.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// `redis://127.0.0.1:PORT`
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}", self.port)
+    }
+
+    /// The path of the server's Unix socket.
+    #[must_use]
+    pub fn socket(&self) -> PathBuf {
+        self.dir.path().join("socket")
+    }
+
+    /// Where the server keeps its files.
+    #[must_use]
+    pub fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// What the server has logged.
+    #[must_use]
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.dir.path().join("log")).unwrap_or_default()
+    }
+
+    /// Runs one command with `redis-cli` and returns what it printed.
+    ///
+    /// # Panics
+    /// When `redis-cli` fails.
+    pub fn cli(&self, words: &[&str]) -> String {
+        let mut cli = Command::new("redis-cli");
+        cli.arg("-s").arg(self.socket());
+        if let Some(password) = &self.options.password {
+            cli.args(["--no-auth-warning", "-a", password]);
+        }
+        let Output {
+            stdout,
+            stderr,
+            status,
+        } = cli.args(words).output().expect("redis-cli");
+        assert!(status.success(), "{}", String::from_utf8_lossy(&stderr));
+        String::from_utf8_lossy(&stdout).trim_end().to_owned()
+    }
+
+    /// Kills the server with -9, as a power cut would. [`restart`](Self::restart) brings it back.
+    pub fn kill(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            // It may be gone already; then there is nothing to kill.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+
+    /// Starts the killed server again, on the same port and in the same directory.
+    ///
+    /// # Panics
+    /// When it does not come up.
+    pub fn restart(&mut self) {
+        self.kill();
+        assert!(self.launch(), "did not come up again:\n{}", self.log());
+    }
+
+    /// Stops the server in its tracks (SIGSTOP): it accepts connections and never answers.
+    pub fn freeze(&self) {
+        self.signal(Signal::STOP);
+    }
+
+    /// Lets a frozen server go on.
+    pub fn thaw(&self) {
+        self.signal(Signal::CONT);
+    }
+
+    fn signal(&self, signal: Signal) {
+        if let Some(child) = &self.child {
+            let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+            kill_process(pid.expect("a pid"), signal).expect("our own child");
+        }
+    }
+}
+
+impl Drop for RedisServer {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// A port on which nobody listens at the moment.
+///
+/// # Panics
+/// When there is none.
+#[must_use]
+pub fn free_port() -> u16 {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
+    listener.local_addr().expect("its address").port()
+}
