@@ -12,8 +12,8 @@ use crate::value::Owner;
 
 /// What went wrong.
 ///
-/// Printed with `{}` it is one line; with `{:#}`, [`NoQuorum`](Error::NoQuorum) gives each node a
-/// line of its own.
+/// Printed with `{}` it is one line; with `{:#}`, an error that lists nodes gives each of them a line
+/// of its own.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -33,6 +33,15 @@ pub enum Error {
     NoQuorum {
         /// The lock.
         name: LockName,
+        /// How many nodes have to agree.
+        needed: usize,
+        /// What each node said, in the order in which they were configured.
+        nodes: Vec<NodeReport>,
+    },
+
+    /// Fewer than a majority of the nodes could be reached when the client connected.
+    #[error(fmt = unreachable_store)]
+    Unreachable {
         /// How many nodes have to agree.
         needed: usize,
         /// What each node said, in the order in which they were configured.
@@ -127,7 +136,7 @@ impl Error {
     /// Whether too few nodes could be asked.
     #[must_use]
     pub fn is_no_quorum(&self) -> bool {
-        matches!(self, Self::NoQuorum { .. })
+        matches!(self, Self::NoQuorum { .. } | Self::Unreachable { .. })
     }
 
     /// Whether the lease has ended.
@@ -205,7 +214,7 @@ impl fmt::Display for NodeOutcome {
 }
 
 /// Why a node could not be asked, or does not vote.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, thiserror::Error)]
 #[non_exhaustive]
 pub enum NodeError {
     /// No answer in time.
@@ -265,6 +274,23 @@ pub enum NodeError {
     Other(String),
 }
 
+impl NodeError {
+    /// Whether the command may have been carried out all the same, or may still be.
+    #[must_use]
+    pub fn is_uncertain(&self) -> bool {
+        matches!(
+            self,
+            Self::Timeout(_) | Self::Disconnected(_) | Self::Store(_) | Self::Other(_)
+        )
+    }
+
+    /// Whether asking again may help once the node is back.
+    #[must_use]
+    pub fn may_pass(&self) -> bool {
+        self.is_uncertain() || matches!(self, Self::Unreachable(_) | Self::Loading | Self::Busy)
+    }
+}
+
 fn still(remaining: Option<Duration>) -> impl fmt::Display {
     struct Still(Option<Duration>);
     impl fmt::Display for Still {
@@ -289,6 +315,20 @@ fn no_quorum(
         f,
         "no quorum for lock \"{name}\": {needed} of {all} nodes have to agree"
     )?;
+    list(nodes, f)
+}
+
+fn unreachable_store(
+    needed: &usize,
+    nodes: &[NodeReport],
+    f: &mut fmt::Formatter<'_>,
+) -> fmt::Result {
+    let all = nodes.len();
+    write!(f, "cannot connect: {needed} of {all} nodes are needed")?;
+    list(nodes, f)
+}
+
+fn list(nodes: &[NodeReport], f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let width = nodes.iter().map(|report| report.node.chars().count());
     let width = width.max().unwrap_or(0);
     for (i, NodeReport { node, outcome }) in nodes.iter().enumerate() {

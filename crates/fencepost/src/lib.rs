@@ -1,16 +1,80 @@
-//! Distributed locks with fencing tokens.
+//! Distributed locks with fencing tokens: on a quorum of Redis or Valkey servers, on one Redis, or
+//! on nothing but the machine you are on.
+//!
+//! ```
+//! use std::time::Duration;
+//! use fencepost::Fencepost;
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), fencepost::Error> {
+//! // Or "file:/var/lib/app/locks.db", or "redis://a,redis://b,redis://c".
+//! let locks = Fencepost::connect("memory:").await?;
+//!
+//! let lease = locks.lock("invoice-42").ttl(Duration::from_secs(10)).await?;
+//! // The token grows with every holder: let the resource refuse older ones.
+//! println!("charging with token {}", lease.token());
+//! lease.release().await?;
+//! # Ok(()) }
+//! ```
+//!
+//! # What is promised
+//! - **Mutual exclusion for a bounded time.** A lease is valid for its TTL, less the time that it
+//!   took to get it and the [`Drift`] of the clocks. [`Lease::is_valid`] and [`Lease::remaining`]
+//!   tell by the holder's own clock, which keeps running while the machine is suspended.
+//! - **Tokens that only grow.** The [`FencingToken`]s of one name are unique, and an acquisition
+//!   that began after another had returned has the larger one. This holds under any delay, pause,
+//!   partition and clock error, as long as the nodes keep their data.
+//! - **No deadlock.** The lock of a holder that died is free one TTL later at the latest; on one
+//!   machine (`file:`) at once.
+//! - **Fault tolerance.** Everything works while a majority of the nodes is up, at the speed of the
+//!   fastest majority. Nothing that is dropped half-way leaves a lock behind.
+//!
+//! # What is not promised
+//! - A holder that is paused past its deadline does not know it until it looks. Only a resource
+//!   that checks tokens is safe from it: see [`fence`].
+//! - On Redis, two nodes of three that lose their data at the same time lose their locks, and a
+//!   node whose clock runs ahead by more than the [`Drift`] frees its locks too early.
+//! - Who waits longest is not served first.
+//!
+//! # The map
+//! Each module knows those below it and nothing above.
+//!
+//! | module | what it is |
+//! | --- | --- |
+//! | [`Fencepost`], [`Builder`], [`LockRequest`] | the client, its options, asking and waiting |
+//! | [`Lease`], [`Status`], [`fence`] | what you hold, what you see, how a resource checks it |
+//! | [`quorum`] | acquire, certify, extend, release over n nodes; pure decisions |
+//! | [`node`] | one place that stores locks: `redis`, `sqlite`, `memory` |
+//! | [`state`] | the pure state machine of one lock on one node |
+//! | [`LockName`], [`AttemptValue`], [`FencingToken`], [`Ttl`], [`clock`] | the words |
+//!
+//! # Features
+//! `redis`, `sqlite` and `tls` are on by default, and each is usable alone. The memory store is
+//! always there.
 
+mod builder;
+mod client;
 pub mod clock;
 mod error;
+pub mod fence;
+mod lease;
+mod lock;
 mod name;
 pub mod node;
+pub mod quorum;
 pub mod state;
+mod status;
 mod token;
 mod ttl;
 mod value;
 
+pub use builder::{Builder, RestartPolicy};
+pub use client::{Fencepost, Stolen};
 pub use error::{Error, LossReason, NodeError, NodeOutcome, NodeReport};
+pub use lease::Lease;
+pub use lock::LockRequest;
 pub use name::LockName;
+pub use status::{HolderStatus, NodeStatus, Status};
 pub use token::FencingToken;
 pub use ttl::{Drift, Ttl};
 pub use value::{AttemptValue, Owner};

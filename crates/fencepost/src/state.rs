@@ -21,7 +21,7 @@ pub const COUNTER_RETENTION: Duration = Duration::from_secs(24 * 60 * 60);
 pub const MAX_SKEW: Duration = Duration::from_secs(60 * 60);
 
 /// What can be asked of one lock on one node.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Command {
     /// Take the lock if it is free.
     Acquire {
@@ -70,7 +70,7 @@ pub enum Command {
 }
 
 /// Who holds a lock on a node, and for how long still.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Holder {
     /// The value that the node stores.
     pub value: AttemptValue,
@@ -79,7 +79,7 @@ pub struct Holder {
 }
 
 /// What a node answers.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Reply {
     /// The lock is the caller's; the node's counter is this.
     Granted {
@@ -109,7 +109,7 @@ pub enum Reply {
 }
 
 /// One lock on one node, as it is seen from outside.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Snapshot {
     /// Who has it.
     pub holder: Option<Holder>,
@@ -127,7 +127,7 @@ pub struct Now {
 }
 
 /// One lock on one node.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "sqlite", derive(serde::Serialize, serde::Deserialize))]
 pub struct LockState {
     holder: Option<Held>,
@@ -137,7 +137,7 @@ pub struct LockState {
     withdrawn: Vec<(AttemptValue, Duration)>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "sqlite", derive(serde::Serialize, serde::Deserialize))]
 struct Held {
     value: AttemptValue,

@@ -9,7 +9,7 @@ use crate::error::Error;
 /// How long a node keeps a lock whose holder is silent: whole milliseconds, at least ten.
 ///
 /// Parts of a millisecond are cut off, on the node and in the holder's own reckoning alike.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ttl(Duration);
 
 impl Ttl {

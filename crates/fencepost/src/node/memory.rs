@@ -1,7 +1,7 @@
 //! A node that is a table in memory: for one process, and for tests.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
 
 use super::{Call, Node};
 use crate::clock::{Clock, SystemClock};
@@ -16,12 +16,25 @@ const FIRST_SWEEP: usize = 1024;
 pub struct MemoryNode {
     table: Arc<Mutex<Table>>,
     clock: Arc<dyn Clock>,
+    address: Arc<str>,
 }
+
+/// The tables that URLs name, for as long as somebody uses them.
+static NAMED: LazyLock<Mutex<HashMap<String, Weak<Mutex<Table>>>>> = LazyLock::new(Mutex::default);
 
 struct Table {
     locks: HashMap<LockName, LockState>,
     /// The size at which names that nobody needs any more are swept out.
     sweep_at: usize,
+}
+
+impl Table {
+    fn new() -> Arc<Mutex<Self>> {
+        Arc::new(Mutex::new(Self {
+            locks: HashMap::new(),
+            sweep_at: FIRST_SWEEP,
+        }))
+    }
 }
 
 impl MemoryNode {
@@ -34,13 +47,27 @@ impl MemoryNode {
     /// An empty table on a clock of your own.
     #[must_use]
     pub fn with_clock(clock: Arc<dyn Clock>) -> Self {
-        let table = Table {
-            locks: HashMap::new(),
-            sweep_at: FIRST_SWEEP,
-        };
         Self {
-            table: Arc::new(Mutex::new(table)),
+            table: Table::new(),
             clock,
+            address: "memory:".into(),
+        }
+    }
+
+    /// The table of that name, which all parts of this process share that ask for it.
+    pub(super) fn named(name: &str, clock: Arc<dyn Clock>) -> Self {
+        let mut tables = NAMED.lock().unwrap_or_else(PoisonError::into_inner);
+        let shared = tables.get(name).and_then(Weak::upgrade);
+        let table = shared.unwrap_or_else(|| {
+            let table = Table::new();
+            tables.retain(|_, other| other.strong_count() > 0);
+            tables.insert(name.to_owned(), Arc::downgrade(&table));
+            table
+        });
+        Self {
+            table,
+            clock,
+            address: format!("memory:{name}").into(),
         }
     }
 
@@ -75,12 +102,13 @@ impl Default for MemoryNode {
 }
 
 impl Node for MemoryNode {
-    fn call<'a>(&'a self, name: &'a LockName, command: Command) -> Call<'a> {
+    fn call(&self, name: &LockName, command: Command) -> Call {
+        let (node, name) = (self.clone(), name.clone());
         // Inside the future, so that one that is never polled does nothing.
-        Box::pin(async move { Ok(self.apply(name, &command)) })
+        Box::pin(async move { Ok(node.apply(&name, &command)) })
     }
 
     fn address(&self) -> &str {
-        "memory:"
+        &self.address
     }
 }

@@ -11,13 +11,16 @@ use crate::name::LockName;
 use crate::state::{Command, Reply};
 
 pub mod memory;
+pub(crate) mod open;
 #[cfg(feature = "redis")]
 pub mod redis;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 
 /// What a [`Node`] returns: an answer that is on its way.
-pub type Call<'a> = Pin<Box<dyn Future<Output = Result<Reply, NodeError>> + Send + 'a>>;
+///
+/// It borrows nothing, so that a call whose caller is gone can be finished by somebody else.
+pub type Call = Pin<Box<dyn Future<Output = Result<Reply, NodeError>> + Send>>;
 
 /// One independent place that stores locks.
 ///
@@ -35,7 +38,7 @@ pub type Call<'a> = Pin<Box<dyn Future<Output = Result<Reply, NodeError>> + Send
 /// A call may take for ever: the caller bounds it.
 pub trait Node: Send + Sync + 'static {
     /// Carries out one command on the lock of that name.
-    fn call<'a>(&'a self, name: &'a LockName, command: Command) -> Call<'a>;
+    fn call(&self, name: &LockName, command: Command) -> Call;
 
     /// The node's address, for people: no password in it.
     fn address(&self) -> &str;

@@ -1,0 +1,362 @@
+//! [`Builder`]: all options of a client, checked in one place.
+
+#[cfg(feature = "sqlite")]
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+
+use crate::client::{Core, Fencepost};
+use crate::clock::{Clock, SystemClock};
+use crate::error::{Error, NodeError, NodeOutcome};
+use crate::node::Node;
+use crate::node::open::Opener;
+#[cfg(feature = "redis")]
+use crate::node::redis::{Eviction, RedisOptions, Roster, TlsOptions};
+use crate::quorum::fleet::Fleet;
+use crate::quorum::{MOST_NODES, Quorum};
+use crate::ttl::{Drift, Ttl};
+use crate::value::Owner;
+
+/// What to think of a Redis server that was restarted a short while ago and may have forgotten
+/// locks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RestartPolicy {
+    /// Let it vote at once. The default for one or two nodes.
+    Trust,
+    /// Do not let it vote until it has been up for `max_ttl`, unless it runs with `appendonly yes`
+    /// and `appendfsync always`. The default for three and more nodes.
+    Delay,
+}
+
+/// Options of a client. Made by [`Fencepost::builder`].
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), fencepost::Error> {
+/// use std::time::Duration;
+/// use fencepost::Fencepost;
+///
+/// let locks = Fencepost::builder()
+///     .url("memory:")
+///     .owner("billing@web-3")
+///     .max_ttl(Duration::from_secs(30))
+///     .connect()
+///     .await?;
+/// # drop(locks);
+/// # Ok(()) }
+/// ```
+#[must_use]
+pub struct Builder {
+    nodes: Vec<Source>,
+    clock: Arc<dyn Clock>,
+    drift: Drift,
+    node_timeout: Duration,
+    connect_timeout: Duration,
+    max_ttl: Duration,
+    ttl: Option<Duration>,
+    prefix: String,
+    owner: Option<String>,
+    restart_policy: Option<RestartPolicy>,
+    #[cfg(feature = "redis")]
+    tls: TlsOptions,
+}
+
+enum Source {
+    Url(String),
+    #[cfg(feature = "sqlite")]
+    File(PathBuf),
+    Made(Arc<dyn Node>),
+    #[cfg(feature = "redis")]
+    Connection(String, redis::aio::MultiplexedConnection),
+}
+
+impl Builder {
+    pub(crate) fn new() -> Self {
+        Self {
+            nodes: Vec::new(),
+            clock: Arc::new(SystemClock),
+            drift: Drift::default(),
+            node_timeout: Duration::from_millis(500),
+            connect_timeout: Duration::from_secs(1),
+            max_ttl: Duration::from_secs(60),
+            ttl: None,
+            prefix: String::new(),
+            owner: None,
+            restart_policy: None,
+            #[cfg(feature = "redis")]
+            tls: TlsOptions::default(),
+        }
+    }
+
+    /// Adds a node by its URL, or several, separated by commas: see [`Fencepost::connect`].
+    pub fn url(mut self, urls: impl AsRef<str>) -> Self {
+        let urls = urls.as_ref().split(',').map(|url| url.trim().to_owned());
+        self.nodes.extend(urls.map(Source::Url));
+        self
+    }
+
+    /// Adds a node that is a file of this machine.
+    #[cfg(feature = "sqlite")]
+    pub fn file(mut self, path: impl AsRef<Path>) -> Self {
+        self.nodes.push(Source::File(path.as_ref().to_owned()));
+        self
+    }
+
+    /// Adds a node of your own making.
+    pub fn node(mut self, node: impl Node) -> Self {
+        self.nodes.push(Source::Made(Arc::new(node)));
+        self
+    }
+
+    /// Adds a Redis server by a connection that you made. It is used as it is and never replaced:
+    /// when it breaks, the node is away.
+    #[cfg(feature = "redis")]
+    pub fn redis_connection(
+        mut self,
+        label: impl Into<String>,
+        connection: redis::aio::MultiplexedConnection,
+    ) -> Self {
+        let source = Source::Connection(label.into(), connection);
+        self.nodes.push(source);
+        self
+    }
+
+    /// The TTL of [`Fencepost::lock`] where none is given: 30 s by default, or `max_ttl` if that
+    /// is shorter.
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.ttl = Some(ttl);
+        self
+    }
+
+    /// The longest TTL that any client of these nodes uses: 60 s by default. A longer TTL is
+    /// refused, and a restarted node is not asked for that long, so all clients must agree on it.
+    pub fn max_ttl(mut self, max_ttl: Duration) -> Self {
+        self.max_ttl = max_ttl;
+        self
+    }
+
+    /// How long one node may take to answer: 500 ms by default. It bounds how long an operation
+    /// takes; it does not slow one down whose outcome the other nodes decide.
+    pub fn node_timeout(mut self, time: Duration) -> Self {
+        self.node_timeout = time;
+        self
+    }
+
+    /// How long it may take to connect to a node: 1 s by default.
+    pub fn connect_timeout(mut self, time: Duration) -> Self {
+        self.connect_timeout = time;
+        self
+    }
+
+    /// How far the clocks of nodes and holder may run apart: 1 % of the TTL and 2 ms by default.
+    pub fn drift(mut self, drift: Drift) -> Self {
+        self.drift = drift;
+        self
+    }
+
+    /// What stands before every key on Redis. Nothing by default, so that clients in other
+    /// languages find the lock under its own name.
+    pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
+        self.prefix = prefix.into();
+        self
+    }
+
+    /// Who others see as the holder: `host:pid:program` by default.
+    pub fn owner(mut self, label: impl Into<String>) -> Self {
+        self.owner = Some(label.into());
+        self
+    }
+
+    /// What to think of a restarted Redis server.
+    pub fn restart_policy(mut self, policy: RestartPolicy) -> Self {
+        self.restart_policy = Some(policy);
+        self
+    }
+
+    /// The certificate authority for `rediss://`, as PEM, instead of the system's.
+    #[cfg(feature = "tls")]
+    pub fn tls_ca(mut self, pem: impl Into<Vec<u8>>) -> Self {
+        self.tls.ca_pem = Some(pem.into());
+        self
+    }
+
+    /// The client's own certificate and key for `rediss://`, as PEM.
+    #[cfg(feature = "tls")]
+    pub fn tls_client(mut self, certificate: impl Into<Vec<u8>>, key: impl Into<Vec<u8>>) -> Self {
+        self.tls.client_pem = Some((certificate.into(), key.into()));
+        self
+    }
+
+    /// The clock to live by: the machine's, unless a test or a simulation owns the time.
+    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// Checks the options and begins to connect, without waiting for it.
+    ///
+    /// # Errors
+    /// An [`Error`] that says which option cannot be used, and why.
+    pub fn build(self) -> Result<Fencepost, Error> {
+        let runtime = Handle::try_current().map_err(|_| Error::NoRuntime)?;
+        let max_ttl = Ttl::new(self.max_ttl)?;
+        let default_ttl = match self.ttl {
+            Some(ttl) if ttl > self.max_ttl => {
+                return Err(invalid("ttl", "it is above max_ttl"));
+            }
+            Some(ttl) => Ttl::new(ttl)?,
+            None => Ttl::new(self.max_ttl.min(Duration::from_secs(30)))?,
+        };
+        if self.node_timeout.is_zero() || self.connect_timeout.is_zero() {
+            return Err(invalid("node_timeout", "a time-out must not be zero"));
+        }
+        let owner = match &self.owner {
+            Some(label) => Owner::new(label)?,
+            None => Owner::of_this_process(),
+        };
+        let Some(quorum) = Quorum::of(self.nodes.len()) else {
+            let why = format!(
+                "a client takes 1 to {MOST_NODES} nodes, and these are {}",
+                self.nodes.len()
+            );
+            return Err(invalid("nodes", why));
+        };
+        if quorum.nodes() % 2 == 0 {
+            tracing::warn!(
+                nodes = quorum.nodes(),
+                "an even number of nodes is safe, but tolerates no more failures than one less"
+            );
+        }
+        let opener = Opener {
+            clock: self.clock.clone(),
+            #[cfg(feature = "redis")]
+            redis: self.redis_options(quorum),
+            #[cfg(feature = "redis")]
+            roster: Roster::default(),
+            #[cfg(feature = "redis")]
+            runtime: runtime.clone(),
+        };
+        let (clock, drift, node_timeout) = (self.clock.clone(), self.drift, self.node_timeout);
+        let nodes = self.open_nodes(&opener)?;
+        let Some(fleet) = Fleet::new(nodes, clock, drift, node_timeout, runtime) else {
+            return Err(invalid("nodes", "there are none"));
+        };
+        Ok(Fencepost {
+            core: Arc::new(Core {
+                fleet,
+                owner,
+                max_ttl,
+                default_ttl,
+            }),
+        })
+    }
+
+    /// Checks the options, connects, and returns as soon as a majority of the nodes can be asked.
+    ///
+    /// # Errors
+    /// As [`build`](Self::build), and [`Error::Unreachable`] with each node's reason.
+    pub async fn connect(self) -> Result<Fencepost, Error> {
+        let locks = self.build()?;
+        wait_for_majority(&locks.core.fleet).await?;
+        Ok(locks)
+    }
+
+    #[cfg(feature = "redis")]
+    fn redis_options(&self, quorum: Quorum) -> RedisOptions {
+        let delayed = match self.restart_policy {
+            Some(policy) => policy == RestartPolicy::Delay,
+            None => quorum.nodes() >= 3,
+        };
+        RedisOptions {
+            prefix: self.prefix.clone(),
+            connect_timeout: self.connect_timeout,
+            mute_timeout: self.node_timeout * 2,
+            quarantine: delayed.then_some(self.max_ttl),
+            // One node without its lock is a lock lost, and the holder is told; with several, a
+            // lock lost on one of them is a majority that is none.
+            eviction: match quorum.nodes() {
+                1 => Eviction::Warn,
+                _ => Eviction::Refuse,
+            },
+            tls: self.tls.clone(),
+        }
+    }
+
+    fn open_nodes(self, opener: &Opener) -> Result<Vec<Arc<dyn Node>>, Error> {
+        let mut nodes: Vec<Arc<dyn Node>> = Vec::new();
+        for source in self.nodes {
+            let node = match source {
+                Source::Made(node) => {
+                    nodes.push(node);
+                    continue;
+                }
+                Source::Url(url) => opener.url(&url)?,
+                #[cfg(feature = "sqlite")]
+                Source::File(path) => opener.file(&path)?,
+                #[cfg(feature = "redis")]
+                Source::Connection(label, connection) => opener.connection(&label, connection),
+            };
+            if nodes.iter().any(|other| other.address() == node.address()) {
+                return Err(Error::InvalidUrl {
+                    url: node.address().to_owned(),
+                    why: "it is there twice, and no node may vote twice".into(),
+                });
+            }
+            nodes.push(node);
+        }
+        Ok(nodes)
+    }
+}
+
+/// Waits until a majority of the nodes can be asked, or too many cannot.
+async fn wait_for_majority(fleet: &Fleet) -> Result<(), Error> {
+    let mut greetings: Vec<_> = fleet.nodes().iter().map(|node| node.hello()).collect();
+    let mut outcomes = vec![NodeOutcome::Pending; greetings.len()];
+    std::future::poll_fn(|cx| {
+        for (greeting, outcome) in greetings.iter_mut().zip(&mut outcomes) {
+            if *outcome == NodeOutcome::Pending
+                && let Poll::Ready(answer) = greeting.as_mut().poll(cx)
+            {
+                *outcome = match answer {
+                    // It is there. Whether it may vote is a matter of time.
+                    Ok(()) | Err(NodeError::Quarantined(_)) => NodeOutcome::Agreed,
+                    Err(error) => NodeOutcome::Failed(error),
+                };
+            }
+        }
+        let count = |which: fn(&NodeOutcome) -> bool| outcomes.iter().filter(|o| which(o)).count();
+        let there = count(|outcome| *outcome == NodeOutcome::Agreed);
+        let open = count(|outcome| *outcome == NodeOutcome::Pending);
+        if there >= fleet.quorum.needed() {
+            Poll::Ready(Ok(()))
+        } else if there + open < fleet.quorum.needed() {
+            Poll::Ready(Err(()))
+        } else {
+            Poll::Pending
+        }
+    })
+    .await
+    .map_err(|()| Error::Unreachable {
+        needed: fleet.quorum.needed(),
+        nodes: fleet.report(outcomes.into_iter()),
+    })
+}
+
+fn invalid(option: &'static str, why: impl Into<String>) -> Error {
+    Error::InvalidOption {
+        option,
+        why: why.into(),
+    }
+}
+
+impl std::fmt::Debug for Builder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // URLs may hold passwords.
+        f.debug_struct("Builder")
+            .field("nodes", &self.nodes.len())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,210 @@
+//! [`Fencepost`]: the client. Few words: connect (or embedded), `lock`, `try_lock`, the lease.
+
+#[cfg(feature = "sqlite")]
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::builder::Builder;
+use crate::error::Error;
+use crate::lease::Lease;
+use crate::lock::LockRequest;
+use crate::name::LockName;
+use crate::quorum::fleet::{Claim, Fleet, Take};
+use crate::status::Status;
+use crate::ttl::{Readable, Ttl};
+use crate::value::{AttemptValue, Owner};
+
+/// A client of one store: one node, or several that form a quorum.
+///
+/// Clones are cheap and share the connections. See the [crate's front page](crate) for how to
+/// begin.
+#[derive(Clone)]
+pub struct Fencepost {
+    pub(crate) core: Arc<Core>,
+}
+
+/// What all clones and leases of one client share.
+pub(crate) struct Core {
+    pub(crate) fleet: Arc<Fleet>,
+    pub(crate) owner: Owner,
+    pub(crate) max_ttl: Ttl,
+    pub(crate) default_ttl: Ttl,
+}
+
+/// A lock that was taken from its holder: see [`Fencepost::steal`].
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Stolen {
+    /// The lock is ours now.
+    pub lease: Lease,
+    /// Who had it.
+    pub from: Option<Owner>,
+}
+
+impl Fencepost {
+    /// Connects to the store at that URL, or to a quorum of several, separated by commas.
+    ///
+    /// | URL | store |
+    /// | --- | --- |
+    /// | `memory:` | a table in this process, shared by all that ask for it |
+    /// | `file:PATH` | a file, shared by all processes of this machine |
+    /// | `redis://[user][:password]@host[:port][/db]` | a Redis or Valkey server |
+    /// | `rediss://…` | the same over TLS |
+    /// | `redis+unix:///path/to/socket` | the same over a Unix socket |
+    ///
+    /// Returns as soon as a majority of the nodes can be asked. A comma inside a password is
+    /// written `%2C`.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), fencepost::Error> {
+    /// let locks = fencepost::Fencepost::connect("memory:").await?;
+    /// let lease = locks.lock("nightly-report").await?;
+    /// println!("token {}", lease.token());
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::InvalidUrl`] for a URL that cannot be used, [`Error::Unreachable`] with each
+    /// node's reason when fewer than a majority can be asked.
+    pub async fn connect(urls: impl AsRef<str>) -> Result<Self, Error> {
+        Self::builder().url(urls).connect().await
+    }
+
+    /// All options: nodes, time-outs, owner label, what to do after a restart, …
+    pub fn builder() -> Builder {
+        Builder::new()
+    }
+
+    /// A table in memory of its own: for one process, and for tests. Clones share it.
+    ///
+    /// # Errors
+    /// [`Error::NoRuntime`] outside of a tokio runtime.
+    pub fn memory() -> Result<Self, Error> {
+        Self::builder()
+            .node(crate::node::memory::MemoryNode::new())
+            .build()
+    }
+
+    /// A file, shared by all processes of this machine. It is made if it is missing.
+    ///
+    /// # Errors
+    /// [`Error::Store`] when the file cannot be opened.
+    #[cfg(feature = "sqlite")]
+    pub fn file(path: impl AsRef<Path>) -> Result<Self, Error> {
+        Self::builder().file(path).build()
+    }
+
+    /// Takes the lock if it is free. One round trip; never waits.
+    ///
+    /// The lease ends after `ttl` at the latest, unless you [extend](Lease::extend) it.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), fencepost::Error> {
+    /// # let locks = fencepost::Fencepost::memory()?;
+    /// use std::time::Duration;
+    ///
+    /// let lease = locks.try_lock("invoice-42", Duration::from_secs(10)).await?;
+    /// let busy = locks.try_lock("invoice-42", Duration::from_secs(10)).await;
+    /// assert!(busy.unwrap_err().is_held());
+    /// lease.release().await?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Held`] says who has it and for how long, [`Error::NoQuorum`] why too few nodes
+    /// could be asked, [`Error::InvalidName`] and [`Error::InvalidTtl`] what cannot be used.
+    pub async fn try_lock(&self, name: impl AsRef<str>, ttl: Duration) -> Result<Lease, Error> {
+        let name = LockName::new(name)?;
+        let ttl = self.checked_ttl(ttl)?;
+        self.attempt(name, ttl).await
+    }
+
+    /// Takes the lock, waiting for it if somebody else has it.
+    ///
+    /// Await what this returns, or set options on it first.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), fencepost::Error> {
+    /// # let locks = fencepost::Fencepost::memory()?;
+    /// use std::time::Duration;
+    ///
+    /// let lease = locks
+    ///     .lock("invoice-42")
+    ///     .ttl(Duration::from_secs(10))
+    ///     .wait(Duration::from_secs(2))
+    ///     .await?;
+    /// assert!(lease.is_valid());
+    /// # Ok(()) }
+    /// ```
+    #[must_use = "nothing is locked before it is awaited"]
+    pub fn lock(&self, name: impl AsRef<str>) -> LockRequest {
+        LockRequest::new(self.clone(), name.as_ref())
+    }
+
+    /// Takes the lock from whoever has it: an operator's act, for a holder that hangs.
+    ///
+    /// The old holder is told when it next extends its lease, and until then may go on working:
+    /// only the fencing token protects the resource from it.
+    ///
+    /// # Errors
+    /// As [`try_lock`](Self::try_lock), without [`Error::Held`].
+    pub async fn steal(&self, name: impl AsRef<str>, ttl: Duration) -> Result<Stolen, Error> {
+        let claim = self.claim(LockName::new(name)?, self.checked_ttl(ttl)?)?;
+        let mut grant = self.core.fleet.acquire(claim, Take::Stolen).await?;
+        let from = grant.evicted.take();
+        let lease = Lease::new(self.core.clone(), grant);
+        Ok(Stolen { lease, from })
+    }
+
+    /// Who holds the lock, and what each node says of it.
+    ///
+    /// # Errors
+    /// [`Error::InvalidName`]. A node that cannot be asked is part of the answer, not an error.
+    pub async fn status(&self, name: impl AsRef<str>) -> Result<Status, Error> {
+        Ok(Status::ask(&self.core.fleet, LockName::new(name)?).await)
+    }
+
+    pub(crate) async fn attempt(&self, name: LockName, ttl: Ttl) -> Result<Lease, Error> {
+        let claim = self.claim(name, ttl)?;
+        let grant = self.core.fleet.acquire(claim, Take::Free).await?;
+        Ok(Lease::new(self.core.clone(), grant))
+    }
+
+    fn claim(&self, name: LockName, ttl: Ttl) -> Result<Claim, Error> {
+        let value = AttemptValue::fresh(&self.core.owner)?;
+        Ok(Claim { name, value, ttl })
+    }
+
+    pub(crate) fn checked_ttl(&self, ttl: Duration) -> Result<Ttl, Error> {
+        let checked = Ttl::new(ttl)?;
+        let most = self.core.max_ttl;
+        if checked > most {
+            return Err(Error::InvalidTtl {
+                ttl,
+                why: format!(
+                    "it is above max_ttl, which is {}; take a shorter one, or set a larger \
+                     max_ttl in every client of these nodes, because a restarted node is not \
+                     asked for that long",
+                    Readable(most.get())
+                ),
+            });
+        }
+        Ok(checked)
+    }
+}
+
+impl std::fmt::Debug for Fencepost {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let nodes = self.core.fleet.nodes().iter();
+        f.debug_struct("Fencepost")
+            .field(
+                "nodes",
+                &nodes.map(|node| node.address()).collect::<Vec<_>>(),
+            )
+            .finish_non_exhaustive()
+    }
+}

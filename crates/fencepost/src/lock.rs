@@ -1,0 +1,120 @@
+//! [`LockRequest`]: asking for a lock with options, and waiting for it.
+//!
+//! Waiting is by polling with jitter: at the end of the holder's remaining time at the latest,
+//! and before that ever more rarely, so that an early release is noticed.
+
+use std::future::{Future, IntoFuture};
+use std::pin::Pin;
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+
+use crate::client::Fencepost;
+use crate::error::Error;
+use crate::lease::Lease;
+use crate::name::LockName;
+
+/// The first pause between two attempts.
+const FIRST_PAUSE: Duration = Duration::from_millis(5);
+/// The longest pause between two attempts.
+const LONGEST_PAUSE: Duration = Duration::from_millis(250);
+
+/// How to acquire a lock. Await it.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), fencepost::Error> {
+/// # let locks = fencepost::Fencepost::memory()?;
+/// use std::time::Duration;
+///
+/// let first = locks.lock("job").await?;
+/// let second = locks.lock("job").wait(Duration::from_millis(20)).await;
+/// assert!(second.unwrap_err().is_held(), "waited, and it was held all the time");
+/// # Ok(()) }
+/// ```
+#[must_use = "nothing is locked before it is awaited"]
+#[derive(Debug)]
+pub struct LockRequest {
+    locks: Fencepost,
+    name: Result<LockName, Error>,
+    ttl: Option<Duration>,
+    wait: Option<Duration>,
+}
+
+impl LockRequest {
+    pub(crate) fn new(locks: Fencepost, name: &str) -> Self {
+        Self {
+            locks,
+            name: LockName::new(name),
+            ttl: None,
+            wait: None,
+        }
+    }
+
+    /// How long a node keeps the lock when its holder is silent. The default is the client's.
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.ttl = Some(ttl);
+        self
+    }
+
+    /// How long to wait at the most. Without it, for as long as it takes.
+    pub fn wait(mut self, at_most: Duration) -> Self {
+        self.wait = Some(at_most);
+        self
+    }
+
+    async fn acquire(self) -> Result<Lease, Error> {
+        let name = self.name?;
+        let ttl = match self.ttl {
+            Some(ttl) => self.locks.checked_ttl(ttl)?,
+            None => self.locks.core.default_ttl,
+        };
+        let give_up = self.wait.map(|time| Instant::now() + time);
+        let mut no_quorum_since = None;
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let error = match self.locks.attempt(name.clone(), ttl).await {
+                Ok(lease) => return Ok(lease),
+                Err(error) => error,
+            };
+            let at_most = match &error {
+                Error::Held { remaining, .. } => {
+                    no_quorum_since = None;
+                    remaining.unwrap_or(LONGEST_PAUSE)
+                }
+                // A node that restarts or a connection that breaks must not end a long wait; a
+                // store that is away for a whole TTL must not leave the caller without a word.
+                Error::NoQuorum { .. } => {
+                    let since = *no_quorum_since.get_or_insert_with(Instant::now);
+                    if self.wait.is_none() && since.elapsed() >= ttl.get() {
+                        return Err(error);
+                    }
+                    LONGEST_PAUSE
+                }
+                Error::TooLate { .. } => LONGEST_PAUSE,
+                _ => return Err(error),
+            };
+            let next = jittered(pause.min(at_most));
+            pause = (pause * 2).min(LONGEST_PAUSE);
+            if give_up.is_some_and(|end| Instant::now() + next >= end) {
+                return Err(error);
+            }
+            sleep(next).await;
+        }
+    }
+}
+
+/// Between a half and the whole of `time`, so that waiters do not keep step with each other.
+fn jittered(time: Duration) -> Duration {
+    let random = getrandom::u32().unwrap_or(u32::MAX / 2);
+    time / 2 + time.mul_f64(f64::from(random) / f64::from(u32::MAX) / 2.0)
+}
+
+impl IntoFuture for LockRequest {
+    type Output = Result<Lease, Error>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.acquire())
+    }
+}

@@ -1,0 +1,106 @@
+//! From a URL to a node.
+
+#[cfg(feature = "sqlite")]
+use std::path::Path;
+use std::sync::Arc;
+
+use super::Node;
+use super::memory::MemoryNode;
+#[cfg(feature = "redis")]
+use super::redis::{RedisNode, RedisOptions, Roster};
+#[cfg(feature = "sqlite")]
+use super::sqlite::SqliteNode;
+use crate::clock::Clock;
+use crate::error::Error;
+
+/// What it takes to open the nodes of one client.
+pub(crate) struct Opener {
+    pub(crate) clock: Arc<dyn Clock>,
+    #[cfg(feature = "redis")]
+    pub(crate) redis: RedisOptions,
+    #[cfg(feature = "redis")]
+    pub(crate) roster: Roster,
+    #[cfg(feature = "redis")]
+    pub(crate) runtime: tokio::runtime::Handle,
+}
+
+impl Opener {
+    pub(crate) fn url(&self, url: &str) -> Result<Arc<dyn Node>, Error> {
+        match url.split_once(':') {
+            Some(("memory", name)) => Ok(Arc::new(MemoryNode::named(name, self.clock.clone()))),
+            Some(("file", path)) => self.file_url(url, path),
+            Some(("redis" | "rediss" | "redis+unix" | "unix", _)) => self.redis(url),
+            _ => Err(Error::InvalidUrl {
+                // Whatever it is, it may hold a password: only its beginning is safe to show.
+                url: format!("{:?}", url.split(['@', '/']).next().unwrap_or_default()),
+                why: "it must begin with memory:, file:, redis://, rediss:// or redis+unix://"
+                    .into(),
+            }),
+        }
+    }
+
+    #[cfg(feature = "sqlite")]
+    fn file_url(&self, url: &str, path: &str) -> Result<Arc<dyn Node>, Error> {
+        // file:PATH, and also file:///absolute/path as people write it.
+        let path = path.strip_prefix("//").unwrap_or(path);
+        if path.is_empty() {
+            return Err(Error::InvalidUrl {
+                url: url.to_owned(),
+                why: "the path is missing; write file:PATH".into(),
+            });
+        }
+        self.file(Path::new(path))
+    }
+
+    #[cfg(not(feature = "sqlite"))]
+    fn file_url(&self, url: &str, _: &str) -> Result<Arc<dyn Node>, Error> {
+        Err(without_feature(url, "sqlite"))
+    }
+
+    #[cfg(feature = "sqlite")]
+    pub(crate) fn file(&self, path: &Path) -> Result<Arc<dyn Node>, Error> {
+        Ok(Arc::new(SqliteNode::open(path, self.clock.clone())?))
+    }
+
+    #[cfg(feature = "redis")]
+    fn redis(&self, url: &str) -> Result<Arc<dyn Node>, Error> {
+        let node = RedisNode::open(
+            url,
+            self.redis.clone(),
+            &self.roster,
+            self.clock.clone(),
+            &self.runtime,
+        )?;
+        Ok(Arc::new(node))
+    }
+
+    #[cfg(not(feature = "redis"))]
+    fn redis(&self, url: &str) -> Result<Arc<dyn Node>, Error> {
+        let beginning = url.split(['@', '/']).next().unwrap_or_default();
+        Err(without_feature(beginning, "redis"))
+    }
+
+    #[cfg(feature = "redis")]
+    pub(crate) fn connection(
+        &self,
+        label: &str,
+        connection: redis::aio::MultiplexedConnection,
+    ) -> Arc<dyn Node> {
+        Arc::new(RedisNode::over(
+            connection,
+            label,
+            self.redis.clone(),
+            &self.roster,
+            self.clock.clone(),
+            &self.runtime,
+        ))
+    }
+}
+
+#[cfg(not(all(feature = "redis", feature = "sqlite")))]
+fn without_feature(url: &str, feature: &str) -> Error {
+    Error::InvalidUrl {
+        url: url.to_owned(),
+        why: format!("fencepost was built without its feature {feature}"),
+    }
+}

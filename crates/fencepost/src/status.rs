@@ -1,0 +1,89 @@
+//! [`Status`]: who holds a lock, and what each node says of it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::error::NodeError;
+use crate::name::LockName;
+use crate::quorum::fleet::Fleet;
+use crate::state::{Command, Holder, Reply, Snapshot};
+use crate::token::FencingToken;
+use crate::value::Owner;
+
+/// One lock, as its nodes see it.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Status {
+    /// The lock.
+    pub name: LockName,
+    /// Who holds it on a majority of the nodes.
+    pub holder: Option<HolderStatus>,
+    /// The largest counter of any node: no holder so far had a larger token.
+    pub token: FencingToken,
+    /// What each node says, in the order in which they were configured.
+    pub nodes: Vec<NodeStatus>,
+}
+
+/// Who holds a lock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct HolderStatus {
+    /// The label.
+    pub owner: Owner,
+    /// How long still on a majority, if nobody extends it. `None` when it never expires.
+    pub remaining: Option<Duration>,
+}
+
+/// What one node says of a lock.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct NodeStatus {
+    /// The node's address.
+    pub node: String,
+    /// What it says, or why it says nothing.
+    pub lock: Result<Snapshot, NodeError>,
+}
+
+impl Status {
+    pub(crate) async fn ask(fleet: &Arc<Fleet>, name: LockName) -> Self {
+        let answers = fleet.ask_all(&name, &Command::Inspect).await;
+        let nodes = fleet.nodes().iter().zip(answers).map(|(node, answer)| {
+            let lock = match answer {
+                Ok(Reply::Snapshot(snapshot)) => Ok(snapshot),
+                Ok(other) => Err(NodeError::Other(format!("an unfit answer: {other:?}"))),
+                Err(error) => Err(error),
+            };
+            NodeStatus {
+                node: node.address().to_owned(),
+                lock,
+            }
+        });
+        let nodes: Vec<_> = nodes.collect();
+        let seen = || nodes.iter().filter_map(|node| node.lock.as_ref().ok());
+        let token = seen().map(|lock| lock.counter).max().unwrap_or_default();
+        let holders: Vec<&Holder> = seen().filter_map(|lock| lock.holder.as_ref()).collect();
+        let holder = majority_holder(&holders, fleet.quorum.needed());
+        Self {
+            name,
+            holder,
+            token,
+            nodes,
+        }
+    }
+}
+
+fn majority_holder(holders: &[&Holder], needed: usize) -> Option<HolderStatus> {
+    holders.iter().find_map(|one| {
+        let same = holders.iter().filter(|other| other.value == one.value);
+        let mut remaining: Vec<_> = same
+            .map(|holder| holder.remaining.unwrap_or(Duration::MAX))
+            .collect();
+        // Longest first: the lock is held while the last of a majority holds it.
+        remaining.sort_unstable_by(|a, b| b.cmp(a));
+        let left = *remaining.get(needed - 1)?;
+        Some(HolderStatus {
+            owner: one.value.owner(),
+            remaining: (left != Duration::MAX).then_some(left),
+        })
+    })
+}
