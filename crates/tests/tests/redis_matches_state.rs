@@ -297,7 +297,10 @@ async fn a_key_of_another_type_is_left_alone_and_reported() {
     server.cli(&["RPUSH", "job", "x"]);
     for command in &all {
         let error = node.call(&name, command.clone()).await.unwrap_err();
-        assert!(matches!(error, NodeError::WrongType(_)), "{command:?}: {error}");
+        assert!(
+            matches!(error, NodeError::WrongType(_)),
+            "{command:?}: {error}"
+        );
     }
     assert_eq!(server.cli(&["LRANGE", "job", "0", "-1"]), "x");
 
@@ -305,7 +308,10 @@ async fn a_key_of_another_type_is_left_alone_and_reported() {
     server.cli(&["RPUSH", "{job}:fence", "x"]);
     for command in [&all[0], &all[2], &all[4], &all[5]] {
         let error = node.call(&name, command.clone()).await.unwrap_err();
-        assert!(matches!(error, NodeError::WrongType(_)), "{command:?}: {error}");
+        assert!(
+            matches!(error, NodeError::WrongType(_)),
+            "{command:?}: {error}"
+        );
         assert_eq!(server.cli(&["EXISTS", "job"]), "0");
     }
     assert_eq!(server.cli(&["LRANGE", "{job}:fence", "0", "-1"]), "x");
@@ -327,7 +333,10 @@ async fn the_counter_is_kept_a_day_longer_than_the_lock_and_nothing_stays_for_ev
     };
     node.call(&name, raise).await.unwrap();
     assert!((day + 55..=day + 60).contains(&kept()), "{}", kept());
-    assert_eq!(server.cli(&["GET", "{job}:fence"]), (1_u64 << 50).to_string());
+    assert_eq!(
+        server.cli(&["GET", "{job}:fence"]),
+        (1_u64 << 50).to_string()
+    );
     let extend = Command::Extend {
         value: value.clone(),
         ttl: Ttl::new(Duration::from_secs(120)).unwrap(),

@@ -9,6 +9,7 @@ use std::time::Duration;
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, RedisError, RedisResult, Value};
 use tokio::sync::Notify;
+use tokio::task::unconstrained;
 use tokio::time::{sleep, timeout};
 
 use super::keys::Keys;
@@ -103,7 +104,10 @@ impl Link {
         {
             self.activity.notify_one();
         }
-        let answer = self.connection.clone().send_packed_command(cmd).await;
+        let mut connection = self.connection.clone();
+        // Unconstrained, so that the first poll always puts the command into the line: a task whose
+        // turn is over would otherwise send it after a command that came later.
+        let answer = unconstrained(connection.send_packed_command(cmd)).await;
         let answer = answer.and_then(|value| match value {
             Value::ServerError(error) => Err(RedisError::from(error)),
             value => Ok(value),

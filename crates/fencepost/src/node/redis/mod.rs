@@ -1,11 +1,11 @@
 //! A node that is a Redis or Valkey server: one connection, one Lua script for each command.
 //!
-//! - [`scripts`], [`keys`]: the commands and where they work. The scripts are the second
+//! - `scripts`, `keys`: the commands and where they work. The scripts are the second
 //!   implementation of [`state`](crate::state).
-//! - [`url`], [`stream`], `tls`: from a URL to a byte stream.
-//! - [`handshake`], [`roster`]: who may vote.
-//! - [`keeper`], [`link`]: connecting, watching, connecting again; one connection's calls.
-//! - [`fault`]: errors in the words of a node.
+//! - `url`, `stream`, `tls`: from a URL to a byte stream.
+//! - `handshake`, `roster`: who may vote.
+//! - `keeper`, `link`: connecting, watching, connecting again; one connection's calls.
+//! - `fault`: errors in the words of a node.
 //!
 //! Any Redlock client excludes us and is excluded by us: a lock is the plain key that they all set
 //! with `NX PX`. A command must never be sent twice, unless the server has said that it did not
