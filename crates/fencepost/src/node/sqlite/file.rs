@@ -48,7 +48,11 @@ pub(super) fn open(path: &Path) -> Result<Connection, String> {
     connection
         .busy_handler(Some(move |looks| waits.look_again(looks)))
         .map_err(|error| explain(&error))?;
-    let found = whose(&connection)?;
+    // In one transaction: while we look, another process may be making the table.
+    let found = connection
+        .transaction()
+        .map_err(|error| explain(&error))
+        .and_then(|transaction| whose(&transaction))?;
     // SQLite opens what it may not write for reading, without a word.
     if connection.is_readonly("main").unwrap_or(false) {
         return Err(READ_ONLY.into());
