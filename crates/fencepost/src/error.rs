@@ -221,7 +221,9 @@ pub enum NodeError {
     #[error("not logged in: {0}; check user and password in the URL")]
     Auth(String),
     /// The user may not do what a lock needs.
-    #[error("not permitted: {0}; the user needs +@scripting +@read +@write on the lock's keys")]
+    #[error(
+        "not permitted: {0}; the user needs +@scripting +@read +@write +time on the lock's keys"
+    )]
     Permission(String),
     /// A replica: it must not vote.
     #[error("it is a replica; give the address of its master")]

@@ -1,0 +1,124 @@
+//! Which keys a lock has on Redis.
+//!
+//! The lock itself is the canonical Redlock key: the prefix and the name, nothing else. The keys
+//! beside it share its hash slot. No lock's key may ever be another lock's side key.
+
+use crate::error::{Error, NodeError};
+use crate::name::{LockName, WITHDRAWN_KEY, hash_tag};
+use crate::value::AttemptValue;
+
+const COUNTER_KEY: &str = ":fence";
+const QUEUE_KEY: &str = ":queue";
+
+/// What stands before every key, checked.
+#[derive(Clone, Debug)]
+pub(super) struct Prefix(String);
+
+impl Prefix {
+    /// # Errors
+    /// [`Error::InvalidOption`] when no name behind it could have its keys in one hash slot.
+    pub(super) fn new(prefix: &str) -> Result<Self, Error> {
+        let fault = if prefix.chars().any(char::is_control) {
+            "it has a control character, such as a line break or a tab"
+        } else if prefix.contains(['{', '}']) && hash_tag(prefix).is_none() {
+            "it has a brace but no complete \"{tag}\", so the keys of a lock cannot share a hash \
+             slot; write it without braces, or with a tag such as \"{app}:\""
+        } else {
+            return Ok(Self(prefix.to_owned()));
+        };
+        Err(Error::InvalidOption {
+            option: "prefix",
+            why: fault.to_owned(),
+        })
+    }
+
+    /// The keys of one lock.
+    pub(super) fn keys(&self, name: &LockName) -> Result<Keys, NodeError> {
+        let name = name.as_str();
+        let lock = [&self.0, name].concat();
+        if hash_tag(&lock).is_none() {
+            let side = ["{", &lock, "}"].concat();
+            return Ok(Keys { lock, side });
+        }
+        // `LockName` has refused such an ending where the tag is the name's own.
+        if name.ends_with(COUNTER_KEY) || name.ends_with(QUEUE_KEY) || name.contains(WITHDRAWN_KEY)
+        {
+            return Err(NodeError::Other(format!(
+                "behind a prefix with a {{tag}}, the lock name {name:?} looks like a key that \
+                 fencepost keeps for itself; take another name"
+            )));
+        }
+        let side = lock.clone();
+        Ok(Keys { lock, side })
+    }
+}
+
+/// The keys of one lock.
+#[derive(Debug)]
+pub(super) struct Keys {
+    /// Where the holder's value stands.
+    pub(super) lock: String,
+    /// What the side keys begin with.
+    side: String,
+}
+
+impl Keys {
+    /// Where the counter stands.
+    pub(super) fn counter(&self) -> String {
+        [&self.side, COUNTER_KEY].concat()
+    }
+
+    /// What stands there while an attempt that was given up is refused.
+    pub(super) fn withdrawn(&self, value: &AttemptValue) -> String {
+        [&self.side, WITHDRAWN_KEY, value.unique_part()].concat()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn keys(prefix: &str, name: &str) -> Keys {
+        let name = LockName::new(name).unwrap();
+        Prefix::new(prefix).unwrap().keys(&name).unwrap()
+    }
+
+    #[test]
+    fn the_lock_is_the_canonical_key_and_its_side_keys_share_its_slot() {
+        let value = AttemptValue::reported(format!("{}:me", "0".repeat(32)));
+        for (prefix, name, lock, counter) in [
+            ("", "job", "job", "{job}:fence"),
+            ("app:", "job", "app:job", "{app:job}:fence"),
+            ("", "{t}job", "{t}job", "{t}job:fence"),
+            ("app:", "a{t}job", "app:a{t}job", "app:a{t}job:fence"),
+            ("{app}:", "job", "{app}:job", "{app}:job:fence"),
+            ("", "a{b", "a{b", "{a{b}:fence"),
+        ] {
+            let keys = keys(prefix, name);
+            assert_eq!(keys.lock, lock);
+            assert_eq!(keys.counter(), counter);
+            // A key without a tag is hashed as a whole.
+            let slot = hash_tag(lock).unwrap_or(lock);
+            assert_eq!(hash_tag(counter), Some(slot));
+            let withdrawn = keys.withdrawn(&value);
+            assert_eq!(hash_tag(&withdrawn), Some(slot));
+            assert!(withdrawn.ends_with(&format!(":gone:{}", "0".repeat(32))));
+        }
+    }
+
+    #[test]
+    fn a_prefix_that_tears_a_locks_keys_apart_is_refused() {
+        for prefix in ["a{", "}a", "{}", "a\nb", "{}{x}"] {
+            let error = Prefix::new(prefix).unwrap_err().to_string();
+            assert!(error.contains("prefix"), "{prefix:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn no_lock_behind_a_tagged_prefix_is_anothers_side_key() {
+        let prefix = Prefix::new("{app}:").unwrap();
+        for name in ["job:fence", "job:queue", "job:gone:1"] {
+            assert!(prefix.keys(&LockName::new(name).unwrap()).is_err());
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! [`Link`]: one connection that has passed its handshake, and whether it still answers.
+//!
+//! It must never send a command twice, except after the one refusal that proves that nothing was
+//! done. It must not cost a call a timer: whether the server has gone mute is the keeper's watch.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+use redis::{Cmd, RedisError, RedisResult, Value};
+use tokio::sync::Notify;
+use tokio::task::unconstrained;
+use tokio::time::{sleep, timeout};
+
+use super::keys::Keys;
+use super::{fault, scripts};
+use crate::clock::{Clock, Moment};
+use crate::error::NodeError;
+use crate::state::{Command, Reply};
+
+/// One connection that has passed its handshake.
+pub(super) struct Link {
+    connection: MultiplexedConnection,
+    /// Until then the server may have forgotten locks.
+    quarantine: Option<Moment>,
+    /// How many commands were sent, and the number of the latest of which an answer is known. The
+    /// server answers in order, so that one answer covers all before it.
+    sent: AtomicU64,
+    answered: AtomicU64,
+    /// When the latest answer came, in nanoseconds of the clock.
+    seen_alive: AtomicU64,
+    /// Set while the watch sleeps because everything is answered.
+    watch_is_idle: AtomicBool,
+    activity: Notify,
+    /// A call found the connection broken.
+    broken: Notify,
+}
+
+impl Link {
+    pub(super) fn new(
+        connection: MultiplexedConnection,
+        quarantine: Option<Moment>,
+        now: Moment,
+    ) -> Self {
+        Self {
+            connection,
+            quarantine,
+            sent: AtomicU64::new(0),
+            answered: AtomicU64::new(0),
+            seen_alive: AtomicU64::new(nanos(now)),
+            watch_is_idle: AtomicBool::new(false),
+            activity: Notify::new(),
+            broken: Notify::new(),
+        }
+    }
+
+    /// How long the server still does not vote.
+    pub(super) fn quarantine_left(&self, clock: &dyn Clock) -> Option<Duration> {
+        let left = self.quarantine?.since(clock.now());
+        (!left.is_zero()).then_some(left)
+    }
+
+    /// When the server last answered.
+    pub(super) fn seen_alive(&self) -> Moment {
+        Moment::from_start(Duration::from_nanos(
+            self.seen_alive.load(Ordering::Relaxed),
+        ))
+    }
+
+    /// Carries out one command.
+    pub(super) async fn perform(
+        &self,
+        keys: &Keys,
+        command: &Command,
+        clock: &dyn Clock,
+    ) -> Result<Reply, NodeError> {
+        let quarantine = self.quarantine_left(clock);
+        if let Some(left) = quarantine
+            && matches!(
+                command,
+                Command::Acquire { .. } | Command::Steal { .. } | Command::Raise { .. }
+            )
+        {
+            return Err(NodeError::Quarantined(left));
+        }
+        let mut answer = self.send(&scripts::by_digest(command, keys), clock).await;
+        if answer.as_ref().is_err_and(fault::is_no_script) {
+            answer = self.send(&scripts::by_source(command, keys), clock).await;
+        }
+        let reply = answer
+            .map_err(|error| fault::node_error(&error))
+            .and_then(scripts::read)?;
+        match reply {
+            // What it holds for us now it may have held for another before it forgot.
+            Reply::Extended if quarantine.is_some() => Ok(Reply::Repaired),
+            reply => Ok(reply),
+        }
+    }
+
+    async fn send(&self, cmd: &Cmd, clock: &dyn Clock) -> RedisResult<Value> {
+        let number = self.sent.fetch_add(1, Ordering::SeqCst) + 1;
+        if self.watch_is_idle.load(Ordering::SeqCst)
+            && self.watch_is_idle.swap(false, Ordering::SeqCst)
+        {
+            self.activity.notify_one();
+        }
+        let mut connection = self.connection.clone();
+        // Unconstrained, so that the first poll always puts the command into the line: a task whose
+        // turn is over would otherwise send it after a command that came later.
+        let answer = unconstrained(connection.send_packed_command(cmd)).await;
+        let answer = answer.and_then(|value| match value {
+            Value::ServerError(error) => Err(RedisError::from(error)),
+            value => Ok(value),
+        });
+        if answer.as_ref().err().is_none_or(fault::is_answer) {
+            self.note_answer(number, clock);
+        } else {
+            self.broken.notify_one();
+        }
+        answer
+    }
+
+    fn note_answer(&self, number: u64, clock: &dyn Clock) {
+        self.answered.fetch_max(number, Ordering::SeqCst);
+        self.seen_alive
+            .fetch_max(nanos(clock.now()), Ordering::Relaxed);
+    }
+
+    /// Resolves when the connection is of no use any more, with the reason: it broke under a call,
+    /// or it has left a command and then a PING unanswered.
+    ///
+    /// However many calls were dropped, this sends at most one PING in half a `limit`, and none
+    /// while later calls are answered.
+    pub(super) async fn until_useless(&self, limit: Duration, clock: &dyn Clock) -> NodeError {
+        loop {
+            tokio::select! {
+                () = self.until_something_is_open() => {}
+                () = self.broken.notified() => return disconnected("broken pipe"),
+            }
+            let mark = self.sent.load(Ordering::SeqCst);
+            tokio::select! {
+                () = sleep(limit / 2) => {}
+                () = self.broken.notified() => return disconnected("broken pipe"),
+            }
+            if self.answered.load(Ordering::SeqCst) >= mark {
+                continue;
+            }
+            match timeout(
+                limit,
+                self.connection
+                    .clone()
+                    .send_packed_command(&redis::cmd("PING")),
+            )
+            .await
+            {
+                Ok(answer) if answer.as_ref().err().is_none_or(fault::is_answer) => {
+                    self.note_answer(mark, clock);
+                }
+                Ok(_) => return disconnected("broken pipe"),
+                Err(_) => return disconnected("the server has stopped answering"),
+            }
+        }
+    }
+
+    async fn until_something_is_open(&self) {
+        loop {
+            self.watch_is_idle.store(true, Ordering::SeqCst);
+            if self.sent.load(Ordering::SeqCst) > self.answered.load(Ordering::SeqCst) {
+                self.watch_is_idle.store(false, Ordering::SeqCst);
+                return;
+            }
+            self.activity.notified().await;
+        }
+    }
+}
+
+fn disconnected(why: &str) -> NodeError {
+    NodeError::Disconnected(why.to_owned())
+}
+
+fn nanos(moment: Moment) -> u64 {
+    u64::try_from(moment.since_start().as_nanos()).unwrap_or(u64::MAX)
+}

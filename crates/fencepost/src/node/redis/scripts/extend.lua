@@ -1,0 +1,22 @@
+-- Keeps the lock for another TTL; takes it again where it was forgotten.
+-- KEYS: lock, counter, withdrawn attempt. ARGV: value, ttl ms, token, counter's ttl ms.
+local holder = redis.call('GET', KEYS[1])
+if holder and holder ~= ARGV[1] then
+  return {'not held', holder, redis.call('PTTL', KEYS[1])}
+end
+local stored = redis.call('GET', KEYS[2])
+if stored and not string.find(stored, '^%d+$') then
+  return redis.error_reply('ERR the token counter ' .. KEYS[2] .. ' is not a number')
+end
+local counter = tonumber(stored or 0)
+local token = tonumber(ARGV[3])
+if not holder and (counter > token or redis.call('EXISTS', KEYS[3]) == 1) then
+  return {'not held'}
+end
+redis.call('SET', KEYS[2], string.format('%.0f', math.max(counter, token)), 'PX', ARGV[4])
+if holder then
+  redis.call('PEXPIRE', KEYS[1], ARGV[2])
+  return {'extended'}
+end
+redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
+return {'repaired'}

@@ -1,0 +1,22 @@
+-- Lifts the counter, as the holder.
+-- KEYS: lock, counter. ARGV: value, token, the counter's ttl ms where it has none yet.
+local holder = redis.call('GET', KEYS[1])
+if holder ~= ARGV[1] then
+  return {'not held', holder, holder and redis.call('PTTL', KEYS[1])}
+end
+local stored = redis.call('GET', KEYS[2])
+if stored and not string.find(stored, '^%d+$') then
+  return redis.error_reply('ERR the token counter ' .. KEYS[2] .. ' is not a number')
+end
+local counter = tonumber(stored or 0)
+local token = tonumber(ARGV[2])
+if token > counter then
+  counter = token
+  local text = string.format('%.0f', counter)
+  if stored then
+    redis.call('SET', KEYS[2], text, 'KEEPTTL')
+  else
+    redis.call('SET', KEYS[2], text, 'PX', ARGV[3])
+  end
+end
+return {'counter', counter}

@@ -1,0 +1,103 @@
+//! The byte stream to a server: TCP, TLS over TCP, or a Unix socket, set so that a dead peer is
+//! noticed.
+//!
+//! It must never leave Nagle's algorithm on: that costs a lock 40 ms.
+
+use std::io;
+use std::time::Duration;
+
+use socket2::{SockRef, TcpKeepalive};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+
+use super::options::TlsOptions;
+use super::url::Place;
+use crate::error::Error;
+
+/// After that much silence the kernel asks whether the peer is still there, and how often.
+const KEEPALIVE_AFTER: Duration = Duration::from_secs(10);
+const KEEPALIVE_EVERY: Duration = Duration::from_secs(5);
+/// How long the kernel keeps sending to a peer that acknowledges nothing.
+const UNACKNOWLEDGED: Duration = Duration::from_secs(20);
+
+/// What a connection is made of.
+pub(super) trait Duplex: AsyncRead + AsyncWrite + Unpin + Send {}
+impl<T: AsyncRead + AsyncWrite + Unpin + Send> Duplex for T {}
+
+/// The way to a server, with everything that can be checked beforehand checked.
+pub(super) struct Route {
+    place: Place,
+    #[cfg(feature = "tls")]
+    tls: Option<super::tls::Tls>,
+}
+
+impl Route {
+    /// # Errors
+    /// [`Error::InvalidOption`] for certificates that cannot be read.
+    pub(super) fn new(place: Place, options: &TlsOptions) -> Result<Self, Error> {
+        #[cfg(not(feature = "tls"))]
+        let _ = options;
+        #[cfg(feature = "tls")]
+        let tls = match &place {
+            Place::Tcp {
+                host, tls: true, ..
+            } => Some(super::tls::Tls::new(host, options)?),
+            _ => None,
+        };
+        Ok(Self {
+            place,
+            #[cfg(feature = "tls")]
+            tls,
+        })
+    }
+
+    /// Makes a connection. May take for ever: the caller bounds it with the same `limit`, of which
+    /// no single address of a host with several gets all.
+    pub(super) async fn open(&self, limit: Duration) -> io::Result<Box<dyn Duplex>> {
+        match &self.place {
+            Place::Tcp { host, port, .. } => {
+                let stream = tcp(host, *port, limit).await?;
+                #[cfg(feature = "tls")]
+                if let Some(tls) = &self.tls {
+                    return Ok(Box::new(tls.over(stream).await?));
+                }
+                Ok(Box::new(stream))
+            }
+            #[cfg(unix)]
+            Place::Unix(path) => Ok(Box::new(tokio::net::UnixStream::connect(path).await?)),
+            #[cfg(not(unix))]
+            Place::Unix(_) => Err(io::ErrorKind::Unsupported.into()),
+        }
+    }
+}
+
+async fn tcp(host: &str, port: u16, limit: Duration) -> io::Result<TcpStream> {
+    let addresses: Vec<_> = tokio::net::lookup_host((host, port)).await?.collect();
+    let share = limit / u32::try_from(addresses.len().max(1)).unwrap_or(u32::MAX);
+    let mut last = io::Error::new(io::ErrorKind::NotFound, "the host has no address");
+    for address in addresses {
+        match tokio::time::timeout(share, TcpStream::connect(address)).await {
+            Ok(Ok(stream)) => {
+                settle(&stream)?;
+                return Ok(stream);
+            }
+            Ok(Err(error)) => last = error,
+            Err(_) => last = io::ErrorKind::TimedOut.into(),
+        }
+    }
+    Err(last)
+}
+
+fn settle(stream: &TcpStream) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    let socket = SockRef::from(stream);
+    let keepalive = TcpKeepalive::new()
+        .with_time(KEEPALIVE_AFTER)
+        .with_interval(KEEPALIVE_EVERY);
+    socket.set_tcp_keepalive(&keepalive)?;
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    socket.set_tcp_user_timeout(Some(UNACKNOWLEDGED))?;
+    #[cfg(not(any(target_os = "linux", target_os = "android")))]
+    let _ = UNACKNOWLEDGED;
+    Ok(())
+}

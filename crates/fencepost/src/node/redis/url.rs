@@ -1,0 +1,238 @@
+//! From a URL to where a server is and how to log in there.
+//!
+//! No label and no error message made here may show a password.
+
+use std::path::PathBuf;
+
+use redis::{ConnectionAddr, IntoConnectionInfo, RedisConnectionInfo};
+
+use crate::error::Error;
+
+const TCP_FORM: &str = "write redis://[user]:[password]@host[:port][/db][?protocol=resp3], with \
+                        special characters in user and password percent-encoded";
+const UNIX_FORM: &str =
+    "write redis+unix:///path/of/the/socket[?db=N][&user=U][&pass=P][&protocol=resp3]";
+
+/// Where a server is, and how to log in.
+#[derive(Clone, Debug)]
+pub(super) struct Target {
+    /// The way there.
+    pub(super) place: Place,
+    /// User, password, database and protocol.
+    pub(super) login: RedisConnectionInfo,
+    /// The URL without user and password, for people.
+    pub(super) label: String,
+}
+
+/// The way to a server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    Tcp { host: String, port: u16, tls: bool },
+    Unix(PathBuf),
+}
+
+impl Target {
+    /// # Errors
+    /// [`Error::InvalidUrl`] says what would be right.
+    pub(super) fn parse(url: &str) -> Result<Self, Error> {
+        let invalid = |why: String| Error::InvalidUrl {
+            url: without_login(url),
+            why,
+        };
+        let (scheme, rest) = url
+            .split_once("://")
+            .ok_or_else(|| invalid(format!("it has no scheme; {TCP_FORM}")))?;
+        let (plain, tls, unix) = match scheme {
+            "redis" | "valkey" => ("redis", false, false),
+            "rediss" | "valkeys" => ("redis", true, false),
+            "redis+unix" | "valkey+unix" | "unix" => ("redis+unix", false, true),
+            _ => return Err(invalid(format!("its scheme is not known; {TCP_FORM}"))),
+        };
+        if tls && cfg!(not(feature = "tls")) {
+            let why = "TLS is not built in; build fencepost with its feature \"tls\"";
+            return Err(invalid(why.to_owned()));
+        }
+        let form = if unix { UNIX_FORM } else { TCP_FORM };
+        // The crate's parser knows rediss only with its own TLS, which is not used here.
+        let parsed = redis::parse_redis_url(&format!("{plain}://{rest}"))
+            .ok_or_else(|| invalid(format!("it is not a URL; {form}")))?;
+        if parsed.fragment().is_some() {
+            let why = "it has a \"#\" part, which is not supported; a \"#\" in a password is %23";
+            return Err(invalid(why.to_owned()));
+        }
+        let known: &[&str] = if unix {
+            &["db", "user", "pass", "protocol"]
+        } else {
+            &["protocol"]
+        };
+        for (key, _) in parsed.query_pairs() {
+            if !known.contains(&&*key) {
+                return Err(invalid(format!(
+                    "its parameter {key:?} is not known; {form}"
+                )));
+            }
+        }
+
+        let mut shown = parsed.clone();
+        // Both only fail where there is no host, and then there is no login to hide.
+        let _ = shown.set_username("");
+        let _ = shown.set_password(None);
+        if unix {
+            let keep = |key: &str| key == "db";
+            let pairs = parsed.query_pairs().filter(|(key, _)| keep(key));
+            let query: Vec<String> = pairs.map(|(key, val)| format!("{key}={val}")).collect();
+            shown.set_query((!query.is_empty()).then(|| query.join("&")).as_deref());
+        } else {
+            shown.set_query(None);
+        }
+        let label = shown.as_str();
+        let label = label.strip_prefix(plain).unwrap_or(label);
+        let label = format!("{scheme}{}", label.strip_suffix('/').unwrap_or(label));
+
+        let info = parsed
+            .into_connection_info()
+            .map_err(|error| invalid(format!("{}; {form}", plain_words(&error))))?;
+        let mut login = info
+            .redis_settings()
+            .clone()
+            .set_lib_name("fencepost", env!("CARGO_PKG_VERSION"));
+        if login.db() < 0 {
+            return Err(invalid(format!("the database number is below 0; {form}")));
+        }
+        if login.username().is_some() && login.password().is_none() {
+            // Without one, the crate would not log in at all, and work as the default user.
+            login = login.set_password("");
+        }
+        let place = match info.addr() {
+            ConnectionAddr::Tcp(host, _) if host.is_empty() => {
+                return Err(invalid(format!("it has no host; {form}")));
+            }
+            ConnectionAddr::Tcp(host, port) => Place::Tcp {
+                host: host.clone(),
+                port: *port,
+                tls,
+            },
+            ConnectionAddr::Unix(path) => Place::Unix(path.clone()),
+            _ => return Err(invalid(format!("its kind of address is not known; {form}"))),
+        };
+        Ok(Self {
+            place,
+            login,
+            label,
+        })
+    }
+}
+
+/// What the parser says, without its names for kinds of errors.
+fn plain_words(error: &redis::RedisError) -> String {
+    let text = error.to_string();
+    let words = text.split(" - ").next().unwrap_or(&text);
+    words.to_lowercase()
+}
+
+/// The URL as it may be shown, when it could not even be parsed.
+fn without_login(url: &str) -> String {
+    let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
+    let rest = rest.rsplit_once('@').map_or(rest, |(_, host)| host);
+    let rest = rest.split(['?', '#']).next().unwrap_or("");
+    match scheme {
+        "" => rest.to_owned(),
+        _ => format!("{scheme}://{rest}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tcp(host: &str, port: u16) -> Place {
+        Place::Tcp {
+            host: host.into(),
+            port,
+            tls: false,
+        }
+    }
+
+    #[test]
+    fn the_forms_that_people_use_are_understood() {
+        for (url, place, label, db) in [
+            ("redis://h", tcp("h", 6379), "redis://h", 0),
+            ("redis://h:1/2", tcp("h", 1), "redis://h:1/2", 2),
+            ("redis://u:p@h:1", tcp("h", 1), "redis://h:1", 0),
+            ("redis://:p@h/", tcp("h", 6379), "redis://h", 0),
+            (
+                "valkey://u@h/?protocol=resp3",
+                tcp("h", 6379),
+                "valkey://h",
+                0,
+            ),
+            ("redis://[::1]:7", tcp("::1", 7), "redis://[::1]:7", 0),
+            (
+                "redis+unix:///run/r.sock?db=3&user=u&pass=secret",
+                Place::Unix("/run/r.sock".into()),
+                "redis+unix:///run/r.sock?db=3",
+                3,
+            ),
+            (
+                "unix:///run/r.sock",
+                Place::Unix("/run/r.sock".into()),
+                "unix:///run/r.sock",
+                0,
+            ),
+        ] {
+            let target = Target::parse(url).unwrap();
+            assert_eq!(target.place, place, "{url}");
+            assert_eq!(target.label, label, "{url}");
+            assert_eq!(target.login.db(), db, "{url}");
+        }
+    }
+
+    #[test]
+    fn user_and_password_may_be_percent_encoded() {
+        let target = Target::parse("redis://b%20b:p%40ss%2F%23@h").unwrap();
+        assert_eq!(target.login.username(), Some("b b"));
+        assert_eq!(target.login.password(), Some("p@ss/#"));
+        let nopass = Target::parse("redis://bob@h").unwrap();
+        assert_eq!(nopass.login.password(), Some(""));
+    }
+
+    #[test]
+    fn a_bad_url_is_refused_with_what_would_be_right_and_without_its_password() {
+        for (url, why) in [
+            ("localhost:6379", "no scheme"),
+            ("http://h", "scheme is not known"),
+            ("redis://", "redis://[user]"),
+            ("redis://:secret@h/x", "database number"),
+            ("redis://:secret@h/-1", "below 0"),
+            ("redis://:secret@h:99999", "not a URL"),
+            ("redis://:sec/secret@h", "percent-encoded"),
+            ("redis://:secret@h?protocol=resp9", "protocol"),
+            ("redis://h?pass=secret", "not known"),
+            ("redis://h/#secret", "%23"),
+            ("redis://:secret@0.0.0.0", "wildcard"),
+            ("redis+unix://", "redis+unix:///path"),
+            ("redis+unix:///s?db=x&pass=secret", "database number"),
+        ] {
+            let error = Target::parse(url).unwrap_err();
+            assert!(matches!(error, Error::InvalidUrl { .. }));
+            let text = error.to_string();
+            assert!(text.contains(why), "{url}: {text}");
+            assert!(!text.contains("secret"), "{url}: {text}");
+        }
+    }
+
+    #[cfg(feature = "tls")]
+    #[test]
+    fn rediss_means_tls() {
+        let target = Target::parse("rediss://:secret@h:7/1").unwrap();
+        assert!(matches!(target.place, Place::Tcp { tls: true, .. }));
+        assert_eq!(target.label, "rediss://h:7/1");
+    }
+
+    #[cfg(not(feature = "tls"))]
+    #[test]
+    fn rediss_without_the_feature_says_which_one_is_missing() {
+        let error = Target::parse("rediss://h").unwrap_err().to_string();
+        assert!(error.contains("\"tls\""), "{error}");
+    }
+}

@@ -1,0 +1,148 @@
+//! What the tests of a Redis node share: a node on a server, and one attempt on one lock.
+
+#![allow(dead_code, reason = "each test file uses its part")]
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use fencepost::clock::SystemClock;
+use fencepost::node::redis::{RedisNode, RedisOptions, Roster};
+use fencepost::node::{Call, Node};
+use fencepost::state::{Command, Reply};
+use fencepost::{AttemptValue, Error, FencingToken, LockName, NodeError, Owner, Ttl};
+use redis::aio::MultiplexedConnection;
+use tokio::runtime::Handle;
+
+/// A node with the default options.
+pub(crate) fn open(url: &str) -> RedisNode {
+    open_with(url, RedisOptions::default(), &Roster::default())
+}
+
+/// A node.
+pub(crate) fn open_with(url: &str, options: RedisOptions, roster: &Roster) -> RedisNode {
+    let clock = Arc::new(SystemClock);
+    RedisNode::open(url, options, roster, clock, &Handle::current()).unwrap()
+}
+
+/// A node, or why not.
+pub(crate) fn try_open(url: &str) -> Result<RedisNode, Error> {
+    let clock = Arc::new(SystemClock);
+    let options = RedisOptions::default();
+    RedisNode::open(url, options, &Roster::default(), clock, &Handle::current())
+}
+
+/// A node over a connection that exists.
+pub(crate) fn over(connection: MultiplexedConnection, label: &str) -> RedisNode {
+    let clock = Arc::new(SystemClock);
+    let options = RedisOptions::default();
+    RedisNode::over(
+        connection,
+        label,
+        options,
+        &Roster::default(),
+        clock,
+        &Handle::current(),
+    )
+}
+
+/// The result, which has to be there in time.
+pub(crate) async fn within<T>(limit: Duration, future: impl Future<Output = T>) -> T {
+    let result = tokio::time::timeout(limit, future).await;
+    result.unwrap_or_else(|_| panic!("not within {limit:?}"))
+}
+
+pub(crate) fn name(name: &str) -> LockName {
+    LockName::new(name).unwrap()
+}
+
+/// One attempt on one lock, with a TTL of a minute.
+pub(crate) struct Lock {
+    name: LockName,
+    value: AttemptValue,
+}
+
+impl Lock {
+    pub(crate) fn new(lock: &str) -> Self {
+        let owner = Owner::new("tester").unwrap();
+        Self {
+            name: name(lock),
+            value: AttemptValue::fresh(&owner).unwrap(),
+        }
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        self.name.as_str()
+    }
+
+    pub(crate) fn value(&self) -> &str {
+        self.value.as_str()
+    }
+
+    fn ttl() -> Ttl {
+        Ttl::new(Duration::from_secs(60)).unwrap()
+    }
+
+    pub(crate) fn acquire<'a>(&'a self, node: &'a impl Node) -> Call<'a> {
+        let command = Command::Acquire {
+            value: self.value.clone(),
+            ttl: Self::ttl(),
+            proposed: FencingToken::new(1).unwrap(),
+        };
+        node.call(&self.name, command)
+    }
+
+    pub(crate) fn steal<'a>(&'a self, node: &'a impl Node) -> Call<'a> {
+        let command = Command::Steal {
+            value: self.value.clone(),
+            ttl: Self::ttl(),
+            proposed: FencingToken::new(1).unwrap(),
+        };
+        node.call(&self.name, command)
+    }
+
+    pub(crate) fn raise<'a>(&'a self, node: &'a impl Node) -> Call<'a> {
+        let command = Command::Raise {
+            value: self.value.clone(),
+            to: FencingToken::new(9).unwrap(),
+        };
+        node.call(&self.name, command)
+    }
+
+    pub(crate) fn extend<'a>(&'a self, node: &'a impl Node) -> Call<'a> {
+        let command = Command::Extend {
+            value: self.value.clone(),
+            ttl: Self::ttl(),
+            token: FencingToken::new(1).unwrap(),
+        };
+        node.call(&self.name, command)
+    }
+
+    pub(crate) fn release<'a>(&'a self, node: &'a impl Node) -> Call<'a> {
+        let command = Command::Release {
+            value: self.value.clone(),
+            refuse_for: None,
+        };
+        node.call(&self.name, command)
+    }
+
+    pub(crate) fn inspect<'a>(&'a self, node: &'a impl Node) -> Call<'a> {
+        node.call(&self.name, Command::Inspect)
+    }
+
+    /// Acquires, and is granted.
+    pub(crate) async fn granted(&self, node: &impl Node) -> FencingToken {
+        match within(Duration::from_secs(5), self.acquire(node)).await {
+            Ok(Reply::Granted { counter, .. }) => counter,
+            other => panic!("not granted: {other:?}"),
+        }
+    }
+}
+
+/// Whether that is a refusal for the time being after a restart.
+pub(crate) fn quarantined<T: std::fmt::Debug>(reply: Result<T, NodeError>) -> Duration {
+    match reply {
+        Err(NodeError::Quarantined(left)) => left,
+        other => panic!("not in quarantine: {other:?}"),
+    }
+}

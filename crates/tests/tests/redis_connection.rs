@@ -1,0 +1,488 @@
+//! What happens to a Redis node when its connection or its server misbehaves, and how it logs in.
+//! Every wait has a deadline: nothing here may hang.
+
+mod on_redis;
+
+use std::time::{Duration, Instant};
+
+use fencepost::node::Node;
+use fencepost::node::redis::{RedisOptions, Roster};
+use fencepost::state::Reply;
+use fencepost::{Error, NodeError};
+use fencepost_tests::{RedisServer, ServerOptions, eventually, free_port};
+use on_redis::{Lock, open, open_with, within};
+
+const SOON: Duration = Duration::from_secs(5);
+
+#[tokio::test]
+async fn a_flushed_script_is_sent_again() {
+    let server = RedisServer::start();
+    let node = open(&server.url());
+    let lock = Lock::new("job");
+    lock.granted(&node).await;
+    server.cli(&["SCRIPT", "FLUSH"]);
+    assert_eq!(lock.release(&node).await, Ok(Reply::Released));
+    lock.granted(&node).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_killed_connection_is_replaced_without_a_failed_command() {
+    let server = RedisServer::start();
+    let node = open(&server.url());
+    let lock = Lock::new("job");
+    lock.granted(&node).await;
+    let before = client_ids(&server);
+    server.cli(&["CLIENT", "KILL", "TYPE", "normal"]);
+    // Nobody calls: the keeper notices by itself.
+    eventually("a new connection", SOON, || {
+        let now = client_ids(&server);
+        now.iter().any(|id| !before.contains(id))
+    });
+    within(SOON, node.ready()).await;
+    assert!(matches!(lock.extend(&node).await, Ok(Reply::Extended)));
+}
+
+/// The ids of the server's connections, all but the one that asks.
+fn client_ids(server: &RedisServer) -> Vec<String> {
+    let list = server.cli(&["CLIENT", "LIST"]);
+    let others = list.lines().filter(|line| !line.contains("cmd=client"));
+    others
+        .filter_map(|line| line.split(' ').next().map(str::to_owned))
+        .collect()
+}
+
+#[tokio::test]
+async fn a_call_whose_connection_breaks_says_so_and_is_not_repeated() {
+    let server = RedisServer::start();
+    let node = open(&server.url());
+    let lock = Lock::new("job");
+    lock.granted(&node).await;
+    server.freeze();
+    let call = lock.extend(&node);
+    let break_it = async {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        drop(server);
+    };
+    let (reply, ()) = within(SOON, async { tokio::join!(call, break_it) }).await;
+    assert!(
+        matches!(reply, Err(NodeError::Disconnected(_))),
+        "{reply:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_server_that_comes_back_is_used_again_and_calls_fail_fast_until_then() {
+    let mut server = RedisServer::start();
+    let node = open(&server.url());
+    let lock = Lock::new("job");
+    lock.granted(&node).await;
+    server.kill();
+    let error = down(&node, &lock).await;
+    assert!(
+        matches!(
+            error,
+            NodeError::Unreachable(_) | NodeError::Disconnected(_)
+        ),
+        "{error}"
+    );
+    let begin = Instant::now();
+    for _ in 0..100 {
+        assert!(lock.acquire(&node).await.is_err());
+    }
+    assert!(begin.elapsed() < Duration::from_millis(500), "slow to fail");
+    server.restart();
+    within(SOON, node.ready()).await;
+    assert_eq!(node.hello().await, Ok(()));
+    lock.granted(&node).await;
+}
+
+/// Waits until the node fails at once, and tells why.
+async fn down(node: &impl Node, lock: &Lock) -> NodeError {
+    let end = Instant::now() + SOON;
+    loop {
+        match within(SOON, lock.acquire(node)).await {
+            Err(NodeError::Disconnected(_)) | Ok(_) if Instant::now() < end => {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            Err(error) => return error,
+            Ok(reply) => panic!("still up: {reply:?}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_is_not_there_is_told_by_hello_and_found_when_it_comes() {
+    let node = open(&format!("redis://127.0.0.1:{}", free_port()));
+    let error = within(SOON, node.hello()).await.unwrap_err();
+    assert!(matches!(error, NodeError::Unreachable(_)), "{error}");
+    let up = tokio::time::timeout(Duration::from_millis(50), node.ready()).await;
+    assert!(up.is_err(), "ready while nobody listens");
+}
+
+#[tokio::test]
+async fn a_wrong_password_is_told_and_the_right_one_is_found_later() {
+    let server = with_password("right");
+    let url = |password: &str| format!("redis://:{password}@127.0.0.1:{}", server.port());
+    let right = open(&url("right"));
+    Lock::new("job").granted(&right).await;
+    let wrong = open(&url("wrong"));
+    let none = open(&server.url());
+    for node in [&wrong, &none] {
+        let error = within(SOON, node.hello()).await.unwrap_err();
+        assert!(matches!(error, NodeError::Auth(_)), "{error:?}");
+        assert!(!error.to_string().contains("wrong"), "{error}");
+    }
+    server.cli(&["CONFIG", "SET", "requirepass", "wrong"]);
+    within(SOON, wrong.ready()).await;
+    Lock::new("other").granted(&wrong).await;
+}
+
+#[tokio::test]
+async fn a_password_that_changes_in_use_counts_from_the_next_connection_on() {
+    let server = with_password("first");
+    let node = open(&format!("redis://:first@127.0.0.1:{}", server.port()));
+    let lock = Lock::new("job");
+    lock.granted(&node).await;
+    server.cli(&["CONFIG", "SET", "requirepass", "second"]);
+    assert_eq!(lock.extend(&node).await, Ok(Reply::Extended));
+    let second = |words: &[&str]| {
+        let all = [&["-a", "second", "--no-auth-warning"], words].concat();
+        server.cli(&all)
+    };
+    second(&["CLIENT", "KILL", "TYPE", "normal"]);
+    let error = down(&node, &lock).await;
+    assert!(matches!(error, NodeError::Auth(_)), "{error}");
+    second(&["CONFIG", "SET", "requirepass", "first"]);
+    within(SOON, node.ready()).await;
+    assert_eq!(lock.extend(&node).await, Ok(Reply::Extended));
+}
+
+fn with_password(password: &str) -> RedisServer {
+    RedisServer::start_with(ServerOptions {
+        args: vec!["--requirepass".into(), password.into()],
+        password: Some(password.into()),
+    })
+}
+
+#[tokio::test]
+async fn a_frozen_server_is_noticed_and_used_again_when_it_thaws() {
+    let server = RedisServer::start();
+    let options = RedisOptions {
+        mute_timeout: Duration::from_millis(200),
+        connect_timeout: Duration::from_millis(300),
+        ..RedisOptions::default()
+    };
+    let node = open_with(&server.url(), options, &Roster::default());
+    let lock = Lock::new("job");
+    lock.granted(&node).await;
+    server.freeze();
+    let begin = Instant::now();
+    // This call was on its way when the server froze: it ends with its connection.
+    let reply = within(SOON, lock.extend(&node)).await;
+    assert!(
+        matches!(reply, Err(NodeError::Disconnected(_))),
+        "{reply:?}"
+    );
+    let took = begin.elapsed();
+    assert!(
+        (Duration::from_millis(250)..Duration::from_secs(2)).contains(&took),
+        "{took:?}"
+    );
+    let error = down(&node, &lock).await;
+    assert!(matches!(error, NodeError::Timeout(_)), "{error}");
+    server.thaw();
+    within(SOON, node.ready()).await;
+    lock.release(&node).await.unwrap();
+    lock.granted(&node).await;
+}
+
+#[tokio::test]
+async fn a_dropped_call_makes_a_frozen_server_noticed_too() {
+    let server = RedisServer::start();
+    let options = RedisOptions {
+        mute_timeout: Duration::from_millis(200),
+        connect_timeout: Duration::from_millis(300),
+        ..RedisOptions::default()
+    };
+    let node = open_with(&server.url(), options, &Roster::default());
+    let lock = Lock::new("job");
+    lock.granted(&node).await;
+    server.freeze();
+    let early = tokio::time::timeout(Duration::from_millis(20), lock.extend(&node)).await;
+    assert!(early.is_err());
+    tokio::time::sleep(Duration::from_millis(900)).await;
+    let begin = Instant::now();
+    let reply = within(SOON, lock.extend(&node)).await;
+    assert!(matches!(reply, Err(NodeError::Timeout(_))), "{reply:?}");
+    assert!(
+        begin.elapsed() < Duration::from_millis(100),
+        "it was not known yet"
+    );
+}
+
+#[tokio::test]
+async fn calls_that_are_dropped_early_do_not_ping_each() {
+    let server = RedisServer::start();
+    let options = RedisOptions {
+        mute_timeout: Duration::from_millis(400),
+        ..RedisOptions::default()
+    };
+    let node = open_with(&server.url(), options, &Roster::default());
+    within(SOON, node.ready()).await;
+    let lock = Lock::new("job");
+    for _ in 0..200 {
+        let mut call = lock.extend(&node);
+        // Polled once, so that it is on its way, and dropped.
+        std::future::poll_fn(|cx| {
+            let _ = call.as_mut().poll(cx);
+            std::task::Poll::Ready(())
+        })
+        .await;
+        tokio::task::yield_now().await;
+    }
+    tokio::time::sleep(Duration::from_millis(700)).await;
+    let stats = server.cli(&["INFO", "commandstats"]);
+    let line = stats.lines().find(|line| line.starts_with("cmdstat_ping:"));
+    let pings = line.and_then(|line| line.split(['=', ',']).nth(1)?.parse::<u32>().ok());
+    // The harness itself sends one at the start.
+    assert!((1..=4).contains(&pings.unwrap()), "{stats}");
+}
+
+#[tokio::test]
+async fn calls_that_waited_for_a_connection_are_sent_in_their_order() {
+    let server = RedisServer::start();
+    server.freeze();
+    let node = open(&server.url());
+    let (one, two) = (Lock::new("job"), Lock::new("job"));
+    let calls = async {
+        tokio::join!(
+            one.acquire(&node),
+            one.release(&node),
+            two.acquire(&node),
+            one.acquire(&node)
+        )
+    };
+    let thaw = async {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        server.thaw();
+    };
+    let (replies, ()) = within(SOON, async { tokio::join!(calls, thaw) }).await;
+    assert!(
+        matches!(replies.0, Ok(Reply::Granted { .. })),
+        "{replies:?}"
+    );
+    assert_eq!(replies.1, Ok(Reply::Released));
+    assert!(
+        matches!(replies.2, Ok(Reply::Granted { .. })),
+        "{replies:?}"
+    );
+    assert!(matches!(replies.3, Ok(Reply::Held(_))), "{replies:?}");
+}
+
+#[tokio::test]
+async fn a_user_with_only_what_a_lock_needs_can_lock() {
+    let server = RedisServer::start();
+    server.cli(&[
+        "ACL",
+        "SETUSER",
+        "bob",
+        "on",
+        ">p@ss/#%",
+        "~*",
+        "-@all",
+        "+@scripting",
+        "+@read",
+        "+@write",
+        "+time",
+    ]);
+    let node = open(&format!(
+        "redis://bob:p%40ss%2F%23%25@127.0.0.1:{}",
+        server.port()
+    ));
+    let lock = Lock::new("job");
+    lock.granted(&node).await;
+    assert_eq!(lock.release(&node).await, Ok(Reply::Released));
+}
+
+#[tokio::test]
+async fn a_user_that_may_not_run_scripts_is_told_so() {
+    let server = RedisServer::start();
+    server.cli(&["ACL", "SETUSER", "eve", "on", ">x", "~*", "-@all", "+@read"]);
+    let node = open(&format!("redis://eve:x@127.0.0.1:{}", server.port()));
+    let error = within(SOON, Lock::new("job").acquire(&node))
+        .await
+        .unwrap_err();
+    assert!(matches!(error, NodeError::Permission(_)), "{error:?}");
+}
+
+#[tokio::test]
+async fn database_socket_and_protocol_come_from_the_url() {
+    let server = RedisServer::start();
+    let socket = server.socket();
+    let socket = socket.display();
+    for (i, url) in [
+        format!("{}/3", server.url()),
+        format!("redis+unix://{socket}?db=3"),
+        format!("unix://{socket}?db=3&protocol=resp3"),
+        format!("{}/3?protocol=resp3", server.url()),
+    ]
+    .iter()
+    .enumerate()
+    {
+        let node = open(url);
+        let lock = Lock::new(&format!("job-{i}"));
+        lock.granted(&node).await;
+        let stored = server.cli(&["-n", "3", "GET", lock.name()]);
+        assert_eq!(stored, lock.value());
+        assert!(matches!(lock.inspect(&node).await, Ok(Reply::Snapshot(_))));
+        assert_eq!(lock.extend(&node).await, Ok(Reply::Extended));
+        let other = Lock::new(lock.name());
+        assert!(matches!(other.acquire(&node).await, Ok(Reply::Held(_))));
+        assert_eq!(lock.release(&node).await, Ok(Reply::Released));
+    }
+}
+
+#[tokio::test]
+async fn a_database_that_does_not_exist_is_told() {
+    let server = RedisServer::start();
+    let node = open(&format!("{}/99", server.url()));
+    let error = within(SOON, node.hello()).await.unwrap_err();
+    assert!(error.to_string().contains("DB index"), "{error}");
+}
+
+#[tokio::test]
+async fn any_redlock_client_excludes_us_and_we_it() {
+    let server = RedisServer::start();
+    let node = open(&server.url());
+    for key in ["job", "{tenant}:job"] {
+        let lock = Lock::new(key);
+        assert_eq!(
+            server.cli(&["SET", key, "foreign", "NX", "PX", "60000"]),
+            "OK"
+        );
+        match lock.acquire(&node).await {
+            Ok(Reply::Held(holder)) => {
+                assert_eq!(holder.value.owner().as_str(), "foreign");
+                assert!(holder.remaining.unwrap() > Duration::from_secs(50));
+            }
+            other => panic!("{other:?}"),
+        }
+        server.cli(&["PERSIST", key]);
+        match lock.acquire(&node).await {
+            Ok(Reply::Held(holder)) => assert_eq!(holder.remaining, None),
+            other => panic!("{other:?}"),
+        }
+        server.cli(&["DEL", key]);
+        lock.granted(&node).await;
+        assert!(server.cli(&["GET", key]).ends_with(":tester"));
+        assert_eq!(
+            server.cli(&["SET", key, "foreign", "NX", "PX", "60000"]),
+            ""
+        );
+        let ttl: u64 = server.cli(&["PTTL", key]).parse().unwrap();
+        assert!((50_000..=60_000).contains(&ttl));
+    }
+    assert_eq!(
+        server.cli(&["EXISTS", "{job}:fence", "{tenant}:job:fence"]),
+        "2"
+    );
+}
+
+#[tokio::test]
+async fn a_prefix_stands_before_every_key() {
+    let server = RedisServer::start();
+    let options = RedisOptions {
+        prefix: "app:".into(),
+        ..RedisOptions::default()
+    };
+    let node = open_with(&server.url(), options, &Roster::default());
+    let lock = Lock::new("job");
+    lock.granted(&node).await;
+    assert_eq!(server.cli(&["EXISTS", "app:job", "{app:job}:fence"]), "2");
+    assert_eq!(server.cli(&["DBSIZE"]), "2");
+}
+
+#[tokio::test]
+async fn a_connection_of_the_users_own_is_checked_and_used_and_never_made_again() {
+    let server = RedisServer::start();
+    let client = redis::Client::open(server.url()).unwrap();
+    let connection = client.get_multiplexed_async_connection().await.unwrap();
+    let node = on_redis::over(connection, "mine");
+    assert_eq!(node.address(), "mine");
+    assert_eq!(within(SOON, node.hello()).await, Ok(()));
+    let lock = Lock::new("job");
+    lock.granted(&node).await;
+    server.cli(&["CLIENT", "KILL", "TYPE", "normal"]);
+    for _ in 0..3 {
+        let reply = within(SOON, lock.extend(&node)).await;
+        assert!(
+            matches!(reply, Err(NodeError::Disconnected(_))),
+            "{reply:?}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_connection_of_the_users_own_that_was_mute_is_used_again() {
+    let server = RedisServer::start();
+    let client = redis::Client::open(server.url()).unwrap();
+    let connection = client.get_multiplexed_async_connection().await.unwrap();
+    let node = on_redis::over(connection, "mine");
+    let lock = Lock::new("job");
+    lock.granted(&node).await;
+    server.freeze();
+    let reply = within(SOON, lock.extend(&node)).await;
+    assert!(
+        matches!(reply, Err(NodeError::Disconnected(_))),
+        "{reply:?}"
+    );
+    server.thaw();
+    within(SOON, node.ready()).await;
+    let end = Instant::now() + SOON;
+    while lock.extend(&node).await != Ok(Reply::Extended) {
+        assert!(Instant::now() < end, "it does not come back");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_is_busy_with_a_script_says_so_and_recovers() {
+    let server = RedisServer::start_args(&["--lua-time-limit", "20"]);
+    let node = open(&server.url());
+    let lock = Lock::new("job");
+    lock.granted(&node).await;
+    let endless = ["EVAL", "while true do end", "0"];
+    let mut script = std::process::Command::new("redis-cli")
+        .arg("-s")
+        .arg(server.socket())
+        .args(endless)
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    let end = Instant::now() + SOON;
+    while within(SOON, lock.extend(&node)).await != Err(NodeError::Busy) {
+        assert!(Instant::now() < end, "never busy");
+    }
+    server.cli(&["SCRIPT", "KILL"]);
+    script.wait().unwrap();
+    assert_eq!(within(SOON, lock.extend(&node)).await, Ok(Reply::Extended));
+}
+
+#[tokio::test]
+async fn a_dropped_node_closes_its_connection() {
+    let server = RedisServer::start();
+    let node = open(&server.url());
+    Lock::new("job").granted(&node).await;
+    assert_eq!(client_ids(&server).len(), 1);
+    drop(node);
+    // Lets the aborted tasks go.
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    assert_eq!(client_ids(&server), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_url_that_cannot_be_used_is_refused_at_once() {
+    let error = on_redis::try_open("redis://:secret@").err().unwrap();
+    assert!(matches!(error, Error::InvalidUrl { .. }), "{error}");
+    assert!(!error.to_string().contains("secret"));
+}

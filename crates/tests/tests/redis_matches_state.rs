@@ -1,0 +1,356 @@
+//! The Lua scripts and `LockState` are two implementations of one machine. Random sequences of
+//! commands run through both, on a real server, and every reply is compared.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use fencepost::clock::SystemClock;
+use fencepost::node::Node;
+use fencepost::node::redis::{RedisNode, RedisOptions, Roster};
+use fencepost::state::{Command, Holder, LockState, MAX_SKEW, Now, Reply, Snapshot};
+use fencepost::{AttemptValue, FencingToken, LockName, NodeError, Ttl};
+use fencepost_tests::RedisServer;
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestRunner};
+use redis::aio::MultiplexedConnection;
+
+/// How far the two may differ in what is left: real time passes on one of them.
+const TOLERANCE: Duration = Duration::from_secs(20);
+const MAX: u64 = FencingToken::MAX.get();
+
+#[derive(Clone, Debug)]
+enum Step {
+    Do(Command),
+    /// Time passes.
+    Advance(Duration),
+}
+
+fn value() -> impl Strategy<Value = AttemptValue> {
+    (1..=3_u8).prop_map(|n| {
+        let random = format!("{n:032x}");
+        AttemptValue::reported(format!("{random}:owner-{n}"))
+    })
+}
+
+/// Minutes, so that the seconds that a case really takes do not matter.
+fn ttl() -> impl Strategy<Value = Ttl> {
+    (1..=4_u64).prop_map(|n| Ttl::new(Duration::from_secs(n * 600)).unwrap())
+}
+
+/// Small numbers that meet, the present, the far future that is clamped, and the last ones.
+fn proposal() -> impl Strategy<Value = FencingToken> {
+    prop_oneof![
+        6 => (0..8_u64).prop_map(|n| FencingToken::new(n).unwrap()),
+        2 => Just(FencingToken::new(1_700_000_000_123_457).unwrap()),
+        2 => (MAX - 2..=MAX).prop_map(|n| FencingToken::new(n).unwrap()),
+    ]
+}
+
+/// What a holder may send: also the last numbers, which are not clamped.
+fn token() -> impl Strategy<Value = FencingToken> {
+    prop_oneof![
+        8 => (0..8_u64).prop_map(|n| FencingToken::new(n).unwrap()),
+        2 => Just(FencingToken::new(1_700_000_000_123_459).unwrap()),
+        1 => (MAX - 2..=MAX).prop_map(|n| FencingToken::new(n).unwrap()),
+    ]
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let refuse_for = prop::option::of((1..=4_u64).prop_map(|n| Duration::from_secs(n * 600)));
+    let command = prop_oneof![
+        4 => (value(), ttl(), proposal())
+            .prop_map(|(value, ttl, proposed)| Command::Acquire { value, ttl, proposed }),
+        2 => (value(), token()).prop_map(|(value, to)| Command::Raise { value, to }),
+        3 => (value(), ttl(), token())
+            .prop_map(|(value, ttl, token)| Command::Extend { value, ttl, token }),
+        3 => (value(), refuse_for)
+            .prop_map(|(value, refuse_for)| Command::Release { value, refuse_for }),
+        1 => Just(Command::Inspect),
+        1 => (value(), ttl(), proposal())
+            .prop_map(|(value, ttl, proposed)| Command::Steal { value, ttl, proposed }),
+    ];
+    let advance = prop_oneof![
+        4 => (1..=5_u64).prop_map(|n| Duration::from_secs(n * 600 - 300)),
+        1 => Just(Duration::from_secs(25 * 60 * 60)),
+    ];
+    prop_oneof![6 => command.prop_map(Step::Do), 1 => advance.prop_map(Step::Advance)]
+}
+
+struct Both {
+    node: RedisNode,
+    raw: MultiplexedConnection,
+    names: AtomicU64,
+}
+
+impl Both {
+    async fn run(&self, steps: Vec<Step>) -> Result<(), TestCaseError> {
+        let number = self.names.fetch_add(1, Ordering::Relaxed);
+        // Every second one with a tag of its own: its side keys are called otherwise.
+        let name = match number % 2 {
+            0 => format!("case-{number}"),
+            _ => format!("{{case}}-{number}"),
+        };
+        let name = LockName::new(name).unwrap();
+        let mut model = LockState::default();
+        let begin = Instant::now();
+        let mut advanced = Duration::ZERO;
+        for (i, step) in steps.into_iter().enumerate() {
+            match step {
+                Step::Advance(time) => {
+                    advanced += time;
+                    self.advance(name.as_str(), time).await;
+                }
+                Step::Do(command) => {
+                    let before = self.server_micros().await;
+                    let real = self.node.call(&name, command.clone()).await.unwrap();
+                    let after = self.server_micros().await;
+                    let now = Now {
+                        elapsed: advanced + begin.elapsed(),
+                        wall_micros: implied_time(&real, before, after),
+                    };
+                    let expected = model.apply(&command, now);
+                    prop_assert!(
+                        alike(&expected, &real),
+                        "step {i}, {command:?}: the state machine says {expected:?}, Redis {real:?}"
+                    );
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn server_micros(&self) -> u64 {
+        let time: (u64, u64) = redis::cmd("TIME")
+            .query_async(&mut self.raw.clone())
+            .await
+            .unwrap();
+        time.0 * 1_000_000 + time.1
+    }
+
+    /// Lets that much time pass for the keys of one lock.
+    async fn advance(&self, name: &str, time: Duration) {
+        let mut raw = self.raw.clone();
+        let pattern = format!("*{name}*");
+        let keys: Vec<String> = redis::cmd("KEYS")
+            .arg(pattern)
+            .query_async(&mut raw)
+            .await
+            .unwrap();
+        for key in keys {
+            let left: i64 = redis::cmd("PTTL")
+                .arg(&key)
+                .query_async(&mut raw)
+                .await
+                .unwrap();
+            assert!(left >= 0, "{key} never expires");
+            // Zero or less deletes it.
+            let left = left - i64::try_from(time.as_millis()).unwrap();
+            let _: i64 = redis::cmd("PEXPIRE")
+                .arg(&key)
+                .arg(left)
+                .query_async(&mut raw)
+                .await
+                .unwrap();
+        }
+    }
+}
+
+/// The time at which the server must have clamped a proposal, if it did so while we asked.
+fn implied_time(reply: &Reply, before: u64, after: u64) -> u64 {
+    let Reply::Granted { counter, .. } = reply else {
+        return before;
+    };
+    let implied = counter.get().saturating_sub(MAX_SKEW.as_micros() as u64);
+    if (before..=after).contains(&implied) {
+        implied
+    } else {
+        before
+    }
+}
+
+fn alike(model: &Reply, real: &Reply) -> bool {
+    match (model, real) {
+        (Reply::Held(a), Reply::Held(b)) => alike_holder(a, b),
+        (Reply::NotHeld(a), Reply::NotHeld(b)) => alike_holders(a.as_ref(), b.as_ref()),
+        (Reply::Snapshot(a), Reply::Snapshot(b)) => {
+            let Snapshot { holder, counter } = a;
+            *counter == b.counter && alike_holders(holder.as_ref(), b.holder.as_ref())
+        }
+        (a, b) => a == b,
+    }
+}
+
+fn alike_holders(a: Option<&Holder>, b: Option<&Holder>) -> bool {
+    match (a, b) {
+        (Some(a), Some(b)) => alike_holder(a, b),
+        (a, b) => a.is_none() && b.is_none(),
+    }
+}
+
+fn alike_holder(a: &Holder, b: &Holder) -> bool {
+    let (Some(left), Some(right)) = (a.remaining, b.remaining) else {
+        return false;
+    };
+    a.value == b.value && left.abs_diff(right) < TOLERANCE
+}
+
+#[test]
+fn the_scripts_answer_what_the_state_machine_answers() {
+    let server = RedisServer::start();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let both = runtime.block_on(async {
+        let client = redis::Client::open(server.url()).unwrap();
+        Both {
+            node: open(&server),
+            raw: client.get_multiplexed_async_connection().await.unwrap(),
+            names: AtomicU64::new(0),
+        }
+    });
+    let config = Config {
+        cases: 400,
+        failure_persistence: None,
+        ..Config::default()
+    };
+    TestRunner::new(config)
+        .run(&prop::collection::vec(step(), 1..30), |steps| {
+            runtime.block_on(both.run(steps))
+        })
+        .unwrap();
+}
+
+fn open(server: &RedisServer) -> RedisNode {
+    RedisNode::open(
+        &server.url(),
+        RedisOptions::default(),
+        &Roster::default(),
+        Arc::new(SystemClock),
+        &tokio::runtime::Handle::current(),
+    )
+    .unwrap()
+}
+
+fn acquire(value: &str, proposed: u64) -> Command {
+    Command::Acquire {
+        value: AttemptValue::reported(value),
+        ttl: Ttl::new(Duration::from_secs(60)).unwrap(),
+        proposed: FencingToken::new(proposed).unwrap(),
+    }
+}
+
+#[tokio::test]
+async fn a_counter_that_is_not_a_number_is_named() {
+    let server = RedisServer::start();
+    let node = open(&server);
+    let name = LockName::new("job").unwrap();
+    for nonsense in ["abc", "1e5", "-1", "0x10", "inf", ""] {
+        server.cli(&["SET", "{job}:fence", nonsense]);
+        let error = node.call(&name, acquire("a", 1)).await.unwrap_err();
+        assert!(error.to_string().contains("{job}:fence"), "{error}");
+        assert_eq!(server.cli(&["EXISTS", "job"]), "0");
+    }
+}
+
+#[tokio::test]
+async fn a_counter_that_is_used_up_grants_nothing() {
+    let server = RedisServer::start();
+    let node = open(&server);
+    let name = LockName::new("job").unwrap();
+    for full in [MAX.to_string(), format!("{MAX}0000000000000000")] {
+        server.cli(&["SET", "{job}:fence", &full]);
+        let reply = node.call(&name, acquire("a", 1)).await.unwrap();
+        assert_eq!(reply, Reply::Exhausted);
+        assert_eq!(server.cli(&["EXISTS", "job"]), "0");
+    }
+}
+
+#[tokio::test]
+async fn a_key_of_another_type_is_left_alone_and_reported() {
+    let server = RedisServer::start();
+    let node = open(&server);
+    let name = LockName::new("job").unwrap();
+    let value = AttemptValue::reported("a");
+    let ttl = Ttl::new(Duration::from_secs(60)).unwrap();
+    let token = FencingToken::new(1).unwrap();
+    let all = [
+        acquire("a", 1),
+        Command::Raise {
+            value: value.clone(),
+            to: token,
+        },
+        Command::Extend {
+            value: value.clone(),
+            ttl,
+            token,
+        },
+        Command::Release {
+            value: value.clone(),
+            refuse_for: None,
+        },
+        Command::Inspect,
+        Command::Steal {
+            value,
+            ttl,
+            proposed: token,
+        },
+    ];
+    server.cli(&["RPUSH", "job", "x"]);
+    for command in &all {
+        let error = node.call(&name, command.clone()).await.unwrap_err();
+        assert!(
+            matches!(error, NodeError::WrongType(_)),
+            "{command:?}: {error}"
+        );
+    }
+    assert_eq!(server.cli(&["LRANGE", "job", "0", "-1"]), "x");
+
+    server.cli(&["FLUSHALL"]);
+    server.cli(&["RPUSH", "{job}:fence", "x"]);
+    for command in [&all[0], &all[2], &all[4], &all[5]] {
+        let error = node.call(&name, command.clone()).await.unwrap_err();
+        assert!(
+            matches!(error, NodeError::WrongType(_)),
+            "{command:?}: {error}"
+        );
+        assert_eq!(server.cli(&["EXISTS", "job"]), "0");
+    }
+    assert_eq!(server.cli(&["LRANGE", "{job}:fence", "0", "-1"]), "x");
+}
+
+#[tokio::test]
+async fn the_counter_is_kept_a_day_longer_than_the_lock_and_nothing_stays_for_ever() {
+    let server = RedisServer::start();
+    let node = open(&server);
+    let name = LockName::new("job").unwrap();
+    let day = 24 * 60 * 60;
+    let kept = || server.cli(&["TTL", "{job}:fence"]).parse::<i64>().unwrap();
+    node.call(&name, acquire("a", 1)).await.unwrap();
+    assert!((day + 55..=day + 60).contains(&kept()), "{}", kept());
+    let value = AttemptValue::reported("a");
+    let raise = Command::Raise {
+        value: value.clone(),
+        to: FencingToken::new(1 << 50).unwrap(),
+    };
+    node.call(&name, raise).await.unwrap();
+    assert!((day + 55..=day + 60).contains(&kept()), "{}", kept());
+    assert_eq!(
+        server.cli(&["GET", "{job}:fence"]),
+        (1_u64 << 50).to_string()
+    );
+    let extend = Command::Extend {
+        value: value.clone(),
+        ttl: Ttl::new(Duration::from_secs(120)).unwrap(),
+        token: FencingToken::new(1 << 50).unwrap(),
+    };
+    node.call(&name, extend).await.unwrap();
+    assert!((day + 115..=day + 120).contains(&kept()), "{}", kept());
+    let release = Command::Release {
+        value,
+        refuse_for: Some(Duration::from_micros(1)),
+    };
+    node.call(&name, release).await.unwrap();
+    assert!((day + 115..=day + 120).contains(&kept()), "{}", kept());
+    fencepost_tests::eventually("only the counter stays", Duration::from_secs(5), || {
+        server.cli(&["KEYS", "*"]) == "{job}:fence"
+    });
+}
