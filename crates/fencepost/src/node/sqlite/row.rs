@@ -1,0 +1,95 @@
+//! One lock as the file has it: a row, its reading and its writing.
+
+use std::time::Duration;
+
+use rusqlite::types::Type;
+use rusqlite::{Connection, OptionalExtension, params};
+
+use super::boot::Boot;
+use super::process::Process;
+use crate::state::LockState;
+
+const READ: &str = "SELECT state, boot, written_us, pid, started, pid_ns
+                    FROM locks WHERE name = ?1";
+const WRITE: &str = "INSERT OR REPLACE INTO locks
+                     (name, state, boot, written_us, pid, started, pid_ns)
+                     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
+const NAMES_AFTER: &str = "SELECT name FROM locks WHERE name > ?1 ORDER BY name LIMIT ?2";
+const DELETE: &str = "DELETE FROM locks WHERE name = ?1";
+
+/// A lock as the file has it. Its times are boot times of the boot it names.
+#[derive(Clone, Debug)]
+pub(super) struct Row {
+    pub(super) state: LockState,
+    /// The process that was last told that it has the lock.
+    pub(super) process: Option<Process>,
+    pub(super) boot: Boot,
+    /// When the row was written.
+    pub(super) written: Duration,
+}
+
+impl Row {
+    /// The lock's row, if it has one.
+    pub(super) fn read(connection: &Connection, name: &str) -> rusqlite::Result<Option<Self>> {
+        connection
+            .prepare_cached(READ)?
+            .query_row([name], |columns| {
+                let state: String = columns.get(0)?;
+                let pid: Option<u32> = columns.get(3)?;
+                let started: Option<i64> = columns.get(4)?;
+                let namespace: Option<i64> = columns.get(5)?;
+                let written: i64 = columns.get(2)?;
+                Ok(Self {
+                    state: serde_json::from_str(&state).map_err(|error| {
+                        rusqlite::Error::FromSqlConversionFailure(0, Type::Text, error.into())
+                    })?,
+                    process: match (pid, started, namespace) {
+                        (Some(pid), Some(started), Some(namespace)) => Some(Process {
+                            pid,
+                            started: started.cast_unsigned(),
+                            namespace: namespace.cast_unsigned(),
+                        }),
+                        _ => None,
+                    },
+                    boot: Boot(columns.get(1)?),
+                    written: Duration::from_micros(written.cast_unsigned()),
+                })
+            })
+            .optional()
+    }
+
+    /// Writes the lock's row, whether it had one or not.
+    pub(super) fn write(&self, connection: &Connection, name: &str) -> rusqlite::Result<()> {
+        let state = serde_json::to_string(&self.state)
+            .map_err(|error| rusqlite::Error::ToSqlConversionFailure(error.into()))?;
+        // Microseconds of boot time fit for 290,000 years.
+        let written = i64::try_from(self.written.as_micros()).unwrap_or(i64::MAX);
+        connection.prepare_cached(WRITE)?.execute(params![
+            name,
+            state,
+            self.boot.0,
+            written,
+            self.process.map(|process| process.pid),
+            self.process.map(|process| process.started.cast_signed()),
+            self.process.map(|process| process.namespace.cast_signed()),
+        ])?;
+        Ok(())
+    }
+
+    /// The next few names after this one.
+    pub(super) fn names_after(
+        connection: &Connection,
+        name: &str,
+        limit: u32,
+    ) -> rusqlite::Result<Vec<String>> {
+        let mut statement = connection.prepare_cached(NAMES_AFTER)?;
+        let names = statement.query_map(params![name, limit], |columns| columns.get(0))?;
+        names.collect()
+    }
+
+    /// Forgets the lock.
+    pub(super) fn delete(connection: &Connection, name: &str) -> rusqlite::Result<()> {
+        connection.prepare_cached(DELETE)?.execute([name])?;
+        Ok(())
+    }
+}

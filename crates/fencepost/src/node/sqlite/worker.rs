@@ -1,0 +1,98 @@
+//! The thread that owns the connection, and the way to it: a queue in, an answer back.
+//!
+//! It must never block the caller's runtime, and never leave a caller without an answer: whatever
+//! happens to the thread, a waiting call ends with an error.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::sync::Arc;
+
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::coop::unconstrained;
+
+use super::fork::FORKED;
+use super::store::Store;
+use crate::clock::Clock;
+use crate::error::NodeError;
+use crate::name::LockName;
+use crate::state::{Command, Reply};
+
+/// How many commands may wait in the queue. More wait outside, in their order.
+const QUEUE: usize = 1024;
+
+/// A handle to the thread. The thread ends when the last one is dropped and the queue is empty; it
+/// does not keep the process alive.
+#[derive(Clone)]
+pub(super) struct Worker {
+    queue: mpsc::Sender<Job>,
+    /// The process that the thread runs in.
+    pid: u32,
+}
+
+struct Job {
+    name: LockName,
+    command: Command,
+    answer: oneshot::Sender<Result<Reply, NodeError>>,
+}
+
+impl Worker {
+    /// Opens the file and starts the thread.
+    pub(super) fn start(path: &Path, clock: Arc<dyn Clock>) -> Result<Self, String> {
+        let store = Store::open(path, clock)?;
+        let (queue, jobs) = mpsc::channel(QUEUE);
+        std::thread::Builder::new()
+            .name("fencepost-file".into())
+            .spawn(move || work(store, jobs))
+            .map_err(|error| format!("no thread can be started ({error})"))?;
+        Ok(Self {
+            queue,
+            pid: std::process::id(),
+        })
+    }
+
+    /// Queues the command when first polled, and waits for the answer.
+    pub(super) async fn call(&self, name: &LockName, command: Command) -> Result<Reply, NodeError> {
+        if std::process::id() != self.pid {
+            // The thread was not forked with us: nobody would answer.
+            return Err(NodeError::Store(FORKED.into()));
+        }
+        let (answer, answered) = oneshot::channel();
+        let job = Job {
+            name: name.clone(),
+            command,
+            answer,
+        };
+        // A task that has used up its share of time would be sent away before it got its place in
+        // the queue, and later commands would overtake it.
+        unconstrained(self.queue.send(job))
+            .await
+            .map_err(|_| ended())?;
+        answered.await.unwrap_or_else(|_| Err(ended()))
+    }
+}
+
+fn ended() -> NodeError {
+    NodeError::Store("its thread has ended".into())
+}
+
+fn work(mut store: Store, mut jobs: mpsc::Receiver<Job>) {
+    while let Some(job) = jobs.blocking_recv() {
+        // The caller has given up. To give a lock back is still right; to take one would be for
+        // nobody.
+        if job.answer.is_closed() && !matches!(job.command, Command::Release { .. }) {
+            continue;
+        }
+        // A panic rolls the transaction back on its way, so the store can be used again.
+        let done = catch_unwind(AssertUnwindSafe(|| store.apply(&job.name, &job.command)));
+        let reply = done.unwrap_or_else(|panic| Err(format!("panicked: {}", message(&*panic))));
+        // Nobody may be waiting for it any more.
+        let _ = job.answer.send(reply.map_err(NodeError::Store));
+    }
+}
+
+fn message(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    let string = || panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(string).unwrap_or("no message")
+}
