@@ -72,10 +72,10 @@ impl Race {
 
     /// One turn for everybody at each number of tasks, each round in another order.
     async fn round(&mut self, round: usize, time: Duration) {
-        for at in 0..TASKS.len() {
+        for (at, tasks) in TASKS.into_iter().enumerate() {
             for turn in 0..CONTENDERS {
                 match (round + turn) % CONTENDERS {
-                    0 if TASKS[at] == 1 => self.direct.turn(at, time).await,
+                    0 if tasks == 1 => self.direct.turn(at, time).await,
                     0 => self.shared.turn(at, time).await,
                     _ => self.rslock.turn(at, time).await,
                 }
