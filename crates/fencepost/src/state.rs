@@ -172,7 +172,7 @@ impl LockState {
             Command::Extend { value, ttl, token } => self.extend(value, *ttl, *token, now.elapsed),
             Command::Release { value, refuse_for } => {
                 if let Some(time) = refuse_for {
-                    self.withdraw(value, now.elapsed + *time);
+                    self.withdraw(value, now.elapsed.saturating_add(*time));
                 }
                 match &self.holder {
                     Some(held) if held.value == *value => {

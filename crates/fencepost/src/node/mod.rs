@@ -31,9 +31,9 @@ pub type Call = Pin<Box<dyn Future<Output = Result<Reply, NodeError>> + Send>>;
 ///   may or may not have taken effect; it leaves no other trace.
 /// - **No retry.** A command is carried out at most once. The one exception is a refusal that
 ///   proves that it was not carried out.
-/// - **No vote without right.** A node that may have forgotten locks answers
-///   [`NodeError::Quarantined`] to whatever would grant, and [`Reply::Repaired`] where it would
-///   otherwise say [`Reply::Extended`].
+/// - **No vote without right.** A node that may have forgotten locks carries out an
+///   [`Extend`](Command::Extend), so that it learns who holds what, and a release; but it answers
+///   [`NodeError::Quarantined`] to whatever would be a vote.
 ///
 /// A call may take for ever: the caller bounds it.
 pub trait Node: Send + Sync + 'static {

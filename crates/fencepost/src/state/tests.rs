@@ -1,1 +1,467 @@
+//! The promises of one lock on one node. `pairs` runs every command after every other one, with
+//! and without an expiry in between; the rest of this file is what a pair cannot show.
 
+mod pairs;
+
+use super::*;
+
+const TTL: Duration = Duration::from_secs(10);
+const INSTANT: Duration = Duration::from_millis(1);
+/// A wall clock so late that no number in these tests is clamped by it, unless a test says so.
+const LATE: u64 = 1 << 50;
+
+fn value(who: &str) -> AttemptValue {
+    AttemptValue::reported(who)
+}
+
+fn token(number: u64) -> FencingToken {
+    FencingToken::new(number).unwrap()
+}
+
+fn ttl(time: Duration) -> Ttl {
+    Ttl::new(time).unwrap()
+}
+
+fn acquire(who: &str, proposed: u64) -> Command {
+    Command::Acquire {
+        value: value(who),
+        ttl: ttl(TTL),
+        proposed: token(proposed),
+    }
+}
+
+fn steal(who: &str, proposed: u64) -> Command {
+    Command::Steal {
+        value: value(who),
+        ttl: ttl(TTL),
+        proposed: token(proposed),
+    }
+}
+
+fn raise(who: &str, to: u64) -> Command {
+    Command::Raise {
+        value: value(who),
+        to: token(to),
+    }
+}
+
+fn extend(who: &str, number: u64) -> Command {
+    Command::Extend {
+        value: value(who),
+        ttl: ttl(TTL),
+        token: token(number),
+    }
+}
+
+fn release(who: &str) -> Command {
+    Command::Release {
+        value: value(who),
+        refuse_for: None,
+    }
+}
+
+fn withdraw(who: &str, refuse_for: Duration) -> Command {
+    Command::Release {
+        value: value(who),
+        refuse_for: Some(refuse_for),
+    }
+}
+
+fn granted(counter: u64) -> Reply {
+    Reply::Granted {
+        counter: token(counter),
+        evicted: None,
+    }
+}
+
+fn holder(who: &str, remaining: Duration) -> Holder {
+    Holder {
+        value: value(who),
+        remaining: Some(remaining),
+    }
+}
+
+fn at(elapsed: Duration) -> Now {
+    Now {
+        elapsed,
+        wall_micros: LATE,
+    }
+}
+
+/// A lock and a clock that only the test moves.
+#[derive(Default)]
+struct Bench {
+    lock: LockState,
+    elapsed: Duration,
+}
+
+impl Bench {
+    fn after(commands: &[Command]) -> Self {
+        let mut bench = Self::default();
+        for command in commands {
+            bench.ask(command);
+        }
+        bench
+    }
+
+    fn ask(&mut self, command: &Command) -> Reply {
+        self.lock.apply(command, at(self.elapsed))
+    }
+
+    fn wait(&mut self, time: Duration) -> &mut Self {
+        self.elapsed += time;
+        self
+    }
+
+    fn counter(&self) -> u64 {
+        match self.lock.clone().apply(&Command::Inspect, at(self.elapsed)) {
+            Reply::Snapshot(seen) => seen.counter.get(),
+            other => panic!("inspect answered {other:?}"),
+        }
+    }
+}
+
+// The counter.
+
+#[test]
+fn a_grant_takes_the_proposal_when_it_is_ahead_and_the_next_number_when_it_is_not() {
+    let mut bench = Bench::after(&[acquire("a", 100), release("a")]);
+    assert_eq!(bench.ask(&acquire("b", 100)), granted(101), "a tie grows");
+    bench.ask(&release("b"));
+    assert_eq!(bench.ask(&acquire("c", 7)), granted(102), "a slow clock");
+    bench.ask(&release("c"));
+    assert_eq!(bench.ask(&acquire("d", 500)), granted(500));
+}
+
+#[test]
+fn the_first_token_of_a_lock_is_never_zero() {
+    assert_eq!(Bench::default().ask(&acquire("a", 0)), granted(1));
+}
+
+#[test]
+fn a_proposal_from_the_far_future_is_cut_to_the_largest_skew() {
+    let wall_micros = 1_000_000;
+    let latest = wall_micros + MAX_SKEW.as_micros() as u64;
+    let now = Now {
+        elapsed: Duration::ZERO,
+        wall_micros,
+    };
+    for (proposed, given) in [
+        (latest - 1, latest - 1),
+        (latest, latest),
+        (latest + 1, latest),
+        (FencingToken::MAX.get(), latest),
+    ] {
+        for command in [acquire("a", proposed), steal("a", proposed)] {
+            let mut lock = LockState::default();
+            assert_eq!(lock.apply(&command, now), granted(given), "{command:?}");
+        }
+    }
+}
+
+#[test]
+fn a_counter_beyond_the_skew_still_grows_by_one() {
+    let mut bench = Bench::after(&[acquire("a", 1), raise("a", 9_000_000_000_000), release("a")]);
+    let now = Now {
+        elapsed: Duration::ZERO,
+        wall_micros: 0,
+    };
+    let reply = bench.lock.apply(&acquire("b", 9_900_000_000_000), now);
+    assert_eq!(reply, granted(9_000_000_000_001));
+}
+
+#[test]
+fn a_wall_clock_at_its_very_end_is_no_overflow() {
+    let now = Now {
+        elapsed: Duration::ZERO,
+        wall_micros: u64::MAX,
+    };
+    let max = FencingToken::MAX.get();
+    let reply = LockState::default().apply(&acquire("a", max), now);
+    assert_eq!(reply, granted(max));
+}
+
+#[test]
+fn a_used_up_counter_refuses_instead_of_handing_a_token_out_twice() {
+    let max = FencingToken::MAX.get();
+    let mut bench = Bench::after(&[acquire("a", 1), raise("a", max)]);
+    assert_eq!(bench.ask(&acquire("a", 1)), granted(max), "no new grant");
+    assert_eq!(bench.ask(&extend("a", max)), Reply::Extended);
+    assert_eq!(bench.ask(&steal("b", 1)), Reply::Exhausted);
+    assert_eq!(
+        bench.ask(&acquire("b", 1)),
+        Reply::Held(holder("a", TTL)),
+        "a steal that cannot succeed throws nobody out"
+    );
+    bench.ask(&release("a"));
+    assert_eq!(bench.ask(&acquire("b", 1)), Reply::Exhausted);
+    assert_eq!(bench.ask(&steal("b", 1)), Reply::Exhausted);
+    assert_eq!(bench.lock.holder(), None);
+}
+
+#[test]
+fn the_counter_outlives_its_last_holder_by_the_retention_and_no_longer() {
+    let held_until = |commands: &[Command]| {
+        let mut bench = Bench::after(&commands[..1]);
+        bench.wait(TTL / 2);
+        commands[1..].iter().for_each(|command| {
+            bench.ask(command);
+        });
+        bench
+    };
+    for (story, commands, end) in [
+        ("expired", vec![acquire("a", 100)], TTL),
+        (
+            "released: counted from when it would have expired",
+            vec![acquire("a", 100), release("a")],
+            TTL,
+        ),
+        (
+            "stolen",
+            vec![acquire("a", 1), steal("b", 100)],
+            TTL / 2 + TTL,
+        ),
+        (
+            "extended",
+            vec![acquire("a", 100), extend("a", 100)],
+            TTL / 2 + TTL,
+        ),
+        (
+            "repaired",
+            vec![acquire("a", 1), release("a"), extend("a", 100)],
+            TTL / 2 + TTL,
+        ),
+        (
+            "looked at, asked for and raised, which prolongs nothing",
+            vec![
+                acquire("a", 1),
+                raise("a", 100),
+                acquire("a", 999),
+                acquire("b", 999),
+                Command::Inspect,
+            ],
+            TTL,
+        ),
+    ] {
+        let mut bench = held_until(&commands);
+        bench.elapsed = end + COUNTER_RETENTION - INSTANT;
+        assert_eq!(bench.counter(), 100, "{story}: kept");
+        bench.wait(INSTANT);
+        assert_eq!(bench.counter(), 0, "{story}: forgotten");
+        assert_eq!(bench.ask(&acquire("c", 5)), granted(5), "{story}: anew");
+    }
+}
+
+// Extending what a node has forgotten.
+
+#[test]
+fn an_extend_repairs_a_free_lock_only_if_nobody_had_it_since() {
+    for (token, repaired) in [(99, false), (100, true), (101, true)] {
+        let mut bench = Bench::after(&[acquire("a", 100), release("a")]);
+        let reply = bench.ask(&extend("b", token));
+        if repaired {
+            assert_eq!(reply, Reply::Repaired);
+            assert_eq!(bench.counter(), token);
+            assert_eq!(bench.ask(&extend("b", token)), Reply::Extended);
+        } else {
+            assert_eq!(reply, Reply::NotHeld(None));
+            assert_eq!(bench.counter(), 100);
+            assert_eq!(bench.lock.holder(), None);
+        }
+    }
+}
+
+#[test]
+fn an_extend_may_shorten_what_is_left_because_the_holder_said_so() {
+    let mut bench = Bench::after(&[acquire("a", 1)]);
+    bench.ask(&Command::Extend {
+        value: value("a"),
+        ttl: ttl(TTL / 10),
+        token: token(1),
+    });
+    bench.wait(TTL / 10);
+    assert_eq!(bench.ask(&acquire("b", 2)), granted(2));
+}
+
+// Attempts that were given up.
+
+#[test]
+fn a_withdrawn_attempt_is_refused_whatever_it_asks_for_until_its_time_is_over() {
+    for late in [acquire("a", 200), steal("a", 200), extend("a", 200)] {
+        let refusal = match late {
+            Command::Extend { .. } => Reply::NotHeld(None),
+            _ => Reply::Withdrawn,
+        };
+        let mut bench = Bench::after(&[withdraw("a", TTL)]);
+        assert_eq!(bench.ask(&late), refusal);
+        bench.wait(TTL - INSTANT);
+        assert_eq!(bench.ask(&late), refusal, "the last instant");
+        assert_eq!(bench.lock.holder(), None);
+        assert_eq!(bench.counter(), 0, "a refusal leaves no trace");
+        bench.wait(INSTANT);
+        bench.ask(&late);
+        assert_eq!(bench.lock.holder(), Some(&value("a")));
+    }
+}
+
+#[test]
+fn withdrawing_one_attempt_refuses_no_other() {
+    let mut bench = Bench::after(&[acquire("a", 1), withdraw("a", TTL), withdraw("b", TTL)]);
+    assert_eq!(bench.ask(&acquire("c", 2)), granted(2));
+    for gone in ["a", "b"] {
+        assert_eq!(
+            bench.ask(&acquire(gone, 3)),
+            Reply::Held(holder("c", TTL)),
+            "who holds it matters more than who gave up"
+        );
+        assert_eq!(bench.ask(&steal(gone, 3)), Reply::Withdrawn);
+    }
+    assert_eq!(
+        bench.ask(&extend("c", 2)),
+        Reply::Extended,
+        "a refused steal throws nobody out"
+    );
+}
+
+#[test]
+fn withdrawing_twice_refuses_from_the_later_word_on() {
+    let mut bench = Bench::after(&[withdraw("a", TTL)]);
+    bench.wait(TTL / 2).ask(&withdraw("a", TTL));
+    bench.wait(TTL - INSTANT);
+    assert_eq!(bench.ask(&acquire("a", 1)), Reply::Withdrawn);
+    bench.wait(INSTANT);
+    assert_eq!(bench.ask(&acquire("a", 1)), granted(1));
+}
+
+#[test]
+fn a_certain_release_after_an_uncertain_one_does_not_let_the_late_acquire_in() {
+    let mut bench = Bench::after(&[withdraw("a", TTL), release("a")]);
+    assert_eq!(bench.ask(&acquire("a", 1)), Reply::Withdrawn);
+}
+
+#[test]
+fn a_refusal_without_end_is_no_overflow() {
+    let mut bench = Bench::default();
+    bench.wait(TTL);
+    let reply = bench.ask(&withdraw("a", Duration::MAX));
+    assert_eq!(reply, Reply::NotHeld(None));
+    assert_eq!(bench.ask(&acquire("a", 1)), Reply::Withdrawn);
+}
+
+// Stealing.
+
+#[test]
+fn a_steal_says_who_was_thrown_out_and_that_one_can_do_nothing_any_more() {
+    let mut bench = Bench::after(&[acquire("a", 100)]);
+    let reply = bench.ask(&steal("b", 50));
+    assert_eq!(
+        reply,
+        Reply::Granted {
+            counter: token(101),
+            evicted: Some(value("a")),
+        }
+    );
+    let thief = Some(holder("b", TTL));
+    for command in [raise("a", 900), extend("a", 900), release("a")] {
+        assert_eq!(bench.ask(&command), Reply::NotHeld(thief.clone()));
+    }
+    assert_eq!(bench.counter(), 101);
+}
+
+#[test]
+fn a_steal_sent_twice_is_one_steal() {
+    let mut bench = Bench::after(&[acquire("a", 100), steal("b", 200)]);
+    bench.wait(TTL / 2);
+    assert_eq!(bench.ask(&steal("b", 300)), granted(200));
+    bench.wait(TTL / 2);
+    assert_eq!(
+        bench
+            .lock
+            .clone()
+            .apply(&acquire("c", 1), at(bench.elapsed)),
+        granted(201)
+    );
+}
+
+// Ends that no command brings about.
+
+#[test]
+fn evicting_a_dead_holder_frees_the_lock_at_once_and_keeps_the_counter() {
+    let mut bench = Bench::after(&[acquire("a", 100)]);
+    bench.lock.evict_holder();
+    assert_eq!(bench.ask(&acquire("b", 1)), granted(101));
+}
+
+#[test]
+fn the_holder_is_named_even_after_its_time_so_that_its_death_can_be_looked_up() {
+    let bench = Bench::after(&[acquire("a", 1)]);
+    assert_eq!(bench.lock.holder(), Some(&value("a")));
+    assert_eq!(LockState::default().holder(), None);
+}
+
+#[test]
+fn a_reboot_frees_everything_but_the_counter_though_time_begins_again() {
+    let mut bench = Bench::default();
+    bench.wait(1_000 * TTL);
+    bench.ask(&withdraw("w", 1_000 * TTL));
+    bench.ask(&acquire("a", 100));
+    bench.elapsed = TTL;
+    bench.lock.after_reboot(bench.elapsed);
+    assert_eq!(
+        bench.ask(&Command::Inspect),
+        Reply::Snapshot(Snapshot {
+            holder: None,
+            counter: token(100),
+        })
+    );
+    bench.wait(COUNTER_RETENTION - INSTANT);
+    assert_eq!(bench.counter(), 100, "kept, counted from the reboot");
+    assert!(!bench.lock.is_forgettable(bench.elapsed));
+    bench.wait(INSTANT);
+    assert_eq!(bench.counter(), 0);
+    assert_eq!(bench.ask(&acquire("w", 3)), granted(3), "tombstones ended");
+}
+
+#[test]
+fn a_lock_is_forgettable_exactly_when_forgetting_it_changes_no_reply() {
+    let commands = [
+        acquire("a", 7),
+        steal("a", 7),
+        raise("a", 7),
+        extend("a", 7),
+        release("a"),
+        Command::Inspect,
+    ];
+    let stories: [&[Command]; 7] = [
+        &[],
+        &[Command::Inspect],
+        &[acquire("a", 100)],
+        &[acquire("a", 100), release("a")],
+        &[acquire("b", 100), withdraw("b", TTL)],
+        &[withdraw("a", TTL)],
+        &[withdraw("a", 2 * COUNTER_RETENTION)],
+    ];
+    let moments = [
+        Duration::ZERO,
+        TTL - INSTANT,
+        TTL,
+        TTL + COUNTER_RETENTION - INSTANT,
+        TTL + COUNTER_RETENTION,
+        2 * COUNTER_RETENTION - INSTANT,
+        2 * COUNTER_RETENTION,
+    ];
+    for story in stories {
+        for moment in moments {
+            let kept = Bench::after(story).lock;
+            let told_apart = commands.iter().any(|command| {
+                let now = at(moment);
+                kept.clone().apply(command, now) != LockState::default().apply(command, now)
+            });
+            assert_eq!(
+                kept.is_forgettable(moment),
+                !told_apart,
+                "{story:?} after {moment:?}"
+            );
+        }
+    }
+}

@@ -83,7 +83,7 @@ impl Lock {
         Ttl::new(Duration::from_secs(60)).unwrap()
     }
 
-    pub(crate) fn acquire<'a>(&'a self, node: &'a impl Node) -> Call<'a> {
+    pub(crate) fn acquire(&self, node: &impl Node) -> Call {
         let command = Command::Acquire {
             value: self.value.clone(),
             ttl: Self::ttl(),
@@ -92,7 +92,7 @@ impl Lock {
         node.call(&self.name, command)
     }
 
-    pub(crate) fn steal<'a>(&'a self, node: &'a impl Node) -> Call<'a> {
+    pub(crate) fn steal(&self, node: &impl Node) -> Call {
         let command = Command::Steal {
             value: self.value.clone(),
             ttl: Self::ttl(),
@@ -101,7 +101,7 @@ impl Lock {
         node.call(&self.name, command)
     }
 
-    pub(crate) fn raise<'a>(&'a self, node: &'a impl Node) -> Call<'a> {
+    pub(crate) fn raise(&self, node: &impl Node) -> Call {
         let command = Command::Raise {
             value: self.value.clone(),
             to: FencingToken::new(9).unwrap(),
@@ -109,7 +109,7 @@ impl Lock {
         node.call(&self.name, command)
     }
 
-    pub(crate) fn extend<'a>(&'a self, node: &'a impl Node) -> Call<'a> {
+    pub(crate) fn extend(&self, node: &impl Node) -> Call {
         let command = Command::Extend {
             value: self.value.clone(),
             ttl: Self::ttl(),
@@ -118,7 +118,7 @@ impl Lock {
         node.call(&self.name, command)
     }
 
-    pub(crate) fn release<'a>(&'a self, node: &'a impl Node) -> Call<'a> {
+    pub(crate) fn release(&self, node: &impl Node) -> Call {
         let command = Command::Release {
             value: self.value.clone(),
             refuse_for: None,
@@ -126,7 +126,7 @@ impl Lock {
         node.call(&self.name, command)
     }
 
-    pub(crate) fn inspect<'a>(&'a self, node: &'a impl Node) -> Call<'a> {
+    pub(crate) fn inspect(&self, node: &impl Node) -> Call {
         node.call(&self.name, Command::Inspect)
     }
 

@@ -90,10 +90,10 @@ impl Link {
         let reply = answer
             .map_err(|error| fault::node_error(&error))
             .and_then(scripts::read)?;
-        match reply {
+        match (reply, quarantine) {
             // What it holds for us now it may have held for another before it forgot.
-            Reply::Extended if quarantine.is_some() => Ok(Reply::Repaired),
-            reply => Ok(reply),
+            (Reply::Extended | Reply::Repaired, Some(left)) => Err(NodeError::Quarantined(left)),
+            (reply, _) => Ok(reply),
         }
     }
 

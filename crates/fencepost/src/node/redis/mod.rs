@@ -42,7 +42,7 @@ use super::{Call, Node};
 use crate::clock::Clock;
 use crate::error::{Error, NodeError};
 use crate::name::LockName;
-use crate::state::Command;
+use crate::state::{Command, Reply};
 use keeper::{Keeper, Source, State};
 use keys::Prefix;
 use link::Link;
@@ -52,13 +52,18 @@ use url::Target;
 
 /// A Redis or Valkey server. Dropping it ends its task and its connection.
 pub struct RedisNode {
+    shared: Arc<Shared>,
+    seat: Arc<Seat>,
+    keeper: AbortHandle,
+}
+
+/// What a call needs, also when the node itself is gone.
+struct Shared {
     label: String,
     prefix: Result<Prefix, NodeError>,
     clock: Arc<dyn Clock>,
     state: watch::Receiver<State>,
     line: Line,
-    seat: Arc<Seat>,
-    keeper: AbortHandle,
 }
 
 impl RedisNode {
@@ -127,16 +132,20 @@ impl RedisNode {
             state: sender,
         };
         Self {
-            label,
-            prefix,
-            clock,
-            state,
-            line: Line::default(),
+            shared: Arc::new(Shared {
+                label,
+                prefix,
+                clock,
+                state,
+                line: Line::default(),
+            }),
             seat,
             keeper: runtime.spawn(keeper.run()).abort_handle(),
         }
     }
+}
 
+impl Shared {
     /// The connection, if it is known whether there is one.
     fn link(&self) -> Option<Result<Arc<Link>, NodeError>> {
         match &*self.state.borrow() {
@@ -156,6 +165,24 @@ impl RedisNode {
         }
         self.link().unwrap_or_else(|| Err(gone()))
     }
+
+    async fn perform(&self, name: &LockName, command: &Command) -> Result<Reply, NodeError> {
+        let keys = self.prefix.as_ref().map_err(Clone::clone)?.keys(name)?;
+        let link = self.line.is_empty().then(|| self.link()).flatten();
+        if let Some(link) = link {
+            return link?.perform(&keys, command, &*self.clock).await;
+        }
+        let place = self.line.join().await;
+        let link = self.settled().await?;
+        let mut answer = pin!(link.perform(&keys, command, &*self.clock));
+        // Polled once, it is on its way: the next in line comes behind it.
+        let sent = poll_fn(|cx| Poll::Ready(answer.as_mut().poll(cx))).await;
+        drop(place);
+        match sent {
+            Poll::Ready(reply) => reply,
+            Poll::Pending => answer.await,
+        }
+    }
 }
 
 fn gone() -> NodeError {
@@ -170,33 +197,23 @@ impl Drop for RedisNode {
 }
 
 impl Node for RedisNode {
-    fn call<'a>(&'a self, name: &'a LockName, command: Command) -> Call<'a> {
-        Box::pin(async move {
-            let keys = self.prefix.as_ref().map_err(Clone::clone)?.keys(name)?;
-            let link = self.line.is_empty().then(|| self.link()).flatten();
-            if let Some(link) = link {
-                return link?.perform(&keys, &command, &*self.clock).await;
-            }
-            let place = self.line.join().await;
-            let link = self.settled().await?;
-            let mut answer = pin!(link.perform(&keys, &command, &*self.clock));
-            // Polled once, it is on its way: the next in line comes behind it.
-            let sent = poll_fn(|cx| Poll::Ready(answer.as_mut().poll(cx))).await;
-            drop(place);
-            match sent {
-                Poll::Ready(reply) => reply,
-                Poll::Pending => answer.await,
-            }
-        })
+    fn call(&self, name: &LockName, command: Command) -> Call {
+        let (shared, name) = (Arc::clone(&self.shared), name.clone());
+        Box::pin(async move { shared.perform(&name, &command).await })
     }
 
     fn address(&self) -> &str {
-        &self.label
+        &self.shared.label
     }
 
     fn hello(&self) -> Pin<Box<dyn Future<Output = Result<(), NodeError>> + Send + '_>> {
         Box::pin(async {
-            match self.settled().await?.quarantine_left(&*self.clock) {
+            match self
+                .shared
+                .settled()
+                .await?
+                .quarantine_left(&*self.shared.clock)
+            {
                 Some(left) => Err(NodeError::Quarantined(left)),
                 None => Ok(()),
             }
@@ -205,7 +222,7 @@ impl Node for RedisNode {
 
     fn ready(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
         Box::pin(async {
-            let mut state = self.state.clone();
+            let mut state = self.shared.state.clone();
             if state
                 .wait_for(|state| matches!(state, State::Up(_)))
                 .await

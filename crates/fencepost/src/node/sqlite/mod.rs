@@ -83,8 +83,9 @@ impl SqliteNode {
 }
 
 impl Node for SqliteNode {
-    fn call<'a>(&'a self, name: &'a LockName, command: Command) -> Call<'a> {
-        Box::pin(self.worker.call(name, command))
+    fn call(&self, name: &LockName, command: Command) -> Call {
+        let (worker, name) = (self.worker.clone(), name.clone());
+        Box::pin(async move { worker.call(name, command).await })
     }
 
     fn address(&self) -> &str {

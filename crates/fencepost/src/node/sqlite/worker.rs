@@ -52,14 +52,14 @@ impl Worker {
     }
 
     /// Queues the command when first polled, and waits for the answer.
-    pub(super) async fn call(&self, name: &LockName, command: Command) -> Result<Reply, NodeError> {
+    pub(super) async fn call(&self, name: LockName, command: Command) -> Result<Reply, NodeError> {
         if std::process::id() != self.pid {
             // The thread was not forked with us: nobody would answer.
             return Err(NodeError::Store(FORKED.into()));
         }
         let (answer, answered) = oneshot::channel();
         let job = Job {
-            name: name.clone(),
+            name,
             command,
             answer,
         };

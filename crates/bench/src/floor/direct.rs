@@ -1,0 +1,95 @@
+//! One connection per task and node. The task writes and reads by itself.
+
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use tokio::io::{AsyncRead, AsyncWriteExt, ReadBuf};
+use tokio::net::TcpStream;
+
+use super::resp::Inbox;
+use super::{Lock, connect, load_scripts, majority};
+use crate::contender::Client;
+
+pub(crate) struct Direct {
+    lock: Lock,
+    nodes: Vec<Connection>,
+}
+
+/// Answers come in the order of the requests, so counting them tells which is which. A node outside
+/// the majority may lag behind; its late answers are counted when they come.
+struct Connection {
+    stream: TcpStream,
+    inbox: Inbox,
+    pending: usize,
+}
+
+pub(crate) async fn clients(ports: &[u16], tasks: usize) -> Vec<Direct> {
+    let scripts = load_scripts(ports).await;
+    let mut clients = Vec::new();
+    for task in 0..tasks {
+        let mut nodes = Vec::new();
+        for port in ports {
+            nodes.push(Connection {
+                stream: connect(*port).await,
+                inbox: Inbox::default(),
+                pending: 0,
+            });
+        }
+        let name = format!("direct-{}-{task:04}", ports.len());
+        let lock = Lock::new(name, &scripts);
+        clients.push(Direct { lock, nodes });
+    }
+    clients
+}
+
+impl Client for Direct {
+    type Held = ();
+
+    async fn acquire(&mut self) {
+        ask(&mut self.nodes, self.lock.acquire()).await;
+    }
+
+    async fn release(&mut self, (): ()) {
+        ask(&mut self.nodes, self.lock.release()).await;
+    }
+}
+
+async fn ask(nodes: &mut [Connection], request: &[u8]) {
+    for node in &mut *nodes {
+        node.stream
+            .write_all(request)
+            .await
+            .expect("our own server");
+        node.pending += 1;
+    }
+    let needed = majority(nodes.len());
+    poll_fn(|cx| {
+        let mut answered = 0;
+        for node in &mut *nodes {
+            while node.pending > 0 && node.poll_read(cx).is_ready() {}
+            answered += usize::from(node.pending == 0);
+        }
+        match answered >= needed {
+            true => Poll::Ready(()),
+            false => Poll::Pending,
+        }
+    })
+    .await;
+}
+
+impl Connection {
+    fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let mut space = [0; 1024];
+        let mut buffer = ReadBuf::new(&mut space);
+        let read = Pin::new(&mut self.stream).poll_read(cx, &mut buffer);
+        read.map(|outcome| {
+            outcome.expect("our own server");
+            assert!(
+                !buffer.filled().is_empty(),
+                "the server closed the connection"
+            );
+            self.pending -= self.inbox.take(buffer.filled());
+        })
+    }
+}

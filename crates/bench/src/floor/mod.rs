@@ -1,0 +1,121 @@
+//! The floor: the fastest plausible client, written by hand. The library's own scripts by EVALSHA,
+//! raw RESP on plain sockets with `TCP_NODELAY`, to all nodes at once, on when a majority has
+//! answered. It has no time-outs, no reconnect, no cleanup and no errors: what those cost is what
+//! the ratio to it tells.
+//!
+//! There are two, and each row takes the faster:
+//! - [`direct`], one connection per task and node, no other task involved: the better one at one
+//!   task, where every hop between tasks is a wake-up.
+//! - [`shared`], one pipelined connection per node for all tasks: the better one at many tasks,
+//!   where one system call carries many commands.
+
+pub(crate) mod direct;
+pub(crate) mod resp;
+pub(crate) mod shared;
+
+use std::fmt::Write as _;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use resp::{Request, Script};
+use tokio::net::TcpStream;
+
+use crate::contender::TTL;
+
+const ACQUIRE: &str = include_str!("stand_in/acquire.lua");
+const RELEASE: &str = include_str!("stand_in/release.lua");
+
+const DAY_MILLIS: u64 = 24 * 60 * 60 * 1000;
+const HOUR_MICROS: u64 = 60 * 60 * 1_000_000;
+/// As long as the label that the library makes of host, pid and program.
+const LABEL: &str = "host-of-this-test:12345:fencepost-bench";
+
+/// The two requests of one lock name. The buffer is used again and again.
+pub(crate) struct Lock {
+    name: String,
+    counter_key: String,
+    gone_key: String,
+    value: String,
+    acquire: Script,
+    release: Script,
+    request: Request,
+}
+
+impl Lock {
+    fn new(name: String, scripts: &(Script, Script)) -> Self {
+        Self {
+            counter_key: format!("{{{name}}}:fence"),
+            name,
+            gone_key: String::new(),
+            value: String::new(),
+            acquire: scripts.0.clone(),
+            release: scripts.1.clone(),
+            request: Request::default(),
+        }
+    }
+
+    /// The acquire of a fresh attempt. Fresh is enough here: nobody tries to guess the value.
+    fn acquire(&mut self) -> &[u8] {
+        static ATTEMPTS: AtomicU64 = AtomicU64::new(0);
+        let attempt = ATTEMPTS.fetch_add(1, Ordering::Relaxed);
+        self.value.clear();
+        let _ = write!(self.value, "{attempt:032x}:{LABEL}");
+        self.gone_key.clear();
+        let _ = write!(
+            self.gone_key,
+            "{{{}}}:gone:{}",
+            self.name,
+            &self.value[..32]
+        );
+        let since = SystemTime::now().duration_since(UNIX_EPOCH);
+        let proposed = since.map_or(0, |time| time.as_micros() as u64);
+        let ttl = TTL.as_millis() as u64;
+        self.request
+            .begin(
+                &self.acquire,
+                [&self.name, &self.counter_key, &self.gone_key],
+                5,
+            )
+            .text(&self.value)
+            .number(ttl)
+            .number(proposed)
+            .number(ttl + DAY_MILLIS)
+            .number(HOUR_MICROS)
+            .bytes()
+    }
+
+    /// The release of the attempt that was made last.
+    fn release(&mut self) -> &[u8] {
+        self.request
+            .begin(
+                &self.release,
+                [&self.name, &self.counter_key, &self.gone_key],
+                2,
+            )
+            .text(&self.value)
+            .number(0)
+            .bytes()
+    }
+}
+
+fn majority(nodes: usize) -> usize {
+    nodes / 2 + 1
+}
+
+async fn connect(port: u16) -> TcpStream {
+    let stream = TcpStream::connect(("127.0.0.1", port)).await;
+    let stream = stream.expect("our own server");
+    stream.set_nodelay(true).expect("a TCP socket");
+    stream
+}
+
+async fn load_scripts(ports: &[u16]) -> (Script, Script) {
+    let mut loaded = None;
+    for port in ports {
+        let mut stream = connect(*port).await;
+        let acquire = Script::load(&mut stream, ACQUIRE).await;
+        let release = Script::load(&mut stream, RELEASE).await;
+        loaded = Some((acquire, release));
+    }
+    loaded.expect("at least one node")
+}

@@ -1,0 +1,120 @@
+//! One pipelined connection per node, shared by all tasks. A writer sends whatever has gathered, a
+//! reader hands the answers out.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicIsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::sync::Notify;
+
+use super::resp::Inbox;
+use super::{Lock, connect, load_scripts, majority};
+use crate::contender::Client;
+
+pub(crate) struct Shared {
+    lock: Lock,
+    nodes: Arc<Vec<Arc<Node>>>,
+}
+
+#[derive(Default)]
+struct Node {
+    lines: Mutex<Lines>,
+    more: Notify,
+}
+
+#[derive(Default)]
+struct Lines {
+    /// What the writer has not taken yet.
+    bytes: Vec<u8>,
+    /// Who waits for an answer, in the order of the requests.
+    waiting: VecDeque<Arc<Waiter>>,
+}
+
+/// One request to all nodes.
+struct Waiter {
+    /// Answers that are still needed; late ones take it below zero.
+    needed: AtomicIsize,
+    decided: Notify,
+}
+
+pub(crate) async fn clients(ports: &[u16], tasks: usize) -> Vec<Shared> {
+    let scripts = load_scripts(ports).await;
+    let mut nodes = Vec::new();
+    for port in ports {
+        let node = Arc::new(Node::default());
+        let (reader, writer) = connect(*port).await.into_split();
+        tokio::spawn(write(node.clone(), writer));
+        tokio::spawn(read(node.clone(), reader));
+        nodes.push(node);
+    }
+    let nodes = Arc::new(nodes);
+    (0..tasks)
+        .map(|task| Shared {
+            lock: Lock::new(format!("shared-{}-{task:04}", ports.len()), &scripts),
+            nodes: nodes.clone(),
+        })
+        .collect()
+}
+
+impl Client for Shared {
+    type Held = ();
+
+    async fn acquire(&mut self) {
+        ask(&self.nodes, self.lock.acquire()).await;
+    }
+
+    async fn release(&mut self, (): ()) {
+        ask(&self.nodes, self.lock.release()).await;
+    }
+}
+
+async fn ask(nodes: &[Arc<Node>], request: &[u8]) {
+    let waiter = Arc::new(Waiter {
+        needed: AtomicIsize::new(majority(nodes.len()) as isize),
+        decided: Notify::new(),
+    });
+    for node in nodes {
+        let mut lines = node.lines();
+        lines.bytes.extend_from_slice(request);
+        lines.waiting.push_back(waiter.clone());
+        drop(lines);
+        node.more.notify_one();
+    }
+    waiter.decided.notified().await;
+}
+
+impl Node {
+    fn lines(&self) -> MutexGuard<'_, Lines> {
+        self.lines.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+async fn write(node: Arc<Node>, mut stream: OwnedWriteHalf) {
+    let mut sending = Vec::new();
+    loop {
+        node.more.notified().await;
+        std::mem::swap(&mut sending, &mut node.lines().bytes);
+        stream.write_all(&sending).await.expect("our own server");
+        sending.clear();
+    }
+}
+
+async fn read(node: Arc<Node>, mut stream: OwnedReadHalf) {
+    let mut inbox = Inbox::default();
+    let mut space = vec![0; 64 * 1024];
+    loop {
+        let length = stream.read(&mut space).await.expect("our own server");
+        if length == 0 {
+            return;
+        }
+        let answers = inbox.take(&space[..length]);
+        let mut lines = node.lines();
+        for waiter in lines.waiting.drain(..answers) {
+            if waiter.needed.fetch_sub(1, Ordering::AcqRel) == 1 {
+                waiter.decided.notify_one();
+            }
+        }
+    }
+}

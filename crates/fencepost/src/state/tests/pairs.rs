@@ -1,0 +1,224 @@
+//! Every command after every other one, in every situation, by the same client and by another,
+//! at every moment around an expiry. What must come out is [`Expected::rule`]: the table of the
+//! design, written down a second time without looking at the code.
+
+use super::*;
+
+const CLIENTS: [&str; 2] = ["a", "b"];
+
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    Acquire,
+    Raise,
+    Extend,
+    Release,
+    ReleaseUncertain,
+    Inspect,
+    Steal,
+}
+
+const KINDS: [Kind; 7] = [
+    Kind::Acquire,
+    Kind::Raise,
+    Kind::Extend,
+    Kind::Release,
+    Kind::ReleaseUncertain,
+    Kind::Inspect,
+    Kind::Steal,
+];
+
+/// One command: by whom, and with which number for a proposal or a token.
+#[derive(Clone, Copy, Debug)]
+struct Step {
+    kind: Kind,
+    who: &'static str,
+    number: u64,
+}
+
+impl Step {
+    fn command(self) -> Command {
+        match self.kind {
+            Kind::Acquire => acquire(self.who, self.number),
+            Kind::Raise => raise(self.who, self.number),
+            Kind::Extend => extend(self.who, self.number),
+            Kind::Release => release(self.who),
+            Kind::ReleaseUncertain => withdraw(self.who, TTL),
+            Kind::Inspect => Command::Inspect,
+            Kind::Steal => steal(self.who, self.number),
+        }
+    }
+
+    fn all(number: u64) -> impl Iterator<Item = Self> {
+        KINDS
+            .into_iter()
+            .flat_map(move |kind| CLIENTS.map(|who| Self { kind, who, number }))
+    }
+}
+
+/// How the asking client stands to the lock.
+enum Standing {
+    Free,
+    FreeButWithdrawn,
+    Mine,
+    Theirs(&'static str),
+}
+
+/// What the design says about a lock.
+#[derive(Clone, Debug, Default)]
+struct Expected {
+    holder: Option<(&'static str, Duration)>,
+    counter: u64,
+    withdrawn: Vec<(&'static str, Duration)>,
+}
+
+impl Expected {
+    fn standing(&self, who: &str) -> Standing {
+        match self.holder {
+            Some((holder, _)) if holder == who => Standing::Mine,
+            Some((holder, _)) => Standing::Theirs(holder),
+            None if self.refuses(who) => Standing::FreeButWithdrawn,
+            None => Standing::Free,
+        }
+    }
+
+    fn refuses(&self, who: &str) -> bool {
+        self.withdrawn.iter().any(|(gone, _)| *gone == who)
+    }
+
+    fn seen(&self, now: Duration) -> Option<Holder> {
+        self.holder.map(|(who, until)| holder(who, until - now))
+    }
+
+    fn hold(&mut self, who: &'static str, now: Duration, counter: u64) {
+        self.holder = Some((who, now + TTL));
+        self.counter = counter;
+    }
+
+    fn grant(&mut self, step: Step, now: Duration, evicted: Option<&str>) -> Reply {
+        self.hold(step.who, now, step.number.max(self.counter + 1));
+        Reply::Granted {
+            counter: token(self.counter),
+            evicted: evicted.map(value),
+        }
+    }
+
+    fn rule(&mut self, step: Step, now: Duration) -> Reply {
+        self.expire(now);
+        let Step { kind, who, number } = step;
+        let held = self.seen(now);
+        match (kind, self.standing(who)) {
+            (Kind::Acquire | Kind::Steal, Standing::Free) => self.grant(step, now, None),
+            (Kind::Acquire | Kind::Steal, Standing::FreeButWithdrawn) => Reply::Withdrawn,
+            (Kind::Acquire | Kind::Steal, Standing::Mine) => granted(self.counter),
+            (Kind::Acquire, Standing::Theirs(_)) => Reply::Held(held.unwrap()),
+            (Kind::Steal, Standing::Theirs(_)) if self.refuses(who) => Reply::Withdrawn,
+            (Kind::Steal, Standing::Theirs(other)) => self.grant(step, now, Some(other)),
+
+            (Kind::Raise, Standing::Mine) => {
+                self.counter = self.counter.max(number);
+                Reply::Counter(token(self.counter))
+            }
+            (Kind::Extend, Standing::Mine) => {
+                self.hold(who, now, self.counter.max(number));
+                Reply::Extended
+            }
+            (Kind::Extend, Standing::Free) if self.counter <= number => {
+                self.hold(who, now, number);
+                Reply::Repaired
+            }
+            (Kind::Release, Standing::Mine) => {
+                self.holder = None;
+                Reply::Released
+            }
+            (Kind::ReleaseUncertain, standing) => {
+                self.withdrawn.retain(|(gone, _)| *gone != who);
+                self.withdrawn.push((who, now + TTL));
+                match standing {
+                    Standing::Mine => {
+                        self.holder = None;
+                        Reply::Released
+                    }
+                    _ => Reply::NotHeld(held),
+                }
+            }
+            (Kind::Raise | Kind::Extend | Kind::Release, _) => Reply::NotHeld(held),
+
+            (Kind::Inspect, _) => Reply::Snapshot(Snapshot {
+                holder: held,
+                counter: token(self.counter),
+            }),
+        }
+    }
+
+    fn expire(&mut self, now: Duration) {
+        self.holder.take_if(|(_, until)| *until <= now);
+        self.withdrawn.retain(|(_, until)| *until > now);
+    }
+
+    /// The moments around each end that lies ahead, and this one.
+    fn moments(&self, now: Duration) -> Vec<Duration> {
+        let ends = self.holder.iter().chain(&self.withdrawn);
+        let mut moments = vec![now];
+        for (_, end) in ends {
+            moments.extend([*end - INSTANT, *end, *end + TTL]);
+        }
+        moments
+    }
+}
+
+#[test]
+fn every_command_after_every_other_keeps_to_the_table_around_every_expiry() {
+    let number_of_the_setup = 100;
+    let setups = [
+        (vec![], None),
+        (vec![acquire("a", number_of_the_setup)], Some("a")),
+    ];
+    let mut cases = 0;
+    for (commands, holds) in setups {
+        // Numbers that lag, tie and lead, for both steps.
+        for first in [99, 100, 200].into_iter().flat_map(Step::all) {
+            for number in [99, 100, 200, 300] {
+                cases += pairs_after(&commands, holds, first, number);
+            }
+        }
+    }
+    // Two setups, 42 first steps, 56 second steps, at least one moment.
+    assert!(cases > 2 * 42 * 56, "{cases} cases are too few");
+}
+
+/// Runs `first` half a TTL after the setup and every second step at every moment after it.
+fn pairs_after(
+    setup: &[Command],
+    holds: Option<&'static str>,
+    first: Step,
+    second_number: u64,
+) -> usize {
+    let mut bench = Bench::after(setup);
+    let mut expected = Expected {
+        holder: holds.map(|who| (who, TTL)),
+        counter: bench.counter(),
+        withdrawn: Vec::new(),
+    };
+    bench.wait(TTL / 2);
+    let now = bench.elapsed;
+    let reply = bench.ask(&first.command());
+    assert_eq!(reply, expected.rule(first, now), "{holds:?}: {first:?}");
+
+    let mut cases = 0;
+    for moment in expected.moments(now) {
+        for second in Step::all(second_number) {
+            let (mut lock, mut expected) = (bench.lock.clone(), expected.clone());
+            let story = || format!("{holds:?}: {first:?}, at {moment:?} {second:?}");
+            let reply = lock.apply(&second.command(), at(moment));
+            assert_eq!(reply, expected.rule(second, moment), "{}", story());
+            let left = lock.apply(&Command::Inspect, at(moment));
+            let inspect = Step {
+                kind: Kind::Inspect,
+                ..second
+            };
+            assert_eq!(left, expected.rule(inspect, moment), "{}", story());
+            cases += 1;
+        }
+    }
+    cases
+}
