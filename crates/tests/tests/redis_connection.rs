@@ -239,12 +239,8 @@ async fn calls_that_are_dropped_early_do_not_ping_each() {
     let lock = Lock::new("job");
     for _ in 0..200 {
         let mut call = lock.extend(&node);
-        // Polled once, so that it is on its way, and dropped.
-        std::future::poll_fn(|cx| {
-            let _ = call.as_mut().poll(cx);
-            std::task::Poll::Ready(())
-        })
-        .await;
+        poll_once(&mut call).await;
+        drop(call);
         tokio::task::yield_now().await;
     }
     tokio::time::sleep(Duration::from_millis(700)).await;
@@ -255,35 +251,45 @@ async fn calls_that_are_dropped_early_do_not_ping_each() {
     assert!((1..=4).contains(&pings.unwrap()), "{stats}");
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn calls_that_waited_for_a_connection_are_sent_in_their_order() {
+    const CALLS: usize = 40;
     let server = RedisServer::start();
     server.freeze();
-    let node = open(&server.url());
-    let (one, two) = (Lock::new("job"), Lock::new("job"));
-    let calls = async {
-        tokio::join!(
-            one.acquire(&node),
-            one.release(&node),
-            two.acquire(&node),
-            one.acquire(&node)
-        )
-    };
-    let thaw = async {
-        tokio::time::sleep(Duration::from_millis(100)).await;
-        server.thaw();
-    };
-    let (replies, ()) = within(SOON, async { tokio::join!(calls, thaw) }).await;
+    // Leaked, so that each call can go to a task of its own: then nothing but the node orders them.
+    let node: &'static _ = Box::leak(Box::new(open(&server.url())));
+    let locks: &'static [Lock] = Vec::leak((0..CALLS).map(|_| Lock::new("job")).collect());
+    let mut calls: Vec<_> = locks.iter().map(|lock| lock.acquire(node)).collect();
+    for call in &mut calls {
+        poll_once(call).await;
+    }
+    // A call that is given up while it waits is never sent.
+    let never = calls.remove(0);
+    let tasks: Vec<_> = calls.into_iter().rev().map(tokio::spawn).collect();
+    drop(never);
+    server.thaw();
+    let mut replies = Vec::new();
+    for task in tasks.into_iter().rev() {
+        replies.push(within(SOON, task).await.unwrap());
+    }
     assert!(
-        matches!(replies.0, Ok(Reply::Granted { .. })),
-        "{replies:?}"
+        matches!(replies[0], Ok(Reply::Granted { .. })),
+        "the first in line was overtaken: {:?}",
+        replies[0]
     );
-    assert_eq!(replies.1, Ok(Reply::Released));
-    assert!(
-        matches!(replies.2, Ok(Reply::Granted { .. })),
-        "{replies:?}"
-    );
-    assert!(matches!(replies.3, Ok(Reply::Held(_))), "{replies:?}");
+    assert!(matches!(
+        locks[0].release(node).await,
+        Ok(Reply::NotHeld(Some(_)))
+    ));
+}
+
+/// Polls once, so that it is on its way.
+async fn poll_once(call: &mut fencepost::node::Call<'_>) {
+    std::future::poll_fn(|cx| {
+        let _ = call.as_mut().poll(cx);
+        std::task::Poll::Ready(())
+    })
+    .await;
 }
 
 #[tokio::test]
