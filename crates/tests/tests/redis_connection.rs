@@ -283,6 +283,40 @@ async fn calls_that_waited_for_a_connection_are_sent_in_their_order() {
     ));
 }
 
+#[tokio::test]
+async fn a_caller_that_does_not_look_holds_up_nobody() {
+    let server = RedisServer::start();
+    server.freeze();
+    let node = open(&server.url());
+    let (one, two) = (Lock::new("job"), Lock::new("job"));
+    let mut unwatched = one.acquire(&node);
+    poll_once(&mut unwatched).await;
+    let mut other = two.acquire(&node);
+    poll_once(&mut other).await;
+    server.thaw();
+    assert!(matches!(within(SOON, other).await, Ok(Reply::Held(_))));
+    assert!(matches!(unwatched.await, Ok(Reply::Granted { .. })));
+}
+
+#[test]
+fn a_node_whose_runtime_is_gone_fails_and_does_not_hang() {
+    let server = RedisServer::start();
+    let lock = Lock::new("job");
+    let first = tokio::runtime::Runtime::new().unwrap();
+    let node = first.block_on(async {
+        let node = open(&server.url());
+        lock.granted(&node).await;
+        node
+    });
+    drop(first);
+    let second = tokio::runtime::Runtime::new().unwrap();
+    let reply = second.block_on(async { within(SOON, lock.extend(&node)).await });
+    assert!(
+        matches!(reply, Err(NodeError::Disconnected(_))),
+        "{reply:?}"
+    );
+}
+
 /// Polls once, so that it is on its way.
 async fn poll_once(call: &mut fencepost::node::Call<'_>) {
     std::future::poll_fn(|cx| {

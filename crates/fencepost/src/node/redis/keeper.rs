@@ -10,11 +10,11 @@ use std::time::Duration;
 use redis::AsyncConnectionConfig;
 use redis::RedisConnectionInfo;
 use redis::aio::MultiplexedConnection;
-use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::fault;
+use super::gate::Gate;
 use super::handshake::{self, Memory};
 use super::link::Link;
 use super::options::RedisOptions;
@@ -30,17 +30,6 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 const STEADY_AFTER: Duration = Duration::from_secs(1);
 /// How many calls may be on their way into the connection before the next has to queue.
 const CALLS_IN_FLIGHT: usize = 1024;
-
-/// Where a node stands.
-#[derive(Clone)]
-pub(super) enum State {
-    /// An attempt is under way that is worth waiting for.
-    Connecting,
-    /// It can be asked.
-    Up(Arc<Link>),
-    /// It cannot, for this reason.
-    Down(NodeError),
-}
 
 /// Where connections come from.
 pub(super) enum Source {
@@ -60,7 +49,14 @@ pub(super) struct Keeper {
     pub(super) options: RedisOptions,
     pub(super) seat: Arc<Seat>,
     pub(super) clock: Arc<dyn Clock>,
-    pub(super) state: watch::Sender<State>,
+    pub(super) gate: Arc<Gate>,
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        // Aborted, or gone with its runtime: nobody may wait for it any more.
+        self.gate.abandoned();
+    }
 }
 
 /// A connection's own task, gone with this handle.
@@ -99,7 +95,7 @@ impl Keeper {
                 Ok((link, mut driver)) => {
                     tracing::debug!(node = self.label, "connected");
                     last_failure = None;
-                    self.state.send_replace(State::Up(Arc::clone(&link)));
+                    self.gate.up(&link);
                     let since = Instant::now();
                     let limit = self.options.mute_timeout;
                     let lost = tokio::select! {
@@ -112,22 +108,22 @@ impl Keeper {
                         pauses = Pauses::default();
                     }
                     // Before the driver goes, so that whoever asks again after the loss waits.
-                    self.state.send_replace(match pauses.none_yet() {
-                        true => State::Connecting,
-                        false => State::Down(lost.clone()),
-                    });
+                    match pauses.none_yet() {
+                        true => self.gate.connecting(),
+                        false => self.gate.down(&lost),
+                    }
                     lost
                 }
                 Err(failure) => {
                     self.report(&failure, &mut last_failure);
-                    self.state.send_replace(State::Down(failure.clone()));
+                    self.gate.down(&failure);
                     pauses.skip_first();
                     failure
                 }
             };
             let closed = matches!(failure, NodeError::Disconnected(_));
             if closed && matches!(&self.source, Source::Given(_)) && !self.given_answers().await {
-                self.state.send_replace(State::Down(failure));
+                self.gate.down(&failure);
                 return std::future::pending().await;
             }
             sleep(pauses.next()).await;
