@@ -116,6 +116,18 @@ async fn a_server_without_memory_says_so() {
     assert!(matches!(error, NodeError::OutOfMemory(_)), "{error:?}");
 }
 
+#[tokio::test]
+async fn a_server_that_turns_us_away_is_quoted() {
+    let server = RedisServer::start_args(&["--maxclients", "1"]);
+    let only = open(&server.url(), &Roster::default());
+    within(SOON, only.ready()).await;
+    let second = open(&server.url(), &Roster::default());
+    let error = refusal(&second).await.to_string();
+    assert!(error.contains("max number of clients"), "{error}");
+    drop(only);
+    within(SOON, second.ready()).await;
+}
+
 fn with_quarantine(max_ttl: Duration) -> RedisOptions {
     RedisOptions {
         quarantine: Some(max_ttl),

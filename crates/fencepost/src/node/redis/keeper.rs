@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::fault;
 use super::gate::Gate;
-use super::handshake::{self, Memory};
+use super::handshake::{self, Maker, Memory};
 use super::link::Link;
 use super::options::RedisOptions;
 use super::roster::Seat;
@@ -144,8 +144,8 @@ impl Keeper {
         memory: &mut Memory,
         limit: Duration,
     ) -> Result<(Arc<Link>, Driver), NodeError> {
-        let (mut connection, driver) = match &self.source {
-            Source::Given(connection) => (connection.clone(), Driver(None)),
+        let (connection, driver, maker) = match &self.source {
+            Source::Given(connection) => (connection.clone(), Driver(None), Maker::User),
             Source::Url { route, login } => {
                 let unreachable = |error: std::io::Error| NodeError::Unreachable(error.to_string());
                 let stream = route.open(limit).await.map_err(unreachable)?;
@@ -157,10 +157,11 @@ impl Keeper {
                     MultiplexedConnection::new_with_config(login, stream, config)
                         .await
                         .map_err(|error| fault::node_error(&error))?;
-                (connection, Driver(Some(tokio::spawn(driver))))
+                let driver = Driver(Some(tokio::spawn(driver)));
+                (connection, driver, Maker::Ourselves)
             }
         };
-        let facts = handshake::ask(&mut connection).await?;
+        let facts = handshake::ask(&connection, maker).await?;
         let now = self.clock.now();
         facts.admit(&self.label, &self.options)?;
         let born_after = memory.meet(facts.run_id.as_deref(), now);
