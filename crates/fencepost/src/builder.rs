@@ -11,6 +11,7 @@ use tokio::runtime::Handle;
 use crate::client::{Core, Fencepost};
 use crate::clock::{Clock, SystemClock};
 use crate::error::{Error, NodeError, NodeOutcome};
+use crate::lease::Schedule;
 use crate::node::Node;
 use crate::node::open::Opener;
 #[cfg(feature = "redis")]
@@ -57,6 +58,8 @@ pub struct Builder {
     connect_timeout: Duration,
     max_ttl: Duration,
     ttl: Option<Duration>,
+    max_hold: Option<Duration>,
+    max_renewals: Option<u32>,
     prefix: String,
     owner: Option<String>,
     restart_policy: Option<RestartPolicy>,
@@ -83,6 +86,8 @@ impl Builder {
             connect_timeout: Duration::from_secs(1),
             max_ttl: Duration::from_secs(60),
             ttl: None,
+            max_hold: None,
+            max_renewals: None,
             prefix: String::new(),
             owner: None,
             restart_policy: None,
@@ -135,6 +140,20 @@ impl Builder {
     /// refused, and a restarted node is not asked for that long, so all clients must agree on it.
     pub fn max_ttl(mut self, max_ttl: Duration) -> Self {
         self.max_ttl = max_ttl;
+        self
+    }
+
+    /// How long a lease of [`Fencepost::lock`] may renew itself where nothing else is said: without
+    /// a limit by default. Unlimited renewal means that a holder that hangs holds for ever.
+    pub fn max_hold(mut self, time: Duration) -> Self {
+        self.max_hold = Some(time);
+        self
+    }
+
+    /// How often a lease of [`Fencepost::lock`] may renew itself where nothing else is said: without
+    /// a limit by default.
+    pub fn max_renewals(mut self, times: u32) -> Self {
+        self.max_renewals = Some(times);
         self
     }
 
@@ -240,16 +259,20 @@ impl Builder {
             runtime: runtime.clone(),
         };
         let (clock, drift, node_timeout) = (self.clock.clone(), self.drift, self.node_timeout);
+        let (max_hold, max_renewals) = (self.max_hold, self.max_renewals);
         let nodes = self.open_nodes(&opener)?;
-        let Some(fleet) = Fleet::new(nodes, clock, drift, node_timeout, runtime) else {
-            return Err(invalid("nodes", "there are none"));
-        };
+        let schedule = Schedule::new();
+        runtime.spawn(schedule.clone().run(clock.clone()));
+        let fleet = Fleet::new(quorum, nodes, clock, drift, node_timeout, runtime);
         Ok(Fencepost {
             core: Arc::new(Core {
                 fleet,
                 owner,
+                schedule,
                 max_ttl,
                 default_ttl,
+                max_hold,
+                max_renewals,
             }),
         })
     }

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use crate::builder::Builder;
 use crate::error::Error;
-use crate::lease::Lease;
+use crate::events;
+use crate::lease::{Lease, Limits, Schedule};
 use crate::lock::LockRequest;
 use crate::name::LockName;
 use crate::quorum::fleet::{Claim, Fleet, Take};
@@ -28,8 +29,18 @@ pub struct Fencepost {
 pub(crate) struct Core {
     pub(crate) fleet: Arc<Fleet>,
     pub(crate) owner: Owner,
+    pub(crate) schedule: Arc<Schedule>,
     pub(crate) max_ttl: Ttl,
     pub(crate) default_ttl: Ttl,
+    pub(crate) max_hold: Option<Duration>,
+    pub(crate) max_renewals: Option<u32>,
+}
+
+impl Drop for Core {
+    /// The last client and the last lease are gone.
+    fn drop(&mut self) {
+        self.schedule.close();
+    }
 }
 
 /// A lock that was taken from its holder: see [`Fencepost::steal`].
@@ -98,7 +109,9 @@ impl Fencepost {
 
     /// Takes the lock if it is free. One round trip; never waits.
     ///
-    /// The lease ends after `ttl` at the latest, unless you [extend](Lease::extend) it.
+    /// The lease does not renew itself: it ends after `ttl` at the latest, unless you
+    /// [extend](Lease::extend) it. To try without waiting and have it renewed, use
+    /// [`lock`](Self::lock) with a [`wait`](LockRequest::wait) of zero.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -119,7 +132,7 @@ impl Fencepost {
     pub async fn try_lock(&self, name: impl AsRef<str>, ttl: Duration) -> Result<Lease, Error> {
         let name = LockName::new(name)?;
         let ttl = self.checked_ttl(ttl)?;
-        self.attempt(name, ttl).await
+        self.attempt(name, ttl, Limits::default()).await
     }
 
     /// Takes the lock, waiting for it if somebody else has it.
@@ -154,9 +167,9 @@ impl Fencepost {
     /// As [`try_lock`](Self::try_lock), without [`Error::Held`].
     pub async fn steal(&self, name: impl AsRef<str>, ttl: Duration) -> Result<Stolen, Error> {
         let claim = self.claim(LockName::new(name)?, self.checked_ttl(ttl)?)?;
-        let mut grant = self.core.fleet.acquire(claim, Take::Stolen).await?;
+        let mut grant = self.core.fleet.acquire(&claim, Take::Stolen).await?;
         let from = grant.evicted.take();
-        let lease = Lease::new(self.core.clone(), grant);
+        let lease = Lease::new(self.core.clone(), grant, Limits::default());
         Ok(Stolen { lease, from })
     }
 
@@ -168,10 +181,36 @@ impl Fencepost {
         Ok(Status::ask(&self.core.fleet, LockName::new(name)?).await)
     }
 
-    pub(crate) async fn attempt(&self, name: LockName, ttl: Ttl) -> Result<Lease, Error> {
+    /// Waits until what goes on in the background has ended: releases of dropped leases, and of
+    /// attempts that were given up. At most as long as a node that is away is waited for, which is
+    /// one TTL.
+    ///
+    /// Dropping the client waits for nothing, and lets what is in flight finish while the runtime
+    /// lives. Use this before the runtime ends.
+    pub async fn shutdown(self) {
+        self.core.fleet.settled().await;
+    }
+
+    pub(crate) async fn attempt(
+        &self,
+        name: LockName,
+        ttl: Ttl,
+        limits: Limits,
+    ) -> Result<Lease, Error> {
         let claim = self.claim(name, ttl)?;
-        let grant = self.core.fleet.acquire(claim, Take::Free).await?;
-        Ok(Lease::new(self.core.clone(), grant))
+        let fleet = &self.core.fleet;
+        let start = fleet.clock.now();
+        match fleet.acquire(&claim, Take::Free).await {
+            Ok(grant) => {
+                let took = fleet.clock.now().since(start);
+                events::acquired(&claim.name, grant.token, took);
+                Ok(Lease::new(self.core.clone(), grant, limits))
+            }
+            Err(error) => {
+                events::contended(&claim.name, &error);
+                Err(error)
+            }
+        }
     }
 
     fn claim(&self, name: LockName, ttl: Ttl) -> Result<Claim, Error> {

@@ -150,13 +150,36 @@ impl Error {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LossReason {
-    /// Its time ran out, or the nodes forgot it.
+    /// Its time ran out without being renewed, or the nodes forgot it.
     Expired,
     /// Somebody else has it now.
     Stolen {
         /// Who.
         by: Owner,
     },
+    /// It could not be renewed in time: too few nodes answered.
+    NoQuorum,
+    /// It was renewed as long and as often as it was allowed to be.
+    MaxHold,
+    /// The process or the machine slept past the end.
+    Suspended,
+    /// The runtime that renewed it is gone.
+    ClientGone,
+}
+
+impl LossReason {
+    /// The reason in one word, for logs and metrics.
+    #[must_use]
+    pub fn as_str(&self) -> &'static str {
+        match self {
+            Self::Expired => "expired",
+            Self::Stolen { .. } => "stolen",
+            Self::NoQuorum => "no_quorum",
+            Self::MaxHold => "max_hold",
+            Self::Suspended => "suspended",
+            Self::ClientGone => "client_gone",
+        }
+    }
 }
 
 impl fmt::Display for LossReason {
@@ -164,6 +187,10 @@ impl fmt::Display for LossReason {
         match self {
             Self::Expired => f.write_str("it expired"),
             Self::Stolen { by } => write!(f, "{by} has it now"),
+            Self::NoQuorum => f.write_str("too few nodes answered to renew it in time"),
+            Self::MaxHold => f.write_str("it was held as long as it may be"),
+            Self::Suspended => f.write_str("this process or machine slept past its end"),
+            Self::ClientGone => f.write_str("the runtime that renewed it is gone"),
         }
     }
 }

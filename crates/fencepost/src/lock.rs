@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::client::Fencepost;
 use crate::error::Error;
-use crate::lease::Lease;
+use crate::lease::{Lease, Limits};
 use crate::name::LockName;
 
 /// The first pause between two attempts.
@@ -19,7 +19,56 @@ const FIRST_PAUSE: Duration = Duration::from_millis(5);
 /// The longest pause between two attempts.
 const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 
-/// How to acquire a lock. Await it.
+/// How to acquire and keep a lock. Everything has a default: `LockOptions::new()` is what
+/// [`Fencepost::lock`] does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[must_use]
+pub struct LockOptions {
+    ttl: Option<Duration>,
+    wait: Option<Duration>,
+    no_renewal: bool,
+    max_hold: Option<Duration>,
+    max_renewals: Option<u32>,
+}
+
+impl LockOptions {
+    /// The defaults: the client's TTL, wait as long as it takes, renew.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// How long a node keeps the lock when its holder is silent. The default is the client's.
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.ttl = Some(ttl);
+        self
+    }
+
+    /// How long to wait at the most. Without it, for as long as it takes; with zero, not at all.
+    pub fn wait(mut self, at_most: Duration) -> Self {
+        self.wait = Some(at_most);
+        self
+    }
+
+    /// Whether the lease renews itself every third of its TTL, as it does by default.
+    pub fn renew(mut self, renew: bool) -> Self {
+        self.no_renewal = !renew;
+        self
+    }
+
+    /// How long the lease may renew itself. The default is the client's.
+    pub fn max_hold(mut self, time: Duration) -> Self {
+        self.max_hold = Some(time);
+        self
+    }
+
+    /// How often the lease may renew itself. The default is the client's.
+    pub fn max_renewals(mut self, times: u32) -> Self {
+        self.max_renewals = Some(times);
+        self
+    }
+}
+
+/// A lock that is being asked for. Await it.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -37,8 +86,7 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 pub struct LockRequest {
     locks: Fencepost,
     name: Result<LockName, Error>,
-    ttl: Option<Duration>,
-    wait: Option<Duration>,
+    options: LockOptions,
 }
 
 impl LockRequest {
@@ -46,34 +94,67 @@ impl LockRequest {
         Self {
             locks,
             name: LockName::new(name),
-            ttl: None,
-            wait: None,
+            options: LockOptions::new(),
         }
     }
 
-    /// How long a node keeps the lock when its holder is silent. The default is the client's.
-    pub fn ttl(mut self, ttl: Duration) -> Self {
-        self.ttl = Some(ttl);
+    /// All options at once.
+    pub fn options(mut self, options: LockOptions) -> Self {
+        self.options = options;
         self
     }
 
-    /// How long to wait at the most. Without it, for as long as it takes.
+    /// See [`LockOptions::ttl`].
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.options = self.options.ttl(ttl);
+        self
+    }
+
+    /// See [`LockOptions::wait`].
     pub fn wait(mut self, at_most: Duration) -> Self {
-        self.wait = Some(at_most);
+        self.options = self.options.wait(at_most);
+        self
+    }
+
+    /// See [`LockOptions::renew`].
+    pub fn renew(mut self, renew: bool) -> Self {
+        self.options = self.options.renew(renew);
+        self
+    }
+
+    /// See [`LockOptions::max_hold`].
+    pub fn max_hold(mut self, time: Duration) -> Self {
+        self.options = self.options.max_hold(time);
+        self
+    }
+
+    /// See [`LockOptions::max_renewals`].
+    pub fn max_renewals(mut self, times: u32) -> Self {
+        self.options = self.options.max_renewals(times);
         self
     }
 
     async fn acquire(self) -> Result<Lease, Error> {
-        let name = self.name?;
-        let ttl = match self.ttl {
-            Some(ttl) => self.locks.checked_ttl(ttl)?,
-            None => self.locks.core.default_ttl,
+        let Self {
+            locks,
+            name,
+            options,
+        } = self;
+        let name = name?;
+        let ttl = match options.ttl {
+            Some(ttl) => locks.checked_ttl(ttl)?,
+            None => locks.core.default_ttl,
         };
-        let give_up = self.wait.map(|time| Instant::now() + time);
+        let limits = Limits {
+            renew: !options.no_renewal,
+            max_hold: options.max_hold.or(locks.core.max_hold),
+            max_renewals: options.max_renewals.or(locks.core.max_renewals),
+        };
+        let give_up = options.wait.map(|time| Instant::now().checked_add(time));
         let mut no_quorum_since = None;
         let mut pause = FIRST_PAUSE;
         loop {
-            let error = match self.locks.attempt(name.clone(), ttl).await {
+            let error = match locks.attempt(name.clone(), ttl, limits).await {
                 Ok(lease) => return Ok(lease),
                 Err(error) => error,
             };
@@ -86,7 +167,7 @@ impl LockRequest {
                 // store that is away for a whole TTL must not leave the caller without a word.
                 Error::NoQuorum { .. } => {
                     let since = *no_quorum_since.get_or_insert_with(Instant::now);
-                    if self.wait.is_none() && since.elapsed() >= ttl.get() {
+                    if options.wait.is_none() && since.elapsed() >= ttl.get() {
                         return Err(error);
                     }
                     LONGEST_PAUSE
@@ -96,7 +177,9 @@ impl LockRequest {
             };
             let next = jittered(pause.min(at_most));
             pause = (pause * 2).min(LONGEST_PAUSE);
-            if give_up.is_some_and(|end| Instant::now() + next >= end) {
+            // A time-out beyond what the clock can count is none.
+            let end = give_up.flatten();
+            if end.is_some_and(|end| Instant::now() + next >= end) {
                 return Err(error);
             }
             sleep(next).await;

@@ -27,12 +27,16 @@ impl Departure {
             let call = fleet.nodes[index].call(&claim.name, command);
             round.add(Errand::Release(index), call);
         }
-        Self(Some(Delivery {
+        let mut delivery = Delivery {
             fleet: fleet.clone(),
             claim,
             round,
             sent_again: NodeSet::NONE,
-        }))
+        };
+        for index in lost.iter().filter(|index| !nodes.contains(*index)) {
+            delivery.send_again(index);
+        }
+        Self(Some(delivery))
     }
 
     /// The next node's answer to its release.
@@ -98,7 +102,13 @@ impl Delivery {
             (Errand::Release(node), Err(error)) => (node, error.may_pass()),
             (_, Ok(_)) => return,
         };
-        if !again || self.sent_again.contains(node) {
+        if again {
+            self.send_again(node);
+        }
+    }
+
+    fn send_again(&mut self, node: usize) {
+        if self.sent_again.contains(node) {
             return;
         }
         self.sent_again.insert(node);

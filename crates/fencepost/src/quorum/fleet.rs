@@ -91,15 +91,15 @@ pub(crate) enum NotExtended {
 
 impl Fleet {
     pub(crate) fn new(
+        quorum: Quorum,
         nodes: Vec<Arc<dyn Node>>,
         clock: Arc<dyn Clock>,
         drift: Drift,
         node_timeout: Duration,
         runtime: Handle,
-    ) -> Option<Arc<Self>> {
-        let quorum = Quorum::of(nodes.len())?;
+    ) -> Arc<Self> {
         let outbox = |node: &Arc<dyn Node>| Outbox::new(node.clone(), node_timeout);
-        Some(Arc::new(Self {
+        Arc::new(Self {
             quorum,
             clock,
             outboxes: nodes.iter().map(outbox).collect(),
@@ -108,18 +108,18 @@ impl Fleet {
             node_timeout,
             runtime,
             background: TaskTracker::new(),
-        }))
+        })
     }
 
     /// One attempt to take a lock. Dropping the future takes the attempt back everywhere.
     pub(crate) async fn acquire(
         self: &Arc<Self>,
-        claim: Claim,
+        claim: &Claim,
         take: Take,
     ) -> Result<Grant, Error> {
         let start = self.clock.now();
         let deadline = self.drift.deadline(start, claim.ttl);
-        let mut attempt = Attempt::begin(self, claim, take);
+        let mut attempt = Attempt::begin(self, claim.clone(), take);
         let limit = self.node_timeout.min(deadline.since(start));
         let mut timer = pin!(sleep(limit));
         let token = loop {
@@ -243,6 +243,12 @@ impl Fleet {
             answers[node] = answer;
         }
         answers
+    }
+
+    /// Waits until nothing goes on in the background.
+    pub(crate) async fn settled(&self) {
+        self.background.close();
+        self.background.wait().await;
     }
 
     /// Lets something go on that nobody waits for.

@@ -1,0 +1,339 @@
+//! [`Held`]: what a lease, its renewal and its loss share.
+//!
+//! A lease that is over never comes back: whatever is learnt later, by whomever, changes nothing.
+
+use std::pin::Pin;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+use crate::clock::Moment;
+use crate::error::LossReason;
+use crate::events;
+use crate::quorum::NodeSet;
+use crate::quorum::fleet::{Claim, Fleet, Grant, NotExtended};
+use crate::quorum::late::Late;
+use crate::token::FencingToken;
+
+/// How long before the end of its validity a lease that cannot be renewed says that it is lost, at
+/// the most: timers are late by a millisecond or two, and by more on a busy machine.
+const NOTICE: Duration = Duration::from_millis(25);
+/// The share of the TTL that the notice may take.
+const NOTICE_SHARE: u32 = 20;
+/// How often a lease is renewed in one TTL.
+const RENEWALS_PER_TTL: u32 = 3;
+/// How often a renewal that failed is tried again in one TTL.
+const RETRIES_PER_TTL: u32 = 20;
+
+/// How long and how often a lease may be renewed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Limits {
+    /// Not at all, unless this is set.
+    pub(crate) renew: bool,
+    pub(crate) max_hold: Option<Duration>,
+    pub(crate) max_renewals: Option<u32>,
+}
+
+/// A lock that is or was held.
+pub(crate) struct Held {
+    pub(crate) fleet: Arc<Fleet>,
+    pub(crate) claim: Claim,
+    pub(crate) token: FencingToken,
+    /// Its place on the agenda; see there.
+    pub(super) id: u64,
+    pub(super) due: AtomicU64,
+    terms: Mutex<Terms>,
+    /// Commands that were not answered when they no longer mattered; `None` once they are the
+    /// releaser's. Its own lock, because an extension hands over while `terms` is locked.
+    late: Mutex<Option<Late>>,
+    over: Notify,
+    cancellation: OnceLock<CancellationToken>,
+}
+
+pub(super) struct Terms {
+    deadline: Moment,
+    /// When it ends however often it is renewed.
+    last_end: Option<Moment>,
+    renews: bool,
+    renewals_left: Option<u32>,
+    /// `None` while a renewal is under way.
+    next_renewal: Option<Moment>,
+    /// The last renewal found too few nodes.
+    without_quorum: bool,
+    end: Option<End>,
+}
+
+enum End {
+    Released,
+    Lost(LossReason),
+}
+
+/// What the scheduler has to do for a lease.
+pub(super) enum Turn {
+    /// Nothing, ever again.
+    Over,
+    /// Renew it, and look again at that moment.
+    Renew(Moment),
+    /// Look again at that moment.
+    Later(Moment),
+}
+
+impl Held {
+    pub(super) fn new(fleet: Arc<Fleet>, grant: Grant, limits: Limits, id: u64) -> Self {
+        let now = fleet.clock.now();
+        let last_end = limits.max_hold.map(|time| now + time);
+        let every = grant.claim.ttl.get() / RENEWALS_PER_TTL;
+        let mut terms = Terms {
+            deadline: grant.deadline,
+            last_end,
+            renews: limits.renew,
+            renewals_left: limits.max_renewals,
+            next_renewal: Some(now + every),
+            without_quorum: false,
+            end: None,
+        };
+        terms.prolong(grant.deadline);
+        Self {
+            fleet,
+            claim: grant.claim,
+            token: grant.token,
+            id,
+            due: AtomicU64::new(0),
+            terms: Mutex::new(terms),
+            late: Mutex::new(Some(grant.late)),
+            over: Notify::new(),
+            cancellation: OnceLock::new(),
+        }
+    }
+
+    /// How long the lock is still ours: zero when it is not.
+    pub(super) fn remaining(&self) -> Duration {
+        let terms = self.terms();
+        match terms.end {
+            Some(_) => Duration::ZERO,
+            None => terms.deadline.since(self.fleet.clock.now()),
+        }
+    }
+
+    /// How it was lost, if it was. Looks at the clock.
+    pub(super) fn loss(&self) -> Option<LossReason> {
+        let mut terms = self.terms();
+        let now = self.fleet.clock.now();
+        if terms.end.is_none() && now >= terms.deadline {
+            let why = terms.why_it_ends(now);
+            self.lose_by(&mut terms, why);
+        }
+        match &terms.end {
+            Some(End::Lost(why)) => Some(why.clone()),
+            _ => None,
+        }
+    }
+
+    /// Resolves when the lease is lost.
+    pub(super) async fn lost(&self) -> LossReason {
+        loop {
+            let mut over = std::pin::pin!(self.over.notified());
+            // Before looking, so that a loss in between is not missed.
+            over.as_mut().enable();
+            if let Some(why) = self.loss() {
+                return why;
+            }
+            over.await;
+        }
+    }
+
+    /// A token that is cancelled when the lock is no longer ours, lost or released.
+    pub(super) fn cancellation(&self) -> CancellationToken {
+        let token = self.cancellation.get_or_init(CancellationToken::new);
+        if self.loss().is_some() || self.is_over() {
+            token.cancel();
+        }
+        token.clone()
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        self.terms().end.is_some()
+    }
+
+    pub(super) fn lose(&self, why: LossReason) {
+        self.lose_by(&mut self.terms(), why);
+    }
+
+    fn lose_by(&self, terms: &mut Terms, why: LossReason) {
+        if terms.end.is_some() {
+            return;
+        }
+        events::lost(&self.claim.name, self.token, &why);
+        terms.end = Some(End::Lost(why));
+        self.tell();
+    }
+
+    /// Ends it because its holder gives it back. What may still be on its way to the nodes is the
+    /// releaser's now. `None` if it was released before.
+    pub(super) fn give_back(&self) -> Option<Late> {
+        self.terms().end.get_or_insert(End::Released);
+        self.tell();
+        self.late().take()
+    }
+
+    fn tell(&self) {
+        if let Some(token) = self.cancellation.get() {
+            token.cancel();
+        }
+        self.over.notify_waiters();
+    }
+
+    /// When there is something to do for it, if it is not over.
+    pub(super) fn first_look(&self) -> Option<Moment> {
+        let terms = self.terms();
+        let notice = self.notice(&terms);
+        match (&terms.end, terms.next_renewal) {
+            (Some(_), _) => None,
+            (None, Some(when)) if terms.may_renew() => Some(when.min(notice)),
+            (None, _) => Some(notice),
+        }
+    }
+
+    /// When to tell that it is lost, if it is not renewed before.
+    fn notice(&self, terms: &Terms) -> Moment {
+        terms.deadline - NOTICE.min(self.claim.ttl.get() / NOTICE_SHARE)
+    }
+
+    /// What is due now. The caller has to carry it out.
+    pub(super) fn turn(&self) -> Turn {
+        let mut terms = self.terms();
+        let now = self.fleet.clock.now();
+        if terms.end.is_some() {
+            return Turn::Over;
+        }
+        let notice = self.notice(&terms);
+        if now >= notice {
+            let why = terms.why_it_ends(now);
+            self.lose_by(&mut terms, why);
+            return Turn::Over;
+        }
+        match terms.next_renewal {
+            Some(when) if terms.may_renew() && when > now => Turn::Later(when.min(notice)),
+            Some(_) if terms.may_renew() => {
+                terms.renewals_left = terms.renewals_left.map(|left| left - 1);
+                terms.next_renewal = None;
+                Turn::Renew(notice)
+            }
+            _ => Turn::Later(notice),
+        }
+    }
+
+    /// One round of extending, which sends nothing any more once the lease is over.
+    pub(super) fn extend(self: &Arc<Self>) -> Extending {
+        let until = self.terms().deadline;
+        let held = Arc::clone(self);
+        let round = async move {
+            let late = |late| held.take_over(late);
+            let fleet = &held.fleet;
+            fleet.extend(&held.claim, held.token, until, late).await
+        };
+        Extending {
+            held: Arc::clone(self),
+            round: Box::pin(round),
+        }
+    }
+
+    /// Takes note of how an extension went.
+    pub(super) fn extended(&self, outcome: &Result<Moment, NotExtended>) {
+        let mut terms = self.terms();
+        let now = self.fleet.clock.now();
+        let ttl = self.claim.ttl.get();
+        if terms.end.is_some() {
+            return;
+        }
+        match outcome {
+            Ok(deadline) => {
+                terms.prolong(*deadline);
+                terms.without_quorum = false;
+                terms.next_renewal = Some(now + ttl / RENEWALS_PER_TTL);
+            }
+            Err(NotExtended::NoQuorum(_)) => {
+                terms.without_quorum = true;
+                terms.next_renewal = Some(now + ttl / RETRIES_PER_TTL);
+            }
+            Err(NotExtended::Lost(why)) => {
+                let why = why.clone();
+                self.lose_by(&mut terms, why);
+            }
+        }
+    }
+
+    /// Keeps commands that nobody waits for any more, or sees to them at once if the lease has been
+    /// given back meanwhile.
+    fn take_over(&self, late: Late) {
+        match &mut *self.late() {
+            Some(kept) => kept.join(late),
+            None => self.fleet.let_go(self.claim.clone(), NodeSet::NONE, late),
+        }
+    }
+
+    pub(super) fn terms(&self) -> MutexGuard<'_, Terms> {
+        // A panic while it was locked cannot have left it half changed.
+        self.terms.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn late(&self) -> MutexGuard<'_, Option<Late>> {
+        self.late.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Terms {
+    fn prolong(&mut self, deadline: Moment) {
+        let deadline = self.deadline.max(deadline);
+        self.deadline = self.last_end.map_or(deadline, |end| end.min(deadline));
+    }
+
+    fn may_renew(&self) -> bool {
+        self.renews && self.renewals_left != Some(0) && self.last_end != Some(self.deadline)
+    }
+
+    fn why_it_ends(&self, now: Moment) -> LossReason {
+        let no_more = self.renewals_left == Some(0) || self.last_end == Some(self.deadline);
+        if no_more {
+            LossReason::MaxHold
+        } else if now >= self.deadline {
+            // The notice before the deadline was missed.
+            LossReason::Suspended
+        } else if self.without_quorum || (self.renews && self.next_renewal.is_none()) {
+            LossReason::NoQuorum
+        } else {
+            LossReason::Expired
+        }
+    }
+}
+
+/// An extension under way.
+///
+/// It is polled with the terms locked, and not at all once the lease is over: so that nothing for
+/// this lease is sent after somebody has ended it, on whatever thread.
+pub(super) struct Extending {
+    held: Arc<Held>,
+    round: Pin<Box<dyn Future<Output = Result<Moment, NotExtended>> + Send>>,
+}
+
+impl Future for Extending {
+    /// How it went, noted already. `None` when the lease was over.
+    type Output = Option<Result<Moment, NotExtended>>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.get_mut();
+        let outcome = {
+            let terms = this.held.terms();
+            if terms.end.is_some() {
+                return Poll::Ready(None);
+            }
+            ready!(this.round.as_mut().poll(cx))
+        };
+        this.held.extended(&outcome);
+        Poll::Ready(Some(outcome))
+    }
+}

@@ -1,0 +1,209 @@
+//! [`Lease`]: a lock that is held: its token, its deadline, its loss, and the ways to keep or end it.
+//!
+//! - `held`: what a lease, its renewal and its loss share.
+//! - `schedule`: one task that renews all leases of a client.
+//!
+//! A lease that might not be held must never say that it is: every question is answered from the
+//! holder's own clock, and a lease that has ended never comes back.
+
+mod held;
+mod schedule;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+
+use crate::client::Core;
+use crate::error::{Error, LossReason};
+use crate::events;
+use crate::name::LockName;
+use crate::quorum::fleet::{Grant, NotExtended};
+use crate::token::FencingToken;
+use held::Held;
+pub(crate) use held::Limits;
+pub(crate) use schedule::Schedule;
+
+/// A lock that is ours until the lease ends.
+///
+/// A lease from [`lock`](crate::Fencepost::lock) renews itself every third of its TTL, until it is
+/// released, dropped, or has been held for as long as it may be. When it can no longer be trusted it
+/// says so, [at or before](Self::lost) the end of its validity.
+///
+/// Dropping it ends its renewal at once and gives the lock back in the background;
+/// [`release`](Self::release) also tells the outcome. A lease that is leaked ([`std::mem::forget`])
+/// is renewed for as long as the process lives, unless `max_hold` ends it.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), fencepost::Error> {
+/// # let locks = fencepost::Fencepost::memory()?;
+/// # async fn charge(_: fencepost::FencingToken) {}
+/// let lease = locks.lock("invoice-42").await?;
+/// tokio::select! {
+///     () = charge(lease.token()) => println!("charged"),
+///     why = lease.lost() => println!("stop: {why}"),
+/// }
+/// lease.release().await?;
+/// # Ok(()) }
+/// ```
+pub struct Lease {
+    core: Arc<Core>,
+    held: Arc<Held>,
+}
+
+impl Lease {
+    pub(crate) fn new(core: Arc<Core>, grant: Grant, limits: Limits) -> Self {
+        let held = Held::new(core.fleet.clone(), grant, limits, core.schedule.new_id());
+        let held = Arc::new(held);
+        if let Some(when) = held.first_look() {
+            core.schedule.put(&held, when);
+        }
+        Self { core, held }
+    }
+
+    /// The lock's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.held.claim.name.as_str()
+    }
+
+    pub(crate) fn lock_name(&self) -> &LockName {
+        &self.held.claim.name
+    }
+
+    /// The fencing token: larger than that of every earlier holder. Hand it to the resource.
+    #[must_use]
+    pub fn token(&self) -> FencingToken {
+        self.held.token
+    }
+
+    /// The value that the nodes store for this lease: random, then the owner's label.
+    #[must_use]
+    pub fn value(&self) -> &str {
+        self.held.claim.value.as_str()
+    }
+
+    /// How long the lock is still ours, if it is not renewed. Zero when it is not ours.
+    #[must_use]
+    pub fn remaining(&self) -> Duration {
+        self.held.remaining()
+    }
+
+    /// Whether the lock is ours at this moment, by our own clock.
+    #[must_use]
+    pub fn is_valid(&self) -> bool {
+        !self.remaining().is_zero()
+    }
+
+    /// How the lease was lost, if it was.
+    #[must_use]
+    pub fn loss(&self) -> Option<LossReason> {
+        self.held.loss()
+    }
+
+    /// Resolves when the lease is lost, and says how.
+    ///
+    /// That is at or before the end of its validity, by a timer of our own, even when every node
+    /// hangs; earlier when a majority of the nodes says that we no longer have it. Any number of
+    /// tasks may wait, and each may give up waiting at any time.
+    pub async fn lost(&self) -> LossReason {
+        self.held.lost().await
+    }
+
+    /// A token that is cancelled when the lock is no longer ours: lost, released or dropped.
+    #[must_use]
+    pub fn cancellation(&self) -> CancellationToken {
+        self.held.cancellation()
+    }
+
+    /// Keeps the lock for another TTL from now. The token stays the same.
+    ///
+    /// A lease that renews itself does not need this. A failure takes nothing away: after
+    /// [`Error::NoQuorum`] the lease goes on until its old deadline, and may be extended again.
+    ///
+    /// # Errors
+    /// [`Error::Lost`] when the lease is over, [`Error::NoQuorum`] when too few nodes could be
+    /// asked.
+    pub async fn extend(&self) -> Result<(), Error> {
+        if let Some(why) = self.loss() {
+            return Err(self.lost_by(why));
+        }
+        match self.held.extend().await {
+            Some(Ok(_)) => {
+                if let Some(when) = self.held.first_look() {
+                    self.core.schedule.put(&self.held, when);
+                }
+                Ok(())
+            }
+            Some(Err(NotExtended::NoQuorum(nodes))) => Err(Error::NoQuorum {
+                name: self.held.claim.name.clone(),
+                needed: self.core.fleet.quorum.needed(),
+                nodes,
+            }),
+            Some(Err(NotExtended::Lost(why))) => Err(self.lost_by(why)),
+            None => Err(self.lost_by(self.loss().unwrap_or(LossReason::Expired))),
+        }
+    }
+
+    /// Gives the lock back and tells the outcome, as soon as a majority has answered.
+    ///
+    /// Renewal has ended when this is called. Dropping the future does not stop it: the lock is
+    /// given back all the same.
+    ///
+    /// # Errors
+    /// [`Error::Lost`] when a majority no longer had it: somebody else may have been at work
+    /// meanwhile. [`Error::NoQuorum`] when too few nodes could be asked; they are told when they
+    /// come back, and the lock ends by its TTL at the latest.
+    pub async fn release(self) -> Result<(), Error> {
+        let fleet = self.core.fleet.clone();
+        let (claim, token) = (self.held.claim.clone(), self.held.token);
+        let lost = self.loss();
+        let Some(late) = self.end() else {
+            return Ok(());
+        };
+        drop(self);
+        let start = fleet.clock.now();
+        let outcome = fleet.release(claim.clone(), late).await;
+        events::released(&claim.name, token, fleet.clock.now().since(start));
+        match (outcome, lost) {
+            // The reason that was known before says more than that the nodes have nothing.
+            (Err(Error::Lost { name, .. }), Some(why)) => Err(Error::Lost { name, why }),
+            (outcome, _) => outcome,
+        }
+    }
+
+    /// Ends renewal, at once; what is left to see to when it is given back.
+    fn end(&self) -> Option<crate::quorum::late::Late> {
+        let late = self.held.give_back();
+        self.core.schedule.remove(&self.held);
+        late
+    }
+
+    fn lost_by(&self, why: LossReason) -> Error {
+        Error::Lost {
+            name: self.held.claim.name.clone(),
+            why,
+        }
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        if let Some(late) = self.end() {
+            let fleet = &self.core.fleet;
+            fleet.let_go(self.held.claim.clone(), fleet.all(), late);
+        }
+    }
+}
+
+impl fmt::Debug for Lease {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lease")
+            .field("name", &self.held.claim.name)
+            .field("token", &self.held.token)
+            .field("remaining", &self.remaining())
+            .finish_non_exhaustive()
+    }
+}
