@@ -4,16 +4,14 @@
 //! holder's own clock, and a lease that has ended never comes back.
 
 use std::fmt;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU16, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::client::Core;
 use crate::clock::Moment;
 use crate::error::{Error, LossReason};
-use crate::quorum::NodeSet;
 use crate::quorum::fleet::{Claim, Grant, NotExtended};
+use crate::quorum::late::Late;
 use crate::token::FencingToken;
 
 /// A lock that is ours until the lease ends.
@@ -25,14 +23,14 @@ pub struct Lease {
     claim: Claim,
     token: FencingToken,
     terms: Mutex<Terms>,
-    /// The nodes that have not answered the last command that could make them hold the lock.
-    unanswered: AtomicU16,
     released: bool,
 }
 
 struct Terms {
     deadline: Moment,
     lost: Option<LossReason>,
+    /// Commands that were not answered when they no longer mattered.
+    late: Late,
 }
 
 impl Lease {
@@ -44,8 +42,8 @@ impl Lease {
             terms: Mutex::new(Terms {
                 deadline: grant.deadline,
                 lost: None,
+                late: grant.late,
             }),
-            unanswered: AtomicU16::new(grant.unanswered.bits()),
             released: false,
         }
     }
@@ -101,11 +99,8 @@ impl Lease {
             terms.deadline
         };
         let fleet = &self.core.fleet;
-        let unanswered = |node, waiting| self.mark_unanswered(node, waiting);
-        match fleet
-            .extend(&self.claim, self.token, until, unanswered)
-            .await
-        {
+        let late = |late| self.terms().late.join(late);
+        match fleet.extend(&self.claim, self.token, until, late).await {
             Ok(deadline) => {
                 let mut terms = self.terms();
                 terms.deadline = terms.deadline.max(deadline);
@@ -133,24 +128,15 @@ impl Lease {
     /// come back, and the lock ends by its TTL at the latest.
     pub async fn release(mut self) -> Result<(), Error> {
         self.released = true;
-        let unanswered = NodeSet::from_bits(self.unanswered.load(Ordering::Acquire));
+        let late = std::mem::take(&mut self.terms().late);
         let fleet = self.core.fleet.clone();
-        fleet.release(self.claim.clone(), unanswered).await
+        fleet.release(self.claim.clone(), late).await
     }
 
     fn lost(&self, why: LossReason) -> Error {
         Error::Lost {
             name: self.claim.name.clone(),
             why,
-        }
-    }
-
-    fn mark_unanswered(&self, node: usize, waiting: bool) {
-        let bit = 1 << node;
-        if waiting {
-            self.unanswered.fetch_or(bit, Ordering::AcqRel);
-        } else {
-            self.unanswered.fetch_and(!bit, Ordering::AcqRel);
         }
     }
 
@@ -164,9 +150,8 @@ impl Drop for Lease {
     fn drop(&mut self) {
         if !self.released {
             let fleet = &self.core.fleet;
-            let unanswered = NodeSet::from_bits(self.unanswered.load(Ordering::Acquire));
-            let all = NodeSet::all(fleet.quorum.nodes());
-            fleet.let_go(self.claim.clone(), all, unanswered);
+            let late = std::mem::take(&mut self.terms().late);
+            fleet.let_go(self.claim.clone(), fleet.all(), late);
         }
     }
 }

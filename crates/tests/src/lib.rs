@@ -2,8 +2,10 @@
 //!
 //! There is no mock of Redis here, and there must never be one.
 
+mod cluster;
 mod server;
 
+pub use cluster::Cluster;
 pub use server::{RedisServer, ServerOptions, free_port};
 
 use std::time::{Duration, Instant};
@@ -12,10 +14,10 @@ use std::time::{Duration, Instant};
 ///
 /// # Panics
 /// When it does not hold within `limit`.
-pub fn eventually(what: &str, limit: Duration, mut condition: impl FnMut() -> bool) {
+pub async fn eventually(what: &str, limit: Duration, mut condition: impl FnMut() -> bool) {
     let end = Instant::now() + limit;
     while !condition() {
         assert!(Instant::now() < end, "not within {limit:?}: {what}");
-        std::thread::sleep(Duration::from_millis(5));
+        tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }

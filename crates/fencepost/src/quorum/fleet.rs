@@ -4,14 +4,16 @@
 //! an attempt that nobody wants any more is released on every node that may have granted it, by a
 //! task of its own.
 
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::runtime::Handle;
-use tokio::time::{Instant, Sleep, sleep};
+use tokio::time::{Instant, sleep};
 use tokio_util::task::TaskTracker;
 
+use super::departure::Departure;
+use super::late::Late;
 use super::outbox::Outbox;
 use super::round::Round;
 use super::{
@@ -31,10 +33,10 @@ use crate::value::{AttemptValue, Owner};
 pub(crate) struct Fleet {
     pub(crate) quorum: Quorum,
     pub(crate) clock: Arc<dyn Clock>,
-    nodes: Vec<Arc<dyn Node>>,
+    pub(super) nodes: Vec<Arc<dyn Node>>,
     drift: Drift,
-    node_timeout: Duration,
-    outboxes: Vec<Outbox>,
+    pub(super) node_timeout: Duration,
+    pub(super) outboxes: Vec<Outbox>,
     runtime: Handle,
     /// Releases that go on after their caller has gone.
     background: TaskTracker,
@@ -58,7 +60,7 @@ pub(crate) struct Claim {
 }
 
 impl Claim {
-    fn release(&self, may_still_arrive: bool) -> Command {
+    pub(super) fn release(&self, may_still_arrive: bool) -> Command {
         Command::Release {
             value: self.value.clone(),
             refuse_for: may_still_arrive.then(|| self.ttl.get()),
@@ -72,8 +74,8 @@ pub(crate) struct Grant {
     pub(crate) claim: Claim,
     pub(crate) token: FencingToken,
     pub(crate) deadline: Moment,
-    /// The nodes whose answer to the acquire was never read.
-    pub(crate) unanswered: NodeSet,
+    /// What was still on its way when it was decided.
+    pub(crate) late: Late,
     /// Whom a steal threw out.
     pub(crate) evicted: Option<Owner>,
 }
@@ -144,36 +146,36 @@ impl Fleet {
         Ok(attempt.succeeded(token, deadline))
     }
 
-    /// One round of extending; the new deadline if it worked. `unanswered` collects the nodes that
-    /// have not answered.
+    /// One round of extending; the new deadline if it worked. Whatever is still on its way in the
+    /// end, also when the future is dropped, goes to `late`.
     pub(crate) async fn extend(
         &self,
         claim: &Claim,
         token: FencingToken,
         until: Moment,
-        unanswered: impl Fn(usize, bool),
+        late: impl FnMut(Late),
     ) -> Result<Moment, NotExtended> {
         let start = self.clock.now();
         if start >= until {
             return Err(NotExtended::Lost(LossReason::Expired));
         }
         let mut votes = Extension::new(self.quorum);
-        let mut round = Round::default();
+        let mut under_way = UnderWay::new(late);
+        let round = &mut under_way.round;
         for (index, node) in self.nodes.iter().enumerate() {
             let command = Command::Extend {
                 value: claim.value.clone(),
                 ttl: claim.ttl,
                 token,
             };
-            unanswered(index, true);
             round.add(index, node.call(&claim.name, command));
         }
         let limit = self.node_timeout.min(until.since(start));
         let mut timer = pin!(sleep(limit));
         loop {
             let (node, answer) = round.next(timer.as_mut(), limit).await;
-            if is_settled(&answer) {
-                unanswered(node, false);
+            if is_uncertain(&answer) {
+                under_way.lost.lose(node);
             }
             match votes.answered(node, answer) {
                 ExtendStep::Wait => {}
@@ -192,14 +194,9 @@ impl Fleet {
 
     /// Gives a lock back on all nodes and returns when a majority has answered; the rest goes on by
     /// itself, also when this future is dropped.
-    pub(crate) async fn release(
-        self: &Arc<Self>,
-        claim: Claim,
-        unanswered: NodeSet,
-    ) -> Result<(), Error> {
+    pub(crate) async fn release(self: &Arc<Self>, claim: Claim, late: Late) -> Result<(), Error> {
         let name = claim.name.clone();
-        let all = NodeSet::all(self.quorum.nodes());
-        let mut departure = Departure::begin(self, claim, all, unanswered);
+        let mut departure = Departure::begin(self, claim, self.all(), late);
         let mut votes = Handover::new(self.quorum);
         let mut timer = pin!(sleep(self.node_timeout));
         loop {
@@ -219,8 +216,12 @@ impl Fleet {
     }
 
     /// Gives a lock back on these nodes without anybody waiting for it.
-    pub(crate) fn let_go(self: &Arc<Self>, claim: Claim, nodes: NodeSet, unanswered: NodeSet) {
-        drop(Departure::begin(self, claim, nodes, unanswered));
+    pub(crate) fn let_go(self: &Arc<Self>, claim: Claim, nodes: NodeSet, late: Late) {
+        drop(Departure::begin(self, claim, nodes, late));
+    }
+
+    pub(crate) fn all(&self) -> NodeSet {
+        NodeSet::all(self.quorum.nodes())
     }
 
     /// Asks every node the same harmless thing and waits for all of them, each at most for one
@@ -242,6 +243,11 @@ impl Fleet {
             answers[node] = answer;
         }
         answers
+    }
+
+    /// Lets something go on that nobody waits for.
+    pub(super) fn in_background(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.background.spawn_on(task, &self.runtime);
     }
 
     pub(crate) fn nodes(&self) -> &[Arc<dyn Node>] {
@@ -269,9 +275,33 @@ impl Fleet {
     }
 }
 
-/// Whether nothing of the command that was answered so is still on its way.
-fn is_settled(answer: &Result<Reply, NodeError>) -> bool {
-    !matches!(answer, Err(error) if error.is_uncertain())
+fn is_uncertain(answer: &Result<Reply, NodeError>) -> bool {
+    matches!(answer, Err(error) if error.is_uncertain())
+}
+
+/// A round that hands over what it leaves open, however it ends.
+struct UnderWay<F: FnMut(Late)> {
+    round: Round,
+    lost: Late,
+    hand_over: F,
+}
+
+impl<F: FnMut(Late)> UnderWay<F> {
+    fn new(hand_over: F) -> Self {
+        Self {
+            round: Round::default(),
+            lost: Late::default(),
+            hand_over,
+        }
+    }
+}
+
+impl<F: FnMut(Late)> Drop for UnderWay<F> {
+    fn drop(&mut self) {
+        let mut late = std::mem::take(&mut self.lost);
+        late.take_over(std::mem::take(&mut self.round));
+        (self.hand_over)(late);
+    }
 }
 
 /// An attempt under way. Dropped before it succeeded, it releases what it may have got.
@@ -280,7 +310,7 @@ struct Attempt<'a> {
     claim: Claim,
     votes: Acquisition,
     round: Round,
-    unanswered: NodeSet,
+    late: Late,
     succeeded: bool,
 }
 
@@ -309,14 +339,14 @@ impl<'a> Attempt<'a> {
             claim,
             votes: Acquisition::new(fleet.quorum),
             round,
-            unanswered: NodeSet::all(fleet.quorum.nodes()),
+            late: Late::default(),
             succeeded: false,
         }
     }
 
     fn answered(&mut self, node: usize, answer: Result<Reply, NodeError>) -> AcquireStep {
-        if is_settled(&answer) {
-            self.unanswered.remove(node);
+        if is_uncertain(&answer) {
+            self.late.lose(node);
         }
         self.votes.answered(node, answer)
     }
@@ -347,87 +377,23 @@ impl<'a> Attempt<'a> {
             claim: self.claim.clone(),
             token,
             deadline,
-            unanswered: self.unanswered,
+            late: self.take_late(),
             evicted: self.votes.evicted().cloned(),
         }
+    }
+
+    fn take_late(&mut self) -> Late {
+        let mut late = std::mem::take(&mut self.late);
+        late.take_over(std::mem::take(&mut self.round));
+        late
     }
 }
 
 impl Drop for Attempt<'_> {
     fn drop(&mut self) {
         if !self.succeeded {
-            let nodes = self.votes.may_hold();
-            self.fleet
-                .let_go(self.claim.clone(), nodes, self.unanswered);
-        }
-    }
-}
-
-/// A release under way. Dropped before all nodes have answered, it goes on by itself.
-struct Departure(Option<Delivery>);
-
-impl Departure {
-    fn begin(fleet: &Arc<Fleet>, claim: Claim, nodes: NodeSet, unanswered: NodeSet) -> Self {
-        let mut round = Round::default();
-        for index in nodes.iter() {
-            let command = claim.release(unanswered.contains(index));
-            round.add(index, fleet.nodes[index].call(&claim.name, command));
-        }
-        Self(Some(Delivery {
-            fleet: fleet.clone(),
-            claim,
-            round,
-        }))
-    }
-
-    async fn next(&mut self, timer: Pin<&mut Sleep>) -> (usize, Result<Reply, NodeError>) {
-        match &mut self.0 {
-            Some(delivery) => delivery.next(timer).await,
-            // Only `drop` takes it.
-            None => std::future::pending().await,
-        }
-    }
-}
-
-impl Drop for Departure {
-    fn drop(&mut self) {
-        if let Some(delivery) = self.0.take()
-            && !delivery.round.is_done()
-        {
-            let fleet = delivery.fleet.clone();
-            fleet.background.spawn_on(delivery.finish(), &fleet.runtime);
-        }
-    }
-}
-
-/// The commands of a release. Unlike [`Departure`], it may be dropped for good: that happens when
-/// the runtime shuts down.
-struct Delivery {
-    fleet: Arc<Fleet>,
-    claim: Claim,
-    round: Round,
-}
-
-impl Delivery {
-    /// The next answer. A node that is away gets its release when it comes back.
-    async fn next(&mut self, timer: Pin<&mut Sleep>) -> (usize, Result<Reply, NodeError>) {
-        let fleet = &*self.fleet;
-        let (node, answer) = self.round.next(timer, fleet.node_timeout).await;
-        if matches!(&answer, Err(error) if error.may_pass()) {
-            let outbox = &fleet.outboxes[node];
-            let until = fleet.clock.now() + self.claim.ttl.get();
-            if outbox.put(self.claim.name.clone(), self.claim.release(true), until) {
-                let delivery = outbox.deliver(fleet.clock.clone());
-                fleet.background.spawn_on(delivery, &fleet.runtime);
-            }
-        }
-        (node, answer)
-    }
-
-    async fn finish(mut self) {
-        let mut timer = pin!(sleep(self.fleet.node_timeout));
-        while !self.round.is_empty() {
-            let _ = self.next(timer.as_mut()).await;
+            let (nodes, late) = (self.votes.may_hold(), self.take_late());
+            self.fleet.let_go(self.claim.clone(), nodes, late);
         }
     }
 }

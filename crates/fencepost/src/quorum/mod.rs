@@ -14,8 +14,10 @@
 //! never falls. No clock is used in this argument.
 
 mod acquire;
+mod departure;
 mod extend;
 pub(crate) mod fleet;
+pub(crate) mod late;
 mod outbox;
 mod release;
 mod round;
@@ -71,15 +73,6 @@ impl NodeSet {
     #[must_use]
     pub const fn all(nodes: usize) -> Self {
         Self((1 << nodes) - 1)
-    }
-
-    /// As a number, one bit a node.
-    pub(crate) const fn bits(self) -> u16 {
-        self.0
-    }
-
-    pub(crate) const fn from_bits(bits: u16) -> Self {
-        Self(bits)
     }
 
     /// Puts a node in.

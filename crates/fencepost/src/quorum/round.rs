@@ -2,7 +2,7 @@
 
 use std::future::poll_fn;
 use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use tokio::time::Sleep;
@@ -11,14 +11,14 @@ use crate::error::NodeError;
 use crate::node::Call;
 use crate::state::Reply;
 
-type Answer = Result<Reply, NodeError>;
+pub(super) type Answer = Result<Reply, NodeError>;
 
-/// The calls whose answer has not been taken yet.
+/// The calls whose answer has not been taken yet, each with a tag: its node, or more than that.
 ///
 /// There are so few that polling them all at each wake-up is cheaper than knowing which one woke.
-#[derive(Default)]
-pub(super) struct Round {
-    calls: Vec<(usize, Slot)>,
+/// They are polled in the order in which they were added.
+pub(super) struct Round<T = usize> {
+    calls: Vec<(T, Slot)>,
 }
 
 enum Slot {
@@ -26,19 +26,26 @@ enum Slot {
     Answered(Answer),
 }
 
-impl Round {
-    pub(super) fn add(&mut self, node: usize, call: Call) {
-        self.calls.push((node, Slot::Waiting(call)));
+impl<T> Default for Round<T> {
+    fn default() -> Self {
+        Self { calls: Vec::new() }
+    }
+}
+
+impl<T> Round<T> {
+    pub(super) fn add(&mut self, tag: T, call: Call) {
+        self.calls.push((tag, Slot::Waiting(call)));
+    }
+
+    /// Takes over the calls of another round, under other tags.
+    pub(super) fn append<U>(&mut self, other: Round<U>, tag: impl Fn(U) -> T) {
+        let others = other.calls.into_iter();
+        self.calls
+            .extend(others.map(|(old, slot)| (tag(old), slot)));
     }
 
     pub(super) fn is_empty(&self) -> bool {
         self.calls.is_empty()
-    }
-
-    /// Whether every call that is left has been answered well.
-    pub(super) fn is_done(&self) -> bool {
-        let well = |slot: &Slot| matches!(slot, Slot::Answered(Ok(_)));
-        self.calls.iter().all(|(_, slot)| well(slot))
     }
 
     /// The next answer. When the timer has run out, that is a time-out for one call after the
@@ -47,21 +54,27 @@ impl Round {
         &mut self,
         mut timer: Pin<&mut Sleep>,
         limit: Duration,
-    ) -> (usize, Answer) {
+    ) -> (T, Answer) {
         poll_fn(|cx| {
             if let Some(answer) = self.poll_calls(cx) {
                 return Poll::Ready(answer);
             }
             ready!(timer.as_mut().poll(cx));
             match self.calls.pop() {
-                Some((node, _)) => Poll::Ready((node, Err(NodeError::Timeout(limit)))),
+                Some((tag, _)) => Poll::Ready((tag, Err(NodeError::Timeout(limit)))),
                 None => Poll::Pending,
             }
         })
         .await
     }
 
-    fn poll_calls(&mut self, cx: &mut Context<'_>) -> Option<(usize, Answer)> {
+    /// An answer that has come in already, without waiting for more.
+    pub(super) fn try_next(&mut self) -> Option<(T, Answer)> {
+        // Whoever wants to be woken polls again with a waker of its own.
+        self.poll_calls(&mut Context::from_waker(Waker::noop()))
+    }
+
+    fn poll_calls(&mut self, cx: &mut Context<'_>) -> Option<(T, Answer)> {
         // All of them, even when the first is answered: a call is not sent before its first poll.
         for (_, slot) in &mut self.calls {
             if let Slot::Waiting(call) = slot
@@ -70,10 +83,10 @@ impl Round {
                 *slot = Slot::Answered(answer);
             }
         }
-        let answered = |(_, slot): &(usize, Slot)| matches!(slot, Slot::Answered(_));
+        let answered = |(_, slot): &(T, Slot)| matches!(slot, Slot::Answered(_));
         let place = self.calls.iter().position(answered)?;
-        match self.calls.swap_remove(place) {
-            (node, Slot::Answered(answer)) => Some((node, answer)),
+        match self.calls.remove(place) {
+            (tag, Slot::Answered(answer)) => Some((tag, answer)),
             // Cannot be: the place was looked for by this very mark.
             (_, Slot::Waiting(_)) => None,
         }

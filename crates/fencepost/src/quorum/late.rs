@@ -1,0 +1,60 @@
+//! Commands whose outcome was decided without them, and which may still make a node hold the lock.
+//!
+//! A release goes behind them on the same connection, so nearly always nothing is left to do. Only
+//! when one of them ended without an answer may it still arrive after the release: then, and only
+//! then, the node is asked to refuse it.
+
+use super::NodeSet;
+use super::round::Round;
+
+/// What is still on its way for one claim.
+#[derive(Default)]
+pub(crate) struct Late {
+    calls: Round,
+    lost: NodeSet,
+}
+
+impl Late {
+    /// Takes over what a round has left open.
+    pub(super) fn take_over(&mut self, round: Round) {
+        self.settle();
+        self.calls.append(round, |node| node);
+    }
+
+    /// Takes over what another has collected.
+    pub(crate) fn join(&mut self, other: Self) {
+        self.take_over(other.calls);
+        for node in other.lost.iter() {
+            self.lost.insert(node);
+        }
+    }
+
+    /// Notes what has been answered meanwhile, without waiting.
+    fn settle(&mut self) {
+        while let Some((node, answer)) = self.calls.try_next() {
+            if matches!(answer, Err(error) if error.is_uncertain()) {
+                self.lost.insert(node);
+            }
+        }
+    }
+
+    /// A command to that node ended without an answer.
+    pub(super) fn lose(&mut self, node: usize) {
+        self.lost.insert(node);
+    }
+
+    /// The calls that are still open, and the nodes at which a command may arrive that nobody can
+    /// vouch for any more.
+    pub(super) fn into_parts(mut self) -> (Round, NodeSet) {
+        self.settle();
+        (self.calls, self.lost)
+    }
+}
+
+impl std::fmt::Debug for Late {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Late")
+            .field("lost", &self.lost)
+            .finish_non_exhaustive()
+    }
+}

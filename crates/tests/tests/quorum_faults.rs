@@ -1,0 +1,193 @@
+//! A quorum with nodes that are killed, frozen or away: what still works, how fast, and what the
+//! errors say.
+
+use std::time::{Duration, Instant};
+
+use fencepost::{Error, NodeError, NodeOutcome};
+use fencepost_tests::{Cluster, eventually};
+
+const TTL: Duration = Duration::from_secs(10);
+const NODE_TIMEOUT: Duration = Duration::from_millis(500);
+
+#[tokio::test]
+async fn two_of_five_nodes_may_be_killed() {
+    let mut cluster = Cluster::start(5);
+    let locks = cluster.client().await;
+    let before = locks.try_lock("job", TTL).await.unwrap();
+    cluster.servers[1].kill();
+    cluster.servers[3].kill();
+    before.extend().await.unwrap();
+    let token = before.token();
+    before.release().await.unwrap();
+
+    let after = locks.try_lock("job", TTL).await.unwrap();
+    assert!(after.token() > token);
+    after.extend().await.unwrap();
+    after.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn three_of_five_killed_is_no_quorum_and_names_each_node_within_one_node_timeout() {
+    let mut cluster = Cluster::start(5);
+    let locks = cluster.client().await;
+    for server in &mut cluster.servers[..3] {
+        server.kill();
+    }
+    let start = Instant::now();
+    let error = locks.try_lock("job", TTL).await.unwrap_err();
+    assert!(start.elapsed() < NODE_TIMEOUT, "{:?}", start.elapsed());
+    let Error::NoQuorum {
+        needed: 3, nodes, ..
+    } = &error
+    else {
+        panic!("{error}");
+    };
+    for (report, server) in nodes.iter().zip(&cluster.servers).take(3) {
+        assert_eq!(report.node, server.url());
+        let why = &report.outcome;
+        assert!(matches!(why, NodeOutcome::Failed(_)), "{why}");
+    }
+    let lines: Vec<String> = format!("{error:#}").lines().map(str::to_owned).collect();
+    assert_eq!(
+        lines.len(),
+        6,
+        "one for the lock, one for each node: {lines:?}"
+    );
+    assert!(lines[0].contains("3 of 5"), "{lines:?}");
+}
+
+#[tokio::test]
+async fn a_frozen_node_never_delays_an_acquire_that_the_others_decide() {
+    let cluster = Cluster::start(3);
+    let locks = cluster.client().await;
+    cluster.servers[0].freeze();
+    for _ in 0..50 {
+        let start = Instant::now();
+        let lease = locks.try_lock("job", TTL).await.unwrap();
+        lease.extend().await.unwrap();
+        lease.release().await.unwrap();
+        assert!(start.elapsed() < NODE_TIMEOUT / 2, "{:?}", start.elapsed());
+    }
+    let start = Instant::now();
+    let _held = locks.try_lock("job", TTL).await.unwrap();
+    assert!(locks.try_lock("job", TTL).await.unwrap_err().is_held());
+    assert!(start.elapsed() < NODE_TIMEOUT / 2, "{:?}", start.elapsed());
+    cluster.servers[0].thaw();
+}
+
+#[tokio::test]
+async fn a_frozen_majority_is_no_quorum_after_one_node_timeout() {
+    let cluster = Cluster::start(3);
+    let locks = cluster.client().await;
+    cluster.servers[0].freeze();
+    cluster.servers[2].freeze();
+    let start = Instant::now();
+    let error = locks.try_lock("job", TTL).await.unwrap_err();
+    let took = start.elapsed();
+    let Error::NoQuorum { nodes, .. } = &error else {
+        panic!("{error}");
+    };
+    let timeout = NodeOutcome::Failed(NodeError::Timeout(NODE_TIMEOUT));
+    assert_eq!(nodes[0].outcome, timeout);
+    assert_eq!(nodes[1].outcome, NodeOutcome::Agreed);
+    assert!(took >= NODE_TIMEOUT && took < NODE_TIMEOUT * 2, "{took:?}");
+
+    // What the frozen nodes were asked for is taken back when they thaw.
+    cluster.servers[0].thaw();
+    cluster.servers[2].thaw();
+    eventually("all is given back", TTL / 2, || {
+        cluster.leftovers().iter().all(|key| key.contains(":gone:"))
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_node_that_was_away_gets_its_release_when_it_is_back() {
+    let mut cluster = Cluster::start(3);
+    // A server that keeps its locks, so that there is something to release after its restart.
+    let kept = ["--appendonly", "yes", "--appendfsync", "always"];
+    cluster.servers[2] = fencepost_tests::RedisServer::start_args(&kept);
+    let locks = cluster.client().await;
+    let lease = locks.try_lock("job", TTL * 3).await.unwrap();
+    // So that the third node has it too.
+    lease.extend().await.unwrap();
+    eventually("held on the third", TTL, || {
+        cluster.servers[2].cli(&["EXISTS", "job"]) == "1"
+    })
+    .await;
+    cluster.servers[2].kill();
+    lease.release().await.unwrap();
+    cluster.servers[2].restart();
+    eventually("released on the third", TTL, || {
+        cluster.servers[2].cli(&["EXISTS", "job"]) == "0"
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn nodes_that_disagree_on_the_counter_are_brought_to_one_token() {
+    let cluster = Cluster::start(3);
+    let locks = cluster.client().await;
+    // Counters ahead of every clock, each another.
+    let ahead = 4_000_000_000_000_000_u64;
+    for (i, server) in cluster.servers.iter().enumerate() {
+        let counter = (ahead + i as u64 * 10).to_string();
+        server.cli(&["SET", "{job}:fence", &counter]);
+    }
+    let first = locks.try_lock("job", TTL).await.unwrap();
+    let token = first.token().get();
+    assert!([ahead + 11, ahead + 21].contains(&token), "{token}");
+    let exactly = |server: &fencepost_tests::RedisServer| {
+        server.cli(&["GET", "{job}:fence"]) == token.to_string()
+    };
+    let certified = cluster.servers.iter().filter(|server| exactly(server));
+    assert!(certified.count() >= 2);
+    first.release().await.unwrap();
+    let second = locks.try_lock("job", TTL).await.unwrap();
+    assert!(second.token() > FencingTokenOf(token));
+
+    #[allow(non_snake_case, reason = "reads as a type where it is used")]
+    fn FencingTokenOf(number: u64) -> fencepost::FencingToken {
+        fencepost::FencingToken::new(number).unwrap()
+    }
+}
+
+#[tokio::test]
+async fn a_steal_takes_the_lock_and_the_old_holder_is_told() {
+    let cluster = Cluster::start(3);
+    let old = cluster.builder().owner("old").connect().await.unwrap();
+    let new = cluster.builder().owner("new").connect().await.unwrap();
+    let held = old.try_lock("job", TTL).await.unwrap();
+    let stolen = new.steal("job", TTL).await.unwrap();
+    assert_eq!(stolen.from.unwrap().as_str(), "old");
+    assert!(stolen.lease.token() > held.token());
+    let error = held.extend().await.unwrap_err();
+    assert!(
+        error.is_lost() && error.to_string().contains("new has it now"),
+        "{error}"
+    );
+    assert!(!held.is_valid(), "a lease that is lost never comes back");
+    assert!(held.release().await.unwrap_err().is_lost());
+    let status = new.status("job").await.unwrap();
+    assert_eq!(status.holder.unwrap().owner.as_str(), "new");
+    assert_eq!(status.token, stolen.lease.token());
+}
+
+#[tokio::test]
+async fn status_tells_what_each_node_says_and_which_one_is_silent() {
+    let mut cluster = Cluster::start(3);
+    let locks = cluster.builder().owner("me").connect().await.unwrap();
+    let lease = locks.try_lock("job", TTL).await.unwrap();
+    cluster.servers[1].kill();
+    let status = locks.status("job").await.unwrap();
+    let holder = status.holder.unwrap();
+    assert_eq!(holder.owner.as_str(), "me");
+    assert!(holder.remaining.unwrap() <= TTL);
+    assert!(status.nodes[1].lock.is_err());
+    assert_eq!(status.nodes[0].node, cluster.servers[0].url());
+    drop(lease);
+    eventually("released on drop", TTL, || {
+        cluster.servers[0].cli(&["EXISTS", "job"]) == "0"
+    })
+    .await;
+}
