@@ -3,21 +3,38 @@
 //! There is no mock of Redis here, and there must never be one.
 
 mod cluster;
+mod history;
 mod server;
 
 pub use cluster::Cluster;
+pub use history::{Turn, check};
 pub use server::{RedisServer, ServerOptions, free_port};
 
 use std::time::{Duration, Instant};
 
-/// Waits until `condition` holds, looking every few milliseconds.
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// Waits until `condition` holds, looking every few milliseconds. Blocks the thread: in async tests
+/// whose own tasks have to go on, use [`wait_until`].
 ///
 /// # Panics
 /// When it does not hold within `limit`.
-pub async fn eventually(what: &str, limit: Duration, mut condition: impl FnMut() -> bool) {
+pub fn eventually(what: &str, limit: Duration, mut condition: impl FnMut() -> bool) {
     let end = Instant::now() + limit;
     while !condition() {
         assert!(Instant::now() < end, "not within {limit:?}: {what}");
-        tokio::time::sleep(Duration::from_millis(5)).await;
+        std::thread::sleep(PAUSE);
+    }
+}
+
+/// As [`eventually`], without blocking the thread in between.
+///
+/// # Panics
+/// When it does not hold within `limit`.
+pub async fn wait_until(what: &str, limit: Duration, mut condition: impl FnMut() -> bool) {
+    let end = Instant::now() + limit;
+    while !condition() {
+        assert!(Instant::now() < end, "not within {limit:?}: {what}");
+        tokio::time::sleep(PAUSE).await;
     }
 }

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use fencepost::{Error, NodeError, NodeOutcome};
-use fencepost_tests::{Cluster, eventually};
+use fencepost_tests::{Cluster, wait_until};
 
 const TTL: Duration = Duration::from_secs(10);
 const NODE_TIMEOUT: Duration = Duration::from_millis(500);
@@ -95,7 +95,7 @@ async fn a_frozen_majority_is_no_quorum_after_one_node_timeout() {
     // What the frozen nodes were asked for is taken back when they thaw.
     cluster.servers[0].thaw();
     cluster.servers[2].thaw();
-    eventually("all is given back", TTL / 2, || {
+    wait_until("all is given back", TTL / 2, || {
         cluster.leftovers().iter().all(|key| key.contains(":gone:"))
     })
     .await;
@@ -111,14 +111,14 @@ async fn a_node_that_was_away_gets_its_release_when_it_is_back() {
     let lease = locks.try_lock("job", TTL * 3).await.unwrap();
     // So that the third node has it too.
     lease.extend().await.unwrap();
-    eventually("held on the third", TTL, || {
+    wait_until("held on the third", TTL, || {
         cluster.servers[2].cli(&["EXISTS", "job"]) == "1"
     })
     .await;
     cluster.servers[2].kill();
     lease.release().await.unwrap();
     cluster.servers[2].restart();
-    eventually("released on the third", TTL, || {
+    wait_until("released on the third", TTL, || {
         cluster.servers[2].cli(&["EXISTS", "job"]) == "0"
     })
     .await;
@@ -186,7 +186,7 @@ async fn status_tells_what_each_node_says_and_which_one_is_silent() {
     assert!(status.nodes[1].lock.is_err());
     assert_eq!(status.nodes[0].node, cluster.servers[0].url());
     drop(lease);
-    eventually("released on drop", TTL, || {
+    wait_until("released on drop", TTL, || {
         cluster.servers[0].cli(&["EXISTS", "job"]) == "0"
     })
     .await;

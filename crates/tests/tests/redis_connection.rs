@@ -318,7 +318,7 @@ fn a_node_whose_runtime_is_gone_fails_and_does_not_hang() {
 }
 
 /// Polls once, so that it is on its way.
-async fn poll_once(call: &mut fencepost::node::Call<'_>) {
+async fn poll_once(call: &mut fencepost::node::Call) {
     std::future::poll_fn(|cx| {
         let _ = call.as_mut().poll(cx);
         std::task::Poll::Ready(())

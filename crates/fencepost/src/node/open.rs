@@ -32,7 +32,7 @@ impl Opener {
             Some(("redis" | "rediss" | "redis+unix" | "unix", _)) => self.redis(url),
             _ => Err(Error::InvalidUrl {
                 // Whatever it is, it may hold a password: only its beginning is safe to show.
-                url: format!("{:?}", url.split(['@', '/']).next().unwrap_or_default()),
+                url: format!("{:?}", beginning(url)),
                 why: "it must begin with memory:, file:, redis://, rediss:// or redis+unix://"
                     .into(),
             }),
@@ -76,8 +76,7 @@ impl Opener {
 
     #[cfg(not(feature = "redis"))]
     fn redis(&self, url: &str) -> Result<Arc<dyn Node>, Error> {
-        let beginning = url.split(['@', '/']).next().unwrap_or_default();
-        Err(without_feature(beginning, "redis"))
+        Err(without_feature(beginning(url), "redis"))
     }
 
     #[cfg(feature = "redis")]
@@ -95,6 +94,10 @@ impl Opener {
             &self.runtime,
         ))
     }
+}
+
+fn beginning(url: &str) -> &str {
+    url.split([':', '@', '/']).next().unwrap_or_default()
 }
 
 #[cfg(not(all(feature = "redis", feature = "sqlite")))]

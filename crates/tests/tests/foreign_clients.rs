@@ -1,0 +1,93 @@
+//! Any Redlock client in any language excludes us and is excluded by us, and an operator with
+//! `redis-cli` sees who holds what.
+
+use std::time::Duration;
+
+use fencepost::Error;
+use fencepost_tests::{Cluster, wait_until};
+
+const TTL: Duration = Duration::from_secs(30);
+
+#[tokio::test]
+async fn a_key_set_by_hand_excludes_us_and_says_by_whom_and_for_how_long() {
+    let cluster = Cluster::start(1);
+    let locks = cluster.client().await;
+    let server = &cluster.servers[0];
+    assert_eq!(
+        server.cli(&["SET", "job", "by-hand", "NX", "PX", "5000"]),
+        "OK"
+    );
+    let error = locks.try_lock("job", TTL).await.unwrap_err();
+    let Error::Held { by, remaining, .. } = &error else {
+        panic!("{error}");
+    };
+    assert_eq!(by.as_str(), "by-hand");
+    assert!(remaining.unwrap() <= Duration::from_secs(5));
+    server.cli(&["DEL", "job"]);
+    locks
+        .try_lock("job", TTL)
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
+
+    server.cli(&["SET", "job", "for-ever"]);
+    let error = locks.try_lock("job", TTL).await.unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .ends_with("held by for-ever, without an end"),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn we_exclude_a_foreign_client_and_get_shows_our_label() {
+    let cluster = Cluster::start(3);
+    let locks = cluster
+        .builder()
+        .owner("web-3:4711")
+        .connect()
+        .await
+        .unwrap();
+    let lease = locks.try_lock("job", TTL).await.unwrap();
+    lease.extend().await.unwrap();
+    for server in &cluster.servers {
+        wait_until("held", TTL / 3, || server.cli(&["EXISTS", "job"]) == "1").await;
+        assert_eq!(server.cli(&["SET", "job", "x", "NX", "PX", "5000"]), "");
+        assert!(server.cli(&["GET", "job"]).ends_with(":web-3:4711"));
+        let ttl: u128 = server.cli(&["PTTL", "job"]).parse().unwrap();
+        assert!(ttl <= TTL.as_millis());
+    }
+    lease.release().await.unwrap();
+    wait_until("free for others", TTL / 3, || {
+        let set = |server: &fencepost_tests::RedisServer| {
+            server.cli(&["SET", "job", "x", "NX", "PX", "5000"]) == "OK"
+        };
+        cluster.servers.iter().any(set)
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_foreign_client_on_a_majority_excludes_us_and_on_a_minority_does_not() {
+    let cluster = Cluster::start(3);
+    let locks = cluster.client().await;
+    let take = |i: usize| cluster.servers[i].cli(&["SET", "job", "other", "PX", "60000"]);
+    take(0);
+    locks
+        .try_lock("job", TTL)
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
+    take(1);
+    assert!(locks.try_lock("job", TTL).await.unwrap_err().is_held());
+    // Nothing of the failed attempt stays on the third.
+    wait_until("given back", TTL / 3, || {
+        cluster.servers[2].cli(&["EXISTS", "job"]) == "0"
+    })
+    .await;
+}
