@@ -5,16 +5,18 @@ use std::time::Duration;
 use fencepost_tests::RedisServer;
 
 use crate::contender::Client;
+use crate::floor::Kind;
 use crate::floor::direct::Direct;
 use crate::floor::shared::Shared;
 use crate::measure::{Seen, slice};
+use crate::ours::Ours;
 use crate::rslock::Rslock;
-use crate::table::{Row, print};
-use crate::{Effort, floor, rslock};
+use crate::table::{Better, Row, print};
+use crate::{Effort, floor, ours, rslock};
 
 const TASKS: [usize; 3] = [1, 16, 64];
 const MOST_TASKS: usize = 64;
-const CONTENDERS: usize = 2;
+const CONTENDERS: usize = 4;
 
 /// One contender's clients, and what was seen of them at each number of tasks.
 struct Lane<C> {
@@ -37,11 +39,43 @@ impl<C: Client> Lane<C> {
     }
 }
 
+/// The faster of the two at each number of tasks.
+struct Floor {
+    direct: Lane<Direct>,
+    shared: Lane<Shared>,
+}
+
+impl Floor {
+    async fn new(kind: Kind, ports: &[u16], warm_up: Duration) -> Self {
+        let direct = floor::direct::clients(kind, ports, 1).await;
+        let shared = floor::shared::clients(kind, ports, MOST_TASKS).await;
+        Self {
+            direct: Lane::new(direct, warm_up).await,
+            shared: Lane::new(shared, warm_up).await,
+        }
+    }
+
+    async fn turn(&mut self, at: usize, time: Duration) {
+        match TASKS[at] {
+            1 => self.direct.turn(at, time).await,
+            _ => self.shared.turn(at, time).await,
+        }
+    }
+
+    fn seen(&self, at: usize) -> &Seen {
+        match TASKS[at] {
+            1 => &self.direct.seen[at],
+            _ => &self.shared.seen[at],
+        }
+    }
+}
+
 /// Everybody, on the same servers.
 struct Race {
     nodes: usize,
-    direct: Lane<Direct>,
-    shared: Lane<Shared>,
+    ours: Lane<Ours>,
+    floor: Floor,
+    bare: Floor,
     rslock: Lane<Rslock>,
 }
 
@@ -64,19 +98,21 @@ impl Race {
         let urls: Vec<_> = servers.iter().map(RedisServer::url).collect();
         Self {
             nodes: servers.len(),
-            direct: Lane::new(floor::direct::clients(&ports, 1).await, warm_up).await,
-            shared: Lane::new(floor::shared::clients(&ports, MOST_TASKS).await, warm_up).await,
+            ours: Lane::new(ours::clients(&urls, MOST_TASKS).await, warm_up).await,
+            floor: Floor::new(Kind::Fenced, &ports, warm_up).await,
+            bare: Floor::new(Kind::Bare, &ports, warm_up).await,
             rslock: Lane::new(rslock::clients(&urls, MOST_TASKS), warm_up).await,
         }
     }
 
     /// One turn for everybody at each number of tasks, each round in another order.
     async fn round(&mut self, round: usize, time: Duration) {
-        for (at, tasks) in TASKS.into_iter().enumerate() {
+        for at in 0..TASKS.len() {
             for turn in 0..CONTENDERS {
                 match (round + turn) % CONTENDERS {
-                    0 if tasks == 1 => self.direct.turn(at, time).await,
-                    0 => self.shared.turn(at, time).await,
+                    0 => self.ours.turn(at, time).await,
+                    1 => self.floor.turn(at, time).await,
+                    2 => self.bare.turn(at, time).await,
                     _ => self.rslock.turn(at, time).await,
                 }
             }
@@ -92,21 +128,22 @@ impl Race {
         ];
         for (at, tasks) in TASKS.into_iter().enumerate() {
             let what = format!("n = {nodes}  cycles/s, {tasks:>2} tasks");
-            rows.push(self.row(what, at, Seen::cycles_per_second).more_is_better());
+            rows.push(Row {
+                better: Better::More,
+                ..self.row(what, at, Seen::cycles_per_second)
+            });
         }
         rows
     }
 
     fn row(&self, what: String, at: usize, figure: impl Fn(&Seen) -> f64) -> Row {
-        let floor = match TASKS[at] {
-            1 => &self.direct.seen[at],
-            _ => &self.shared.seen[at],
-        };
-        Row::new(
+        Row {
             what,
-            figure(floor),
-            figure(floor),
-            figure(&self.rslock.seen[at]),
-        )
+            ours: figure(&self.ours.seen[at]),
+            floor: figure(self.floor.seen(at)),
+            bare: figure(self.bare.seen(at)),
+            rslock: figure(&self.rslock.seen[at]),
+            better: Better::Less,
+        }
     }
 }

@@ -8,8 +8,10 @@
 mod awake;
 mod contender;
 mod core;
+mod faults;
 mod floor;
 mod measure;
+mod ours;
 mod rslock;
 mod table;
 
@@ -23,6 +25,7 @@ usage: cargo run --release -p fencepost-bench -- COMMAND [OPTIONS]
 
   core      acquire latency and cycles per second at 1, 16 and 64 tasks, n = 1 and n = 5,
             beside a hand-written floor and beside rslock
+  faults    acquire, extend and release with five nodes up, and with two of five killed
 
   --asleep  do not keep the cores awake: latencies as on an idle machine, less steady
   --quick   a few seconds: shows that it runs, not how fast
@@ -69,6 +72,7 @@ fn main() -> ExitCode {
         .expect("a runtime");
     match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["core"] => runtime.block_on(core::run(effort)),
+        ["faults"] => runtime.block_on(faults::run(effort)),
         _ => return usage(),
     }
     drop(awake);

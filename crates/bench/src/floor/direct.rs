@@ -8,7 +8,7 @@ use tokio::io::{AsyncRead, AsyncWriteExt, ReadBuf};
 use tokio::net::TcpStream;
 
 use super::resp::Inbox;
-use super::{Lock, connect, load_scripts, majority};
+use super::{Kind, Lock, Scripts, connect, majority};
 use crate::contender::Client;
 
 pub(crate) struct Direct {
@@ -24,8 +24,9 @@ struct Connection {
     pending: usize,
 }
 
-pub(crate) async fn clients(ports: &[u16], tasks: usize) -> Vec<Direct> {
-    let scripts = load_scripts(ports).await;
+pub(crate) async fn clients(kind: Kind, ports: &[u16], tasks: usize) -> Vec<Direct> {
+    let place = format!("direct-{}", ports.len());
+    let scripts = Scripts::load(kind, ports).await;
     let mut clients = Vec::new();
     for task in 0..tasks {
         let mut nodes = Vec::new();
@@ -36,8 +37,7 @@ pub(crate) async fn clients(ports: &[u16], tasks: usize) -> Vec<Direct> {
                 pending: 0,
             });
         }
-        let name = format!("direct-{}-{task:04}", ports.len());
-        let lock = Lock::new(name, &scripts);
+        let lock = Lock::new(&place, task, &scripts);
         clients.push(Direct { lock, nodes });
     }
     clients

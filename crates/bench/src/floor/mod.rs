@@ -8,6 +8,9 @@
 //!   task, where every hop between tasks is a wake-up.
 //! - [`shared`], one pipelined connection per node for all tasks: the better one at many tasks,
 //!   where one system call carries many commands.
+//!
+//! Both also run [`Bare`](Kind::Bare): a lock without a token, as `rslock` has it. Between it and
+//! the floor lies what the token costs on the server, which no client can win back.
 
 pub(crate) mod direct;
 pub(crate) mod resp;
@@ -22,16 +25,30 @@ use tokio::net::TcpStream;
 
 use crate::contender::TTL;
 
-const ACQUIRE: &str = include_str!("stand_in/acquire.lua");
-const RELEASE: &str = include_str!("stand_in/release.lua");
+const ACQUIRE: &str = include_str!("../../../fencepost/src/node/redis/scripts/acquire.lua");
+const RELEASE: &str = include_str!("../../../fencepost/src/node/redis/scripts/release.lua");
+
+/// Compare and delete, as everybody does it who keeps no tokens.
+const BARE_RELEASE: &str = "if redis.call('GET', KEYS[1]) == ARGV[1] then \
+                            return redis.call('DEL', KEYS[1]) else return 0 end";
 
 const DAY_MILLIS: u64 = 24 * 60 * 60 * 1000;
 const HOUR_MICROS: u64 = 60 * 60 * 1_000_000;
 /// As long as the label that the library makes of host, pid and program.
 const LABEL: &str = "host-of-this-test:12345:fencepost-bench";
 
+/// What the floor asks of a server.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// The library's scripts.
+    Fenced,
+    /// `SET NX PX` and compare-and-delete.
+    Bare,
+}
+
 /// The two requests of one lock name. The buffer is used again and again.
 pub(crate) struct Lock {
+    kind: Kind,
     name: String,
     counter_key: String,
     gone_key: String,
@@ -42,14 +59,19 @@ pub(crate) struct Lock {
 }
 
 impl Lock {
-    fn new(name: String, scripts: &(Script, Script)) -> Self {
+    fn new(place: &str, task: usize, scripts: &Scripts) -> Self {
+        let name = match scripts.kind {
+            Kind::Fenced => format!("floor-{place}-{task:04}"),
+            Kind::Bare => format!("bare-{place}-{task:04}"),
+        };
         Self {
+            kind: scripts.kind,
             counter_key: format!("{{{name}}}:fence"),
             name,
             gone_key: String::new(),
             value: String::new(),
-            acquire: scripts.0.clone(),
-            release: scripts.1.clone(),
+            acquire: scripts.acquire.clone(),
+            release: scripts.release.clone(),
             request: Request::default(),
         }
     }
@@ -70,6 +92,9 @@ impl Lock {
         let since = SystemTime::now().duration_since(UNIX_EPOCH);
         let proposed = since.map_or(0, |time| time.as_micros() as u64);
         let ttl = TTL.as_millis() as u64;
+        if self.kind == Kind::Bare {
+            return self.request.set_nx(&self.name, &self.value, ttl).bytes();
+        }
         self.request
             .begin(
                 &self.acquire,
@@ -109,13 +134,28 @@ async fn connect(port: u16) -> TcpStream {
     stream
 }
 
-async fn load_scripts(ports: &[u16]) -> (Script, Script) {
-    let mut loaded = None;
-    for port in ports {
-        let mut stream = connect(*port).await;
-        let acquire = Script::load(&mut stream, ACQUIRE).await;
-        let release = Script::load(&mut stream, RELEASE).await;
-        loaded = Some((acquire, release));
+/// The scripts of one kind of lock, which all servers know.
+struct Scripts {
+    kind: Kind,
+    acquire: Script,
+    release: Script,
+}
+
+impl Scripts {
+    async fn load(kind: Kind, ports: &[u16]) -> Self {
+        let release = match kind {
+            Kind::Fenced => RELEASE,
+            Kind::Bare => BARE_RELEASE,
+        };
+        let mut loaded = None;
+        for port in ports {
+            let mut stream = connect(*port).await;
+            loaded = Some(Self {
+                kind,
+                acquire: Script::load(&mut stream, ACQUIRE).await,
+                release: Script::load(&mut stream, release).await,
+            });
+        }
+        loaded.expect("at least one node")
     }
-    loaded.expect("at least one node")
 }

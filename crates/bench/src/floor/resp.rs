@@ -26,12 +26,20 @@ impl Script {
     }
 }
 
-/// One EVALSHA with three keys.
+/// One command.
 #[derive(Default)]
 pub(crate) struct Request(Vec<u8>);
 
 impl Request {
-    /// Begins a new one; exactly `args` arguments must follow.
+    /// A plain `SET NX PX`.
+    pub(crate) fn set_nx(&mut self, key: &str, value: &str, ttl_millis: u64) -> &mut Self {
+        self.0.clear();
+        self.0.extend_from_slice(b"*6\r\n$3\r\nSET\r\n");
+        self.text(key).text(value);
+        self.text("NX").text("PX").number(ttl_millis)
+    }
+
+    /// Begins an EVALSHA with three keys; exactly `args` arguments must follow.
     pub(crate) fn begin(&mut self, script: &Script, keys: [&str; 3], args: usize) -> &mut Self {
         self.0.clear();
         let _ = write!(self.0, "*{}\r\n$7\r\nEVALSHA\r\n", 3 + keys.len() + args);
@@ -73,7 +81,9 @@ impl Inbox {
         while let Some(end) = end_of_value(&self.0, at) {
             let answer = &self.0[at..end];
             let good = answer.starts_with(b"*2\r\n$7\r\ngranted\r\n:")
-                || answer == b"*1\r\n$8\r\nreleased\r\n";
+                || answer == b"*1\r\n$8\r\nreleased\r\n"
+                || answer == b"+OK\r\n"
+                || answer.starts_with(b":") && answer != b":0\r\n";
             assert!(good, "unexpected: {}", String::from_utf8_lossy(answer));
             answers += 1;
             at = end;

@@ -10,7 +10,7 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::Notify;
 
 use super::resp::Inbox;
-use super::{Lock, connect, load_scripts, majority};
+use super::{Kind, Lock, Scripts, connect, majority};
 use crate::contender::Client;
 
 pub(crate) struct Shared {
@@ -39,8 +39,9 @@ struct Waiter {
     decided: Notify,
 }
 
-pub(crate) async fn clients(ports: &[u16], tasks: usize) -> Vec<Shared> {
-    let scripts = load_scripts(ports).await;
+pub(crate) async fn clients(kind: Kind, ports: &[u16], tasks: usize) -> Vec<Shared> {
+    let place = format!("shared-{}", ports.len());
+    let scripts = Scripts::load(kind, ports).await;
     let mut nodes = Vec::new();
     for port in ports {
         let node = Arc::new(Node::default());
@@ -52,7 +53,7 @@ pub(crate) async fn clients(ports: &[u16], tasks: usize) -> Vec<Shared> {
     let nodes = Arc::new(nodes);
     (0..tasks)
         .map(|task| Shared {
-            lock: Lock::new(format!("shared-{}-{task:04}", ports.len()), &scripts),
+            lock: Lock::new(&place, task, &scripts),
             nodes: nodes.clone(),
         })
         .collect()

@@ -1,6 +1,6 @@
 //! Every command after every other one, in every situation, by the same client and by another,
 //! at every moment around an expiry. What must come out is [`Expected::rule`]: the table of the
-//! design, written down a second time without looking at the code.
+//! design written down a second time, in another shape than the code has.
 
 use super::*;
 
