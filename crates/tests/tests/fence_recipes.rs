@@ -1,6 +1,8 @@
 //! The recipes of the module `fence`, on the stores they are for: an old holder is refused once a
 //! newer one has registered.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
 use std::fs::{self, File};
 use std::io::{Read, Seek, Write};
 use std::path::Path;

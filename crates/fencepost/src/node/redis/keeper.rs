@@ -22,6 +22,7 @@ use super::roster::Seat;
 use super::stream::Route;
 use crate::clock::Clock;
 use crate::error::NodeError;
+use crate::events;
 
 /// The first and the longest pause between two attempts.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(10);
@@ -94,6 +95,7 @@ impl Keeper {
             let failure = match self.attempt(&mut memory).await {
                 Ok((link, mut driver)) => {
                     tracing::debug!(node = self.label, "connected");
+                    events::node_up(&self.label, true);
                     last_failure = None;
                     self.gate.up(&link);
                     let since = Instant::now();
@@ -104,6 +106,7 @@ impl Keeper {
                     };
                     memory.saw(link.seen_alive());
                     tracing::debug!(node = self.label, reason = %lost, "connection lost");
+                    events::node_up(&self.label, false);
                     if since.elapsed() >= STEADY_AFTER {
                         pauses = Pauses::default();
                     }
@@ -116,6 +119,7 @@ impl Keeper {
                 }
                 Err(failure) => {
                     self.report(&failure, &mut last_failure);
+                    events::node_up(&self.label, false);
                     self.gate.down(&failure);
                     pauses.skip_first();
                     failure

@@ -144,8 +144,13 @@ fn millis_up(time: Duration) -> u64 {
 pub(super) fn read(value: Value) -> Result<Reply, NodeError> {
     let answer =
         |value: &Value| NodeError::Other(format!("an answer that makes no sense: {value:?}"));
-    let Value::Array(items) = &value else {
-        return Err(answer(&value));
+    if let Some(counter) = token(Some(&value)) {
+        let evicted = None;
+        return Ok(Reply::Granted { counter, evicted });
+    }
+    let items = match &value {
+        Value::Array(items) => items,
+        word => std::slice::from_ref(word),
     };
     let (word, rest) = match items.split_first() {
         Some((Value::BulkString(word), rest)) => (word.as_slice(), rest),

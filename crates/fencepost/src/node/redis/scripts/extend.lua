@@ -16,7 +16,7 @@ end
 redis.call('SET', KEYS[2], string.format('%.0f', math.max(counter, token)), 'PX', ARGV[4])
 if holder then
   redis.call('PEXPIRE', KEYS[1], ARGV[2])
-  return {'extended'}
+  return 'extended'
 end
 redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
-return {'repaired'}
+return 'repaired'

@@ -6,6 +6,6 @@ if ARGV[2] ~= '0' then
 end
 if holder == ARGV[1] then
   redis.call('DEL', KEYS[1])
-  return {'released'}
+  return 'released'
 end
 return {'not held', holder, holder and redis.call('PTTL', KEYS[1])}
