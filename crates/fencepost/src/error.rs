@@ -118,8 +118,18 @@ pub enum Error {
     },
 
     /// There is no tokio runtime to work on.
-    #[error("fencepost needs a running tokio runtime: call it from async code on tokio")]
+    #[error(
+        "fencepost needs a running tokio runtime: call it from async code on tokio, or use \
+         fencepost::blocking"
+    )]
     NoRuntime,
+
+    /// The background thread of a blocking client is not there, or cannot be waited for.
+    #[error("no background thread works for this client: {why}")]
+    NoThread {
+        /// Why, and what would be right.
+        why: String,
+    },
 
     /// The operating system gave no random numbers.
     #[error("the operating system gave no random numbers")]

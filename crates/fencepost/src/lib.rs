@@ -42,6 +42,7 @@
 //! | module | what it is |
 //! | --- | --- |
 //! | [`Fencepost`], [`Builder`], [`LockRequest`] | the client, its options, asking and waiting |
+//! | `blocking` | the same for threads without tokio |
 //! | [`Lease`], [`Status`], [`fence`] | what you hold, what you see, how a resource checks it |
 //! | [`quorum`] | acquire, certify, extend, release over n nodes; pure decisions |
 //! | [`node`] | one place that stores locks: `redis`, `sqlite`, `memory` |
@@ -49,9 +50,11 @@
 //! | [`LockName`], [`AttemptValue`], [`FencingToken`], [`Ttl`], [`clock`] | the words |
 //!
 //! # Features
-//! `redis`, `sqlite` and `tls` are on by default, and each is usable alone. The memory store is
-//! always there.
+//! `redis`, `sqlite`, `tls` and `blocking` are on by default, and each is usable alone. The memory
+//! store is always there.
 
+#[cfg(feature = "blocking")]
+pub mod blocking;
 mod builder;
 mod client;
 pub mod clock;
