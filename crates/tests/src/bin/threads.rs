@@ -1,0 +1,69 @@
+//! A process without tokio that works with `fencepost::blocking`, for the tests to start.
+//!
+//! `threads return URL NAME` prints `holding` and returns from `main` with the lease in hand.
+//! `threads leak URL NAME` does the same with a lease that is never dropped.
+//! `threads shutdown URL NAME` drops its lease, shuts the client down, and leaves.
+//! `threads alive URL NAME` tells how many background threads there are: with a client and its
+//! clone, with nothing but a lease, and after that one is gone.
+
+use std::error::Error;
+use std::time::Duration;
+use std::{fs, io};
+
+use fencepost::blocking::Fencepost;
+use fencepost_tests::eventually;
+
+const TTL: Duration = Duration::from_secs(60);
+const SOON: Duration = Duration::from_secs(5);
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let [mode, url, name] = &words[..] else {
+        return Err("see the head of threads.rs".into());
+    };
+    let locks = Fencepost::connect(url)?;
+    let lease = locks.lock(name).ttl(TTL).acquire()?;
+    match mode.as_str() {
+        "return" => println!("holding"),
+        "leak" => {
+            println!("holding");
+            std::mem::forget(lease);
+        }
+        "shutdown" => {
+            drop(lease);
+            locks.shutdown();
+        }
+        "alive" => {
+            let second = Fencepost::connect(url)?;
+            assert_eq!(background_threads()?, 2, "one for each client");
+            drop(second);
+            eventually("the second client's thread has ended", SOON, || {
+                background_threads().is_ok_and(|threads| threads == 1)
+            });
+            let clone = locks.clone();
+            drop(locks);
+            drop(clone);
+            // Long enough for a thread that has been told to end.
+            std::thread::sleep(Duration::from_millis(200));
+            assert_eq!(background_threads()?, 1, "a lease keeps it");
+            assert!(lease.is_valid());
+            lease.extend()?;
+            drop(lease);
+            eventually("the thread has ended", SOON, || {
+                background_threads().is_ok_and(|threads| threads == 0)
+            });
+        }
+        _ => return Err("see the head of threads.rs".into()),
+    }
+    Ok(())
+}
+
+fn background_threads() -> io::Result<usize> {
+    let mut threads = 0;
+    for task in fs::read_dir("/proc/self/task")? {
+        // A thread may end between the two looks.
+        let name = fs::read_to_string(task?.path().join("comm")).unwrap_or_default();
+        threads += usize::from(name.trim_end() == "fencepost");
+    }
+    Ok(threads)
+}
