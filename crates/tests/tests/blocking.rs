@@ -192,6 +192,23 @@ fn a_lease_that_is_dropped_just_before_the_last_client_gives_the_lock_back() {
     }
 }
 
+/// A server that has forgotten the script answers so, and is then sent the script: somebody has to
+/// be there still to do it.
+#[test]
+fn the_background_thread_stays_until_the_last_release_is_answered() {
+    let server = RedisServer::start();
+    for _ in 0..20 {
+        let locks = Fencepost::connect(server.url()).unwrap();
+        let lease = locks.lock("job").ttl(LONG).acquire().unwrap();
+        server.cli(&["SCRIPT", "FLUSH"]);
+        drop(lease);
+        drop(locks);
+        eventually("the lock is free", AT_ONCE, || {
+            server.cli(&["EXISTS", "job"]) == "0"
+        });
+    }
+}
+
 #[test]
 fn dropping_waits_for_nothing_even_when_the_server_hangs() {
     let server = RedisServer::start();
@@ -336,6 +353,22 @@ fn a_server_that_is_killed_is_told_as_the_documentation_says() {
     assert!(matches!(error, Error::NoQuorum { .. }), "{error}");
     let error = Fencepost::connect(server.url()).unwrap_err();
     assert!(matches!(error, Error::Unreachable { .. }), "{error}");
+}
+
+/// Its release finds nobody to ask, which would not be a loss by itself.
+#[test]
+fn a_body_that_outlives_its_lock_while_the_server_is_away_has_lost_it() {
+    let mut server = RedisServer::start();
+    let locks = Fencepost::connect(server.url()).unwrap();
+    let outcome = locks.with_lock("job", LockOptions::new().ttl(SHORT), |lease| {
+        server.kill();
+        lease.wait_lost(AT_ONCE)
+    });
+    let error = outcome.unwrap_err();
+    assert!(
+        matches!(&error, Error::Lost { why, .. } if *why == LossReason::NoQuorum),
+        "{error}"
+    );
 }
 
 #[test]
