@@ -4,6 +4,8 @@
 //! Deadlines here are checked against the test's own clock, and only in the direction that a slow
 //! machine cannot spoil: a lock may be found free later than its TTL, never earlier.
 
+#![allow(clippy::unwrap_used, reason = "a test panics where it fails")]
+
 use std::any::Any;
 use std::collections::HashSet;
 use std::future::poll_fn;
