@@ -1,6 +1,8 @@
 //! What happens to a Redis node when its connection or its server misbehaves, and how it logs in.
 //! Every wait has a deadline: nothing here may hang.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 mod on_redis;
 
 use std::time::{Duration, Instant};
@@ -210,7 +212,12 @@ async fn a_dropped_call_makes_a_frozen_server_noticed_too() {
     server.freeze();
     let early = tokio::time::timeout(Duration::from_millis(20), lock.extend(&node)).await;
     assert!(early.is_err());
-    tokio::time::sleep(Duration::from_millis(900)).await;
+    // Nobody asks any more, and yet it is found out.
+    let end = Instant::now() + SOON;
+    while within(SOON, node.hello()).await.is_ok() {
+        assert!(Instant::now() < end, "never noticed");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
     let begin = Instant::now();
     let reply = within(SOON, lock.extend(&node)).await;
     assert!(matches!(reply, Err(NodeError::Timeout(_))), "{reply:?}");
@@ -232,12 +239,8 @@ async fn calls_that_are_dropped_early_do_not_ping_each() {
     let lock = Lock::new("job");
     for _ in 0..200 {
         let mut call = lock.extend(&node);
-        // Polled once, so that it is on its way, and dropped.
-        std::future::poll_fn(|cx| {
-            let _ = call.as_mut().poll(cx);
-            std::task::Poll::Ready(())
-        })
-        .await;
+        poll_once(&mut call).await;
+        drop(call);
         tokio::task::yield_now().await;
     }
     tokio::time::sleep(Duration::from_millis(700)).await;
@@ -248,35 +251,79 @@ async fn calls_that_are_dropped_early_do_not_ping_each() {
     assert!((1..=4).contains(&pings.unwrap()), "{stats}");
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn calls_that_waited_for_a_connection_are_sent_in_their_order() {
+    const CALLS: usize = 40;
+    let server = RedisServer::start();
+    server.freeze();
+    // Leaked, so that each call can go to a task of its own: then nothing but the node orders them.
+    let node: &'static _ = Box::leak(Box::new(open(&server.url())));
+    let locks: &'static [Lock] = Vec::leak((0..CALLS).map(|_| Lock::new("job")).collect());
+    let mut calls: Vec<_> = locks.iter().map(|lock| lock.acquire(node)).collect();
+    for call in &mut calls {
+        poll_once(call).await;
+    }
+    // A call that is given up while it waits is never sent.
+    let never = calls.remove(0);
+    let tasks: Vec<_> = calls.into_iter().rev().map(tokio::spawn).collect();
+    drop(never);
+    server.thaw();
+    let mut replies = Vec::new();
+    for task in tasks.into_iter().rev() {
+        replies.push(within(SOON, task).await.unwrap());
+    }
+    assert!(
+        matches!(replies[0], Ok(Reply::Granted { .. })),
+        "the first in line was overtaken: {:?}",
+        replies[0]
+    );
+    assert!(matches!(
+        locks[0].release(node).await,
+        Ok(Reply::NotHeld(Some(_)))
+    ));
+}
+
+#[tokio::test]
+async fn a_caller_that_does_not_look_holds_up_nobody() {
     let server = RedisServer::start();
     server.freeze();
     let node = open(&server.url());
     let (one, two) = (Lock::new("job"), Lock::new("job"));
-    let calls = async {
-        tokio::join!(
-            one.acquire(&node),
-            one.release(&node),
-            two.acquire(&node),
-            one.acquire(&node)
-        )
-    };
-    let thaw = async {
-        tokio::time::sleep(Duration::from_millis(100)).await;
-        server.thaw();
-    };
-    let (replies, ()) = within(SOON, async { tokio::join!(calls, thaw) }).await;
+    let mut unwatched = one.acquire(&node);
+    poll_once(&mut unwatched).await;
+    let mut other = two.acquire(&node);
+    poll_once(&mut other).await;
+    server.thaw();
+    assert!(matches!(within(SOON, other).await, Ok(Reply::Held(_))));
+    assert!(matches!(unwatched.await, Ok(Reply::Granted { .. })));
+}
+
+#[test]
+fn a_node_whose_runtime_is_gone_fails_and_does_not_hang() {
+    let server = RedisServer::start();
+    let lock = Lock::new("job");
+    let first = tokio::runtime::Runtime::new().unwrap();
+    let node = first.block_on(async {
+        let node = open(&server.url());
+        lock.granted(&node).await;
+        node
+    });
+    drop(first);
+    let second = tokio::runtime::Runtime::new().unwrap();
+    let reply = second.block_on(async { within(SOON, lock.extend(&node)).await });
     assert!(
-        matches!(replies.0, Ok(Reply::Granted { .. })),
-        "{replies:?}"
+        matches!(reply, Err(NodeError::Disconnected(_))),
+        "{reply:?}"
     );
-    assert_eq!(replies.1, Ok(Reply::Released));
-    assert!(
-        matches!(replies.2, Ok(Reply::Granted { .. })),
-        "{replies:?}"
-    );
-    assert!(matches!(replies.3, Ok(Reply::Held(_))), "{replies:?}");
+}
+
+/// Polls once, so that it is on its way.
+async fn poll_once(call: &mut fencepost::node::Call<'_>) {
+    std::future::poll_fn(|cx| {
+        let _ = call.as_mut().poll(cx);
+        std::task::Poll::Ready(())
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -475,9 +522,12 @@ async fn a_dropped_node_closes_its_connection() {
     Lock::new("job").granted(&node).await;
     assert_eq!(client_ids(&server).len(), 1);
     drop(node);
-    // Lets the aborted tasks go.
-    tokio::time::sleep(Duration::from_millis(20)).await;
-    assert_eq!(client_ids(&server), Vec::<String>::new());
+    let end = Instant::now() + SOON;
+    while !client_ids(&server).is_empty() {
+        assert!(Instant::now() < end, "still open");
+        // Lets the aborted tasks go.
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
 }
 
 #[tokio::test]

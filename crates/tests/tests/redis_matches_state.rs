@@ -1,6 +1,8 @@
 //! The Lua scripts and `LockState` are two implementations of one machine. Random sequences of
 //! commands run through both, on a real server, and every reply is compared.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};

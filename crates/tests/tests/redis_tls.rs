@@ -1,5 +1,7 @@
 //! `rediss://` against a real server with certificates of our own.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 mod on_redis;
 
 use std::path::Path;

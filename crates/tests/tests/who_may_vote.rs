@@ -1,6 +1,8 @@
 //! Who may vote: replicas, servers that are reached twice, that evict, or that may have forgotten
 //! locks in a restart do not.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 mod on_redis;
 
 use std::time::{Duration, Instant};
@@ -78,11 +80,10 @@ async fn one_server_by_two_addresses_is_one_vote() {
 #[tokio::test]
 async fn two_clients_may_use_the_same_server() {
     let server = RedisServer::start();
-    for _ in 0..2 {
-        let node = open(&server.url(), &Roster::default());
-        assert_eq!(within(SOON, node.hello()).await, Ok(()));
-        std::mem::forget(node);
-    }
+    let one = open(&server.url(), &Roster::default());
+    let two = open(&server.url(), &Roster::default());
+    assert_eq!(within(SOON, one.hello()).await, Ok(()));
+    assert_eq!(within(SOON, two.hello()).await, Ok(()));
 }
 
 #[tokio::test]
@@ -113,6 +114,18 @@ async fn a_server_without_memory_says_so() {
     server.cli(&["CONFIG", "SET", "maxmemory", "1"]);
     let error = Lock::new("other").acquire(&node).await.unwrap_err();
     assert!(matches!(error, NodeError::OutOfMemory(_)), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_server_that_turns_us_away_is_quoted() {
+    let server = RedisServer::start_args(&["--maxclients", "1"]);
+    let only = open(&server.url(), &Roster::default());
+    within(SOON, only.ready()).await;
+    let second = open(&server.url(), &Roster::default());
+    let error = refusal(&second).await.to_string();
+    assert!(error.contains("max number of clients"), "{error}");
+    drop(only);
+    within(SOON, second.ready()).await;
 }
 
 fn with_quarantine(max_ttl: Duration) -> RedisOptions {

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use redis::{RedisResult, Value, from_redis_value};
+use redis::{RedisError, RedisResult, Value, from_redis_value};
 
 use super::options::{Eviction, RedisOptions};
 use super::{fault, scripts};
@@ -18,6 +18,13 @@ use crate::error::NodeError;
 /// `uptime_in_seconds` is the difference of two times that were cut to seconds: the server may be
 /// up for that much less.
 const UPTIME_ERROR: Duration = Duration::from_secs(1);
+
+/// Who made a connection, and may put a name to it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Maker {
+    Ourselves,
+    User,
+}
 
 /// What a server said of itself. `None` is what it does not tell this user.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -34,33 +41,63 @@ pub(super) struct Facts {
 }
 
 /// Asks everything in one round trip, and leaves the scripts on the server.
-pub(super) async fn ask(connection: &mut MultiplexedConnection) -> Result<Facts, NodeError> {
+pub(super) async fn ask(
+    connection: &MultiplexedConnection,
+    maker: Maker,
+) -> Result<Facts, NodeError> {
+    let mut first = connection.clone();
+    let mut rest = connection.clone();
+    let info = redis::cmd("INFO");
     let mut pipe = redis::pipe();
     pipe.ignore_errors();
-    pipe.cmd("INFO");
     pipe.cmd("CONFIG").arg("GET").arg("appendfsync");
     for source in scripts::sources() {
         pipe.cmd("SCRIPT").arg("LOAD").arg(source);
     }
-    let answers: Vec<RedisResult<Value>> = pipe
-        .query_async(connection)
-        .await
-        .map_err(|error| fault::node_error(&error))?;
-    let mut answers = answers.into_iter();
-    let mut next = || match answers.next() {
-        Some(Ok(value)) => Ok(Some(value)),
-        Some(Err(error)) => unless_hidden(fault::node_error(&error)),
-        None => Ok(None),
+    if maker == Maker::Ourselves {
+        // For the operator who looks at CLIENT LIST; servers before 7.2 do not know it.
+        let version = env!("CARGO_PKG_VERSION");
+        for (key, value) in [("LIB-NAME", "fencepost"), ("LIB-VER", version)] {
+            pipe.cmd("CLIENT").arg("SETINFO").arg(key).arg(value);
+        }
+    }
+    // The first on its own: a server that turns us away says why in its first answer, and closes.
+    let (info, answers) = tokio::join!(
+        first.send_packed_command(&info),
+        pipe.query_async::<Vec<RedisResult<Value>>>(&mut rest),
+    );
+    let info = info.and_then(Value::extract_error);
+    let answers = match (&info, answers) {
+        (Err(why), Err(_)) if fault::is_answer(why) => return Err(turned_away(why)),
+        (_, answers) => answers.map_err(|error| fault::node_error(&error))?,
     };
-    let info = next()?.and_then(|value| from_redis_value::<String>(value).ok());
-    let config = next()?.and_then(|value| from_redis_value::<HashMap<String, String>>(value).ok());
-    for _ in scripts::sources() {
+
+    let info = known(info)?.and_then(|value| from_redis_value::<String>(value).ok());
+    let mut answers = answers.into_iter();
+    let config = known(answers.next().unwrap_or(Ok(Value::Nil)))?
+        .and_then(|value| from_redis_value::<HashMap<String, String>>(value).ok());
+    for loaded in answers {
         // A user that may not load scripts may still run them: the first EVAL loads each.
-        next()?;
+        known(loaded)?;
     }
     let mut facts = info.as_deref().map(Facts::read).unwrap_or_default();
     facts.fsync = config.and_then(|mut config| config.remove("appendfsync"));
     Ok(facts)
+}
+
+fn turned_away(why: &RedisError) -> NodeError {
+    match fault::node_error(why) {
+        NodeError::Other(text) => NodeError::Unreachable(text),
+        known => known,
+    }
+}
+
+/// An answer, unless it is hidden.
+fn known(answer: RedisResult<Value>) -> Result<Option<Value>, NodeError> {
+    match answer {
+        Ok(value) => Ok(Some(value)),
+        Err(error) => unless_hidden(fault::node_error(&error)),
+    }
 }
 
 /// A question that this user may not ask, or that the server does not know, has no answer. What

@@ -10,12 +10,12 @@ use std::time::Duration;
 use redis::AsyncConnectionConfig;
 use redis::RedisConnectionInfo;
 use redis::aio::MultiplexedConnection;
-use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::fault;
-use super::handshake::{self, Memory};
+use super::gate::Gate;
+use super::handshake::{self, Maker, Memory};
 use super::link::Link;
 use super::options::RedisOptions;
 use super::roster::Seat;
@@ -30,17 +30,6 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 const STEADY_AFTER: Duration = Duration::from_secs(1);
 /// How many calls may be on their way into the connection before the next has to queue.
 const CALLS_IN_FLIGHT: usize = 1024;
-
-/// Where a node stands.
-#[derive(Clone)]
-pub(super) enum State {
-    /// An attempt is under way that is worth waiting for.
-    Connecting,
-    /// It can be asked.
-    Up(Arc<Link>),
-    /// It cannot, for this reason.
-    Down(NodeError),
-}
 
 /// Where connections come from.
 pub(super) enum Source {
@@ -60,7 +49,14 @@ pub(super) struct Keeper {
     pub(super) options: RedisOptions,
     pub(super) seat: Arc<Seat>,
     pub(super) clock: Arc<dyn Clock>,
-    pub(super) state: watch::Sender<State>,
+    pub(super) gate: Arc<Gate>,
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        // Aborted, or gone with its runtime: nobody may wait for it any more.
+        self.gate.abandoned();
+    }
 }
 
 /// A connection's own task, gone with this handle.
@@ -99,7 +95,7 @@ impl Keeper {
                 Ok((link, mut driver)) => {
                     tracing::debug!(node = self.label, "connected");
                     last_failure = None;
-                    self.state.send_replace(State::Up(Arc::clone(&link)));
+                    self.gate.up(&link);
                     let since = Instant::now();
                     let limit = self.options.mute_timeout;
                     let lost = tokio::select! {
@@ -112,22 +108,22 @@ impl Keeper {
                         pauses = Pauses::default();
                     }
                     // Before the driver goes, so that whoever asks again after the loss waits.
-                    self.state.send_replace(match pauses.none_yet() {
-                        true => State::Connecting,
-                        false => State::Down(lost.clone()),
-                    });
+                    match pauses.none_yet() {
+                        true => self.gate.connecting(),
+                        false => self.gate.down(&lost),
+                    }
                     lost
                 }
                 Err(failure) => {
                     self.report(&failure, &mut last_failure);
-                    self.state.send_replace(State::Down(failure.clone()));
+                    self.gate.down(&failure);
                     pauses.skip_first();
                     failure
                 }
             };
             let closed = matches!(failure, NodeError::Disconnected(_));
             if closed && matches!(&self.source, Source::Given(_)) && !self.given_answers().await {
-                self.state.send_replace(State::Down(failure));
+                self.gate.down(&failure);
                 return std::future::pending().await;
             }
             sleep(pauses.next()).await;
@@ -148,8 +144,8 @@ impl Keeper {
         memory: &mut Memory,
         limit: Duration,
     ) -> Result<(Arc<Link>, Driver), NodeError> {
-        let (mut connection, driver) = match &self.source {
-            Source::Given(connection) => (connection.clone(), Driver(None)),
+        let (connection, driver, maker) = match &self.source {
+            Source::Given(connection) => (connection.clone(), Driver(None), Maker::User),
             Source::Url { route, login } => {
                 let unreachable = |error: std::io::Error| NodeError::Unreachable(error.to_string());
                 let stream = route.open(limit).await.map_err(unreachable)?;
@@ -161,10 +157,11 @@ impl Keeper {
                     MultiplexedConnection::new_with_config(login, stream, config)
                         .await
                         .map_err(|error| fault::node_error(&error))?;
-                (connection, Driver(Some(tokio::spawn(driver))))
+                let driver = Driver(Some(tokio::spawn(driver)));
+                (connection, driver, Maker::Ourselves)
             }
         };
-        let facts = handshake::ask(&mut connection).await?;
+        let facts = handshake::ask(&connection, maker).await?;
         let now = self.clock.now();
         facts.admit(&self.label, &self.options)?;
         let born_after = memory.meet(facts.run_id.as_deref(), now);

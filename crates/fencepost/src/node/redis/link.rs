@@ -85,6 +85,8 @@ impl Link {
         }
         let mut answer = self.send(&scripts::by_digest(command, keys), clock).await;
         if answer.as_ref().is_err_and(fault::is_no_script) {
+            // It goes behind whatever was sent meanwhile. A release that overtakes it here left a
+            // mark that refuses it; without one its caller had the answer to this already.
             answer = self.send(&scripts::by_source(command, keys), clock).await;
         }
         let reply = answer

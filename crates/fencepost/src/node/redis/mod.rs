@@ -4,7 +4,8 @@
 //!   implementation of [`state`](crate::state).
 //! - `url`, `stream`, `tls`: from a URL to a byte stream.
 //! - `handshake`, `roster`: who may vote.
-//! - `keeper`, `link`: connecting, watching, connecting again; one connection's calls.
+//! - `gate`, `link`: where calls wait for a connection, and one connection's calls.
+//! - `keeper`: connecting, watching, connecting again.
 //! - `fault`: errors in the words of a node.
 //!
 //! Any Redlock client excludes us and is excluded by us: a lock is the plain key that they all set
@@ -12,6 +13,7 @@
 //! have the script.
 
 mod fault;
+mod gate;
 mod handshake;
 mod keeper;
 mod keys;
@@ -24,15 +26,12 @@ mod stream;
 mod tls;
 mod url;
 
-use std::future::{Future, poll_fn};
-use std::pin::{Pin, pin};
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::Poll;
 
 use ::redis::aio::MultiplexedConnection;
 use tokio::runtime::Handle;
-use tokio::sync::{Mutex, MutexGuard, watch};
 use tokio::task::AbortHandle;
 
 pub use options::{Eviction, RedisOptions, TlsOptions};
@@ -43,9 +42,9 @@ use crate::clock::Clock;
 use crate::error::{Error, NodeError};
 use crate::name::LockName;
 use crate::state::Command;
-use keeper::{Keeper, Source, State};
+use gate::Gate;
+use keeper::{Keeper, Source};
 use keys::Prefix;
-use link::Link;
 use roster::Seat;
 use stream::Route;
 use url::Target;
@@ -55,8 +54,7 @@ pub struct RedisNode {
     label: String,
     prefix: Result<Prefix, NodeError>,
     clock: Arc<dyn Clock>,
-    state: watch::Receiver<State>,
-    line: Line,
+    gate: Arc<Gate>,
     seat: Arc<Seat>,
     keeper: AbortHandle,
 }
@@ -116,7 +114,7 @@ impl RedisNode {
         clock: Arc<dyn Clock>,
         runtime: &Handle,
     ) -> Self {
-        let (sender, state) = watch::channel(State::Connecting);
+        let gate = Arc::new(Gate::new(Arc::clone(&clock)));
         let seat = Arc::new(roster.seat(&label));
         let keeper = Keeper {
             source,
@@ -124,42 +122,17 @@ impl RedisNode {
             options,
             seat: Arc::clone(&seat),
             clock: Arc::clone(&clock),
-            state: sender,
+            gate: Arc::clone(&gate),
         };
         Self {
             label,
             prefix,
             clock,
-            state,
-            line: Line::default(),
+            gate,
             seat,
             keeper: runtime.spawn(keeper.run()).abort_handle(),
         }
     }
-
-    /// The connection, if it is known whether there is one.
-    fn link(&self) -> Option<Result<Arc<Link>, NodeError>> {
-        match &*self.state.borrow() {
-            State::Connecting => None,
-            State::Up(link) => Some(Ok(Arc::clone(link))),
-            State::Down(reason) => Some(Err(reason.clone())),
-        }
-    }
-
-    /// The same, once the attempt that is under way has ended.
-    async fn settled(&self) -> Result<Arc<Link>, NodeError> {
-        let mut state = self.state.clone();
-        let settled = |state: &State| !matches!(state, State::Connecting);
-        // The keeper only goes with its runtime; nothing will change any more.
-        if state.wait_for(settled).await.is_err() {
-            return Err(gone());
-        }
-        self.link().unwrap_or_else(|| Err(gone()))
-    }
-}
-
-fn gone() -> NodeError {
-    NodeError::Disconnected("the runtime that kept the connection is gone".to_owned())
 }
 
 impl Drop for RedisNode {
@@ -173,20 +146,7 @@ impl Node for RedisNode {
     fn call<'a>(&'a self, name: &'a LockName, command: Command) -> Call<'a> {
         Box::pin(async move {
             let keys = self.prefix.as_ref().map_err(Clone::clone)?.keys(name)?;
-            let link = self.line.is_empty().then(|| self.link()).flatten();
-            if let Some(link) = link {
-                return link?.perform(&keys, &command, &*self.clock).await;
-            }
-            let place = self.line.join().await;
-            let link = self.settled().await?;
-            let mut answer = pin!(link.perform(&keys, &command, &*self.clock));
-            // Polled once, it is on its way: the next in line comes behind it.
-            let sent = poll_fn(|cx| Poll::Ready(answer.as_mut().poll(cx))).await;
-            drop(place);
-            match sent {
-                Poll::Ready(reply) => reply,
-                Poll::Pending => answer.await,
-            }
+            self.gate.call(keys, command).await
         })
     }
 
@@ -196,7 +156,7 @@ impl Node for RedisNode {
 
     fn hello(&self) -> Pin<Box<dyn Future<Output = Result<(), NodeError>> + Send + '_>> {
         Box::pin(async {
-            match self.settled().await?.quarantine_left(&*self.clock) {
+            match self.gate.settled().await?.quarantine_left(&*self.clock) {
                 Some(left) => Err(NodeError::Quarantined(left)),
                 None => Ok(()),
             }
@@ -204,54 +164,6 @@ impl Node for RedisNode {
     }
 
     fn ready(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
-        Box::pin(async {
-            let mut state = self.state.clone();
-            if state
-                .wait_for(|state| matches!(state, State::Up(_)))
-                .await
-                .is_err()
-            {
-                std::future::pending().await
-            }
-        })
-    }
-}
-
-/// Calls that wait for a connection, in the order in which they came: they are sent in that order
-/// when it is there, and none that comes later overtakes them.
-#[derive(Default)]
-struct Line {
-    length: AtomicUsize,
-    head: Mutex<()>,
-}
-
-/// A place in the line.
-struct Place<'a> {
-    line: &'a Line,
-    head: Option<MutexGuard<'a, ()>>,
-}
-
-impl Line {
-    fn is_empty(&self) -> bool {
-        self.length.load(Ordering::SeqCst) == 0
-    }
-
-    /// Waits until all who came before have been sent, or have gone.
-    async fn join(&self) -> Place<'_> {
-        self.length.fetch_add(1, Ordering::SeqCst);
-        let mut place = Place {
-            line: self,
-            head: None,
-        };
-        // A tokio mutex is fair.
-        place.head = Some(self.head.lock().await);
-        place
-    }
-}
-
-impl Drop for Place<'_> {
-    fn drop(&mut self) {
-        self.head = None;
-        self.line.length.fetch_sub(1, Ordering::SeqCst);
+        Box::pin(self.gate.ready())
     }
 }

@@ -92,10 +92,7 @@ impl Target {
         let info = parsed
             .into_connection_info()
             .map_err(|error| invalid(format!("{}; {form}", plain_words(&error))))?;
-        let mut login = info
-            .redis_settings()
-            .clone()
-            .set_lib_name("fencepost", env!("CARGO_PKG_VERSION"));
+        let mut login = info.redis_settings().clone().set_skip_set_lib_name();
         if login.db() < 0 {
             return Err(invalid(format!("the database number is below 0; {form}")));
         }
