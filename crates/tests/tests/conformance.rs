@@ -51,7 +51,6 @@ async fn redis() -> Engine {
     let clock = Arc::new(SystemClock);
     let node = RedisNode::open(&server.url(), options, &roster, clock, &Handle::current());
     let node = node.unwrap();
-    node.hello().await.unwrap();
     Engine {
         node: Arc::new(node),
         _keep: Box::new((server, roster)),
