@@ -162,7 +162,7 @@ impl<'a> Attempt<'a> {
         self
     }
 
-    fn call(&self, command: Command) -> Call<'_> {
+    fn call(&self, command: Command) -> Call {
         self.node.call(&self.name, command)
     }
 
@@ -616,7 +616,7 @@ async fn every_name_that_is_valid_is_a_lock_of_its_own(node: &Arc<dyn Node>) {
         "a:b:c",
         "a:fence",
         "a:queue",
-        "{whole}",
+        "{whole}name",
         "{a}:b",
         "x{a}y{b}z",
         "{{a}}",
@@ -704,7 +704,7 @@ async fn every_value_is_kept_as_it_is(node: &Arc<dyn Node>) {
 // ---- calls --------------------------------------------------------------------------------------
 
 /// Polls a call for the first time.
-async fn begin(call: &mut Call<'_>) -> Option<Reply> {
+async fn begin(call: &mut Call) -> Option<Reply> {
     match poll_fn(|cx| Poll::Ready(call.as_mut().poll(cx))).await {
         Poll::Ready(reply) => Some(reply.unwrap()),
         Poll::Pending => None,
