@@ -283,7 +283,8 @@ pub enum NodeError {
     /// It was restarted a short while ago and may have forgotten locks.
     #[error(
         "restarted a short while ago and may have forgotten locks, votes again in {}; \
-         appendonly yes with appendfsync always avoids the wait",
+         appendonly yes with appendfsync always avoids the wait, and so does \
+         RestartPolicy::Trust where nothing was lost",
         Readable(*.0)
     )]
     Quarantined(Duration),

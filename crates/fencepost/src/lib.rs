@@ -2,17 +2,25 @@
 //! on nothing but the machine you are on.
 //!
 //! ```
-//! use std::time::Duration;
-//! use fencepost::Fencepost;
+//! use fencepost::{Fencepost, LockOptions};
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), fencepost::Error> {
 //! // Or "file:/var/lib/app/locks.db", or "redis://a,redis://b,redis://c".
 //! let locks = Fencepost::connect("memory:").await?;
 //!
-//! let lease = locks.lock("invoice-42").ttl(Duration::from_secs(10)).await?;
-//! // The token grows with every holder: let the resource refuse older ones.
-//! println!("charging with token {}", lease.token());
+//! // Waits for the lock, renews it while the body runs, stops the body if the lock is lost,
+//! // and gives it back in the end.
+//! locks
+//!     .scope("invoice-42", LockOptions::new(), async |lease| {
+//!         // The token grows with every holder: let the resource refuse older ones.
+//!         println!("charging with token {}", lease.token());
+//!     })
+//!     .await?;
+//!
+//! // The same by hand.
+//! let lease = locks.lock("invoice-42").await?;
+//! assert!(lease.is_valid());
 //! lease.release().await?;
 //! # Ok(()) }
 //! ```
@@ -24,14 +32,16 @@
 //! - **Tokens that only grow.** The [`FencingToken`]s of one name are unique, and an acquisition
 //!   that began after another had returned has the larger one. This holds under any delay, pause,
 //!   partition and clock error, as long as the nodes keep their data.
+//! - **The holder is told.** A lease that can no longer be trusted says so [at or before](Lease::lost)
+//!   the end of its validity, even when every node hangs, and says why.
 //! - **No deadlock.** The lock of a holder that died is free one TTL later at the latest; on one
 //!   machine (`file:`) at once.
 //! - **Fault tolerance.** Everything works while a majority of the nodes is up, at the speed of the
 //!   fastest majority. Nothing that is dropped half-way leaves a lock behind.
 //!
 //! # What is not promised
-//! - A holder that is paused past its deadline does not know it until it looks. Only a resource
-//!   that checks tokens is safe from it: see [`fence`].
+//! - A holder that is paused past its deadline cannot be told before it runs again. Only a resource
+//!   that checks tokens is safe from what it does first: see [`fence`].
 //! - On Redis, two nodes of three that lose their data at the same time lose their locks, and a
 //!   node whose clock runs ahead by more than the [`Drift`] frees its locks too early.
 //! - Who waits longest is not served first.
@@ -41,9 +51,11 @@
 //!
 //! | module | what it is |
 //! | --- | --- |
-//! | [`Fencepost`], [`Builder`], [`LockRequest`] | the client, its options, asking and waiting |
 //! | `blocking` | the same for threads without tokio |
-//! | [`Lease`], [`Status`], [`fence`] | what you hold, what you see, how a resource checks it |
+//! | [`Fencepost`], [`Builder`] | the client: [`scope`](Fencepost::scope), [`lock`](Fencepost::lock), [`try_lock`](Fencepost::try_lock) |
+//! | [`LockRequest`], [`LockOptions`] | asking and waiting |
+//! | [`Lease`] | what you hold: its token, its renewal, its loss |
+//! | [`Status`], [`fence`] | what you see, and how a resource checks a token |
 //! | [`quorum`] | acquire, certify, extend, release over n nodes; pure decisions |
 //! | [`node`] | one place that stores locks: `redis`, `sqlite`, `memory` |
 //! | [`state`] | the pure state machine of one lock on one node |

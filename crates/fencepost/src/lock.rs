@@ -70,6 +70,9 @@ impl LockOptions {
 
 /// A lock that is being asked for. Await it.
 ///
+/// While too few nodes can be asked it goes on trying, until the wait is over; without a limit to
+/// the wait, for one TTL in a row. Then it ends with [`Error::NoQuorum`].
+///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), fencepost::Error> {

@@ -60,6 +60,9 @@ impl LockName {
             None if name.contains('}') => {
                 Some("it has a \"}\" but no \"{tag}\", so its keys cannot share a hash slot")
             }
+            Some(tag) if tag.len() + 2 == name.len() => {
+                Some("it is a \"{tag}\" and nothing else; leave the braces out")
+            }
             Some(_)
                 if SIDE_KEYS.iter().any(|end| name.ends_with(end))
                     || name.contains(WITHDRAWN_KEY) =>
@@ -118,6 +121,7 @@ mod tests {
             ("a\u{7f}".into(), "control"),
             ("a}b".into(), "hash slot"),
             ("{}b".into(), "hash slot"),
+            ("{x}".into(), "leave the braces out"),
             ("{x}:fence".into(), "keeps for itself"),
             ("{x}:gone:1".into(), "keeps for itself"),
         ] {

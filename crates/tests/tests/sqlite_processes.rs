@@ -241,10 +241,16 @@ fn what_may_not_be_written_is_refused_with_the_reason() {
     set_mode(dir, 0o777);
     assert_eq!(open_as_nobody(dir, "fine/locks.db"), "ok\n");
 
-    drop(place.node());
+    // Open elsewhere or not makes a difference to SQLite: it could read along.
+    let node = place.node();
     set_mode(&place.file(), 0o444);
     let said = open_as_nobody(dir, "locks.db");
-    assert!(said.contains("it is read-only"), "{said}");
+    assert!(said.contains("cannot be opened: it is read-only"), "{said}");
+    drop(node);
+    let side_file = dir.join("locks.db-shm");
+    eventually("it is closed", AT_ONCE, || !side_file.exists());
+    let said = open_as_nobody(dir, "locks.db");
+    assert!(said.contains("cannot be opened: it is read-only"), "{said}");
 
     set_mode(&place.file(), 0o000);
     let said = open_as_nobody(dir, "locks.db");

@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep, timeout};
 use super::fault;
 use super::gate::Gate;
 use super::handshake::{self, Maker, Memory};
-use super::link::Link;
+use super::link::{Link, MOST_IN_FLIGHT};
 use super::options::RedisOptions;
 use super::roster::Seat;
 use super::stream::Route;
@@ -29,9 +29,6 @@ const SHORTEST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// A connection that lived this long was a good one: the pauses begin again from the shortest.
 const STEADY_AFTER: Duration = Duration::from_secs(1);
-/// How many calls may be on their way into the connection before the next has to queue.
-const CALLS_IN_FLIGHT: usize = 1024;
-
 /// Where connections come from.
 pub(super) enum Source {
     /// We make them.
@@ -156,7 +153,7 @@ impl Keeper {
                 let config = AsyncConnectionConfig::new()
                     .set_connection_timeout(None)
                     .set_response_timeout(None)
-                    .set_pipeline_buffer_size(CALLS_IN_FLIGHT);
+                    .set_pipeline_buffer_size(2 * MOST_IN_FLIGHT);
                 let (connection, driver) =
                     MultiplexedConnection::new_with_config(login, stream, config)
                         .await

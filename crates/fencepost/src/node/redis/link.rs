@@ -18,6 +18,11 @@ use crate::clock::{Clock, Moment};
 use crate::error::NodeError;
 use crate::state::{Command, Reply};
 
+/// How many calls may be on their way. More are refused: a call that waited for room would be sent
+/// when its caller polls again, and those behind it could overtake it. Room is made when it is
+/// needed.
+pub(super) const MOST_IN_FLIGHT: usize = 1 << 20;
+
 /// One connection that has passed its handshake.
 pub(super) struct Link {
     connection: MultiplexedConnection,
@@ -82,6 +87,12 @@ impl Link {
             )
         {
             return Err(NodeError::Quarantined(left));
+        }
+        let answered = self.answered.load(Ordering::SeqCst);
+        let open = self.sent.load(Ordering::SeqCst).saturating_sub(answered);
+        if open >= MOST_IN_FLIGHT as u64 {
+            let why = format!("{MOST_IN_FLIGHT} calls are on their way already");
+            return Err(NodeError::Unreachable(why));
         }
         let mut answer = self.send(&scripts::by_digest(command, keys), clock).await;
         if answer.as_ref().is_err_and(fault::is_no_script) {

@@ -8,6 +8,18 @@
 //! - `keeper`: connecting, watching, connecting again.
 //! - `fault`: errors in the words of a node.
 //!
+//! # When something happens to the server
+//!
+//! | what | what follows |
+//! | --- | --- |
+//! | `SCRIPT FLUSH` | nothing that a caller sees: the next command brings its script along |
+//! | the connection is closed (`CLIENT KILL`, a network fault) | commands under way end with [`NodeError::Disconnected`] and are not sent again; the node connects at once, and new commands wait for that |
+//! | the server is down | commands fail at once with the reason, [`NodeError::Unreachable`]; the node tries to connect with growing pauses, at most a second |
+//! | the server was restarted | it is asked again, and does not vote for `max_ttl` where that is the policy: [`NodeError::Quarantined`] |
+//! | the password is wrong, or was changed | a connection that stands goes on; a new one is refused with [`NodeError::Auth`], and tried again |
+//! | the server hangs | commands take until their time-out, others decide meanwhile; a connection that leaves a `PING` unanswered is replaced |
+//! | it is a replica, evicts keys, or is another node's server | it does not vote: [`NodeError::Replica`], [`NodeError::Evicts`], [`NodeError::SameServer`] |
+//!
 //! Any Redlock client excludes us and is excluded by us: a lock is the plain key that they all set
 //! with `NX PX`. A command must never be sent twice, unless the server has said that it did not
 //! have the script.

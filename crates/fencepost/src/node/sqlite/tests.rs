@@ -485,3 +485,68 @@ fn a_row_can_be_read_with_the_sqlite3_shell() {
         .unwrap();
     assert_eq!(holder, "random:web-3");
 }
+
+#[tokio::test]
+async fn two_nodes_in_one_process_share_their_locks() {
+    let (file, clock, a) = (File::new(), HandClock::at(secs(1000)), name("a"));
+    let (one, two) = (file.node(&clock), file.node(&clock));
+    assert_eq!(one.call(&a, acquire("one")).await, granted(1));
+    assert!(is_held(&two.call(&a, acquire("two")).await));
+    drop(one);
+    assert!(
+        is_held(&two.call(&a, acquire("two")).await),
+        "the process is the holder, not the node"
+    );
+    assert_eq!(two.call(&a, release("one")).await, Ok(Reply::Released));
+    assert_eq!(two.call(&a, acquire("two")).await, granted(2));
+}
+
+/// A queue that let calls wait for room hung here: the calls at its head had been promised the
+/// room, and were not polled.
+#[tokio::test]
+async fn ten_thousand_commands_that_wait_at_once_keep_their_order_whatever_is_awaited_first() {
+    let (file, clock, a) = (File::new(), HandClock::at(secs(1000)), name("a"));
+    let node = file.node(&clock);
+    let mut calls: Vec<_> = (0..5000)
+        .flat_map(|i| [acquire(&format!("{i}")), release(&format!("{i}"))])
+        .map(|command| node.call(&a, command))
+        .collect();
+    let mut begin = std::task::Context::from_waker(std::task::Waker::noop());
+    let begun: Vec<_> = calls
+        .iter_mut()
+        .map(|call| call.as_mut().poll(&mut begin))
+        .collect();
+    let mut replies = Vec::new();
+    for (begun, call) in begun.into_iter().zip(calls).rev() {
+        replies.push(match begun {
+            std::task::Poll::Ready(reply) => reply,
+            std::task::Poll::Pending => call.await,
+        });
+    }
+    for (i, pair) in replies.rchunks(2).enumerate() {
+        assert_eq!(pair, [Ok(Reply::Released), granted(i as u64 + 1)]);
+    }
+}
+
+#[tokio::test]
+async fn a_call_that_was_given_up_takes_no_lock_but_still_gives_one_back() {
+    let (file, clock) = (File::new(), HandClock::at(secs(1000)));
+    let (a, b) = (name("a"), name("b"));
+    let node = file.node(&clock);
+    assert_eq!(node.call(&a, acquire("one")).await, granted(1));
+    // Keeps the thread from its queue until the calls have been given up.
+    let blocker = file.sql();
+    blocker.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let mut first = node.call(&b, release("nobody"));
+    let mut given_up = [node.call(&b, acquire("two")), node.call(&a, release("one"))];
+    let mut begin = std::task::Context::from_waker(std::task::Waker::noop());
+    assert!(first.as_mut().poll(&mut begin).is_pending());
+    for call in &mut given_up {
+        assert!(call.as_mut().poll(&mut begin).is_pending());
+    }
+    drop(given_up);
+    blocker.execute_batch("COMMIT").unwrap();
+    assert_eq!(first.await, Ok(Reply::NotHeld(None)));
+    assert_eq!(node.call(&b, acquire("three")).await, granted(1));
+    assert_eq!(node.call(&a, acquire("three")).await, granted(2));
+}

@@ -8,8 +8,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
 
+use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot};
-use tokio::task::coop::unconstrained;
 
 use super::fork::FORKED;
 use super::store::Store;
@@ -18,8 +18,12 @@ use crate::error::NodeError;
 use crate::name::LockName;
 use crate::state::{Command, Reply};
 
-/// How many commands may wait in the queue. More wait outside, in their order.
-const QUEUE: usize = 1024;
+/// How many commands may wait in the queue. More are refused; it takes a disk that hangs to have
+/// so many.
+///
+/// They are not made to wait for room: a call gets its place when it is first polled, and one that
+/// is not polled again would keep those behind it from theirs for ever.
+const QUEUE: usize = 1 << 16;
 
 /// A handle to the thread. The thread ends when the last one is dropped and the queue is empty; it
 /// does not keep the process alive.
@@ -63,11 +67,12 @@ impl Worker {
             command,
             answer,
         };
-        // A task that has used up its share of time would be sent away before it got its place in
-        // the queue, and later commands would overtake it.
-        unconstrained(self.queue.send(job))
-            .await
-            .map_err(|_| ended())?;
+        self.queue.try_send(job).map_err(|refused| match refused {
+            TrySendError::Full(_) => {
+                NodeError::Store(format!("{QUEUE} commands are waiting for the disk already"))
+            }
+            TrySendError::Closed(_) => ended(),
+        })?;
         answered.await.unwrap_or_else(|_| Err(ended()))
     }
 }
