@@ -62,6 +62,15 @@ impl Engine {
     }
 }
 
+/// Its time was over. On a machine so busy that we were told late, that looks like a suspension.
+fn ran_out(why: &LossReason) -> bool {
+    matches!(why, LossReason::Expired | LossReason::Suspended)
+}
+
+fn no_quorum(why: &LossReason) -> bool {
+    matches!(why, LossReason::NoQuorum | LossReason::Suspended)
+}
+
 fn long() -> LockOptions {
     LockOptions::new().ttl(LONG)
 }
@@ -151,12 +160,12 @@ fn a_body_that_sleeps_past_the_ttl_without_renewal_is_told_and_so_is_the_caller(
             assert!(lease.is_valid() && !stop.is_cancelled());
             thread::sleep(SHORT + SHORT / 2);
             assert!(!lease.is_valid() && stop.is_cancelled());
-            assert_eq!(lease.loss(), Some(LossReason::Expired));
+            assert!(lease.loss().is_some_and(|why| ran_out(&why)));
             assert!(matches!(lease.extend(), Err(Error::Lost { .. })));
         });
         assert!(matches!(
             outcome,
-            Err(Error::Lost { name, why: LossReason::Expired }) if name.as_str() == "job"
+            Err(Error::Lost { name, why }) if name.as_str() == "job" && ran_out(&why)
         ));
         engine.is_free_at_once("job");
     }
@@ -330,7 +339,7 @@ fn many_threads_may_wait_for_one_loss() {
     thread::scope(|scope| {
         let waiters = [(); 8].map(|()| scope.spawn(|| lease.wait_lost(Duration::MAX)));
         for waiter in waiters {
-            assert_eq!(waiter.join().unwrap(), Some(LossReason::Expired));
+            assert!(waiter.join().unwrap().is_some_and(|why| ran_out(&why)));
         }
         assert!(!lease.is_valid());
     });
@@ -348,7 +357,8 @@ fn a_server_that_is_killed_is_told_as_the_documentation_says() {
     let error = lease.extend().unwrap_err();
     assert!(matches!(error, Error::NoQuorum { .. }), "{error}");
     assert!(lease.is_valid(), "a failed extension takes nothing away");
-    assert_eq!(lease.wait_lost(AT_ONCE), Some(LossReason::NoQuorum));
+    let why = lease.wait_lost(AT_ONCE);
+    assert!(why.as_ref().is_some_and(no_quorum), "{why:?}");
     let error = lease.release().unwrap_err();
     assert!(matches!(error, Error::NoQuorum { .. }), "{error}");
     let error = Fencepost::connect(server.url()).unwrap_err();
@@ -366,7 +376,7 @@ fn a_body_that_outlives_its_lock_while_the_server_is_away_has_lost_it() {
     });
     let error = outcome.unwrap_err();
     assert!(
-        matches!(&error, Error::Lost { why, .. } if *why == LossReason::NoQuorum),
+        matches!(&error, Error::Lost { why, .. } if no_quorum(why)),
         "{error}"
     );
 }
@@ -427,6 +437,8 @@ fn the_background_thread_lives_as_long_as_a_client_or_a_lease() {
     let server = RedisServer::start();
     let dir = tempfile::tempdir().unwrap();
     let file = format!("file:{}", dir.path().join("locks.db").display());
+    // Its last release is never answered, and is waited for no longer than it should be.
+    run("farewell", "memory:");
     for url in ["memory:", &file, &server.url()] {
         run("alive", url);
     }

@@ -3,14 +3,20 @@
 //! `threads return URL NAME` prints `holding` and returns from `main` with the lease in hand.
 //! `threads leak URL NAME` does the same with a lease that is never dropped.
 //! `threads shutdown URL NAME` drops its lease, shuts the client down, and leaves.
-//! `threads alive URL NAME` tells how many background threads there are: with a client and its
+//! `threads alive URL NAME` checks how many background threads there are: with a client and its
 //! clone, with nothing but a lease, and after that one is gone.
+//! `threads farewell URL NAME` leaves the URL alone and drops a lease whose node never answers a
+//! release: the thread must end all the same.
 
 use std::error::Error;
 use std::time::Duration;
 use std::{fs, io};
 
+use fencepost::LockName;
 use fencepost::blocking::Fencepost;
+use fencepost::node::memory::MemoryNode;
+use fencepost::node::{Call, Node};
+use fencepost::state::Command;
 use fencepost_tests::eventually;
 
 const TTL: Duration = Duration::from_secs(60);
@@ -53,9 +59,38 @@ fn main() -> Result<(), Box<dyn Error>> {
                 background_threads().is_ok_and(|threads| threads == 0)
             });
         }
+        "farewell" => {
+            drop(lease);
+            drop(locks);
+            let locks = Fencepost::builder()
+                .node(NeverReleases(MemoryNode::new()))
+                .build_blocking()?;
+            drop(locks.lock(name).ttl(TTL).acquire()?);
+            drop(locks);
+            std::thread::sleep(Duration::from_secs(1));
+            assert_eq!(background_threads()?, 1, "it waits for the answer");
+            eventually("the thread has ended", SOON, || {
+                background_threads().is_ok_and(|threads| threads == 0)
+            });
+        }
         _ => return Err("see the head of threads.rs".into()),
     }
     Ok(())
+}
+
+struct NeverReleases(MemoryNode);
+
+impl Node for NeverReleases {
+    fn call(&self, name: &LockName, command: Command) -> Call {
+        match command {
+            Command::Release { .. } => Box::pin(std::future::pending()),
+            _ => self.0.call(name, command),
+        }
+    }
+
+    fn address(&self) -> &str {
+        self.0.address()
+    }
 }
 
 fn background_threads() -> io::Result<usize> {
