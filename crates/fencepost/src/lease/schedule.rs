@@ -3,8 +3,13 @@
 //! There is no task and no timer for a single lease. A renewal that hangs, or a lease that fails,
 //! never delays another: renewals run side by side, and the task only ever waits for whatever comes
 //! first.
+//!
+//! Renewals that are due together travel together, and not more of them than a node can answer in
+//! time: sent all at once, those at the end of a long line would time out, and be sent again behind
+//! it. Only when a majority of the nodes does not answer does that make one lease wait for another,
+//! and then none could be renewed anyway.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -21,6 +26,9 @@ use crate::error::LossReason;
 /// The longest that the task sleeps while there are leases. Its timer stands still while the
 /// machine is suspended, so this is how late it notices that.
 const LONGEST_NAP: Duration = Duration::from_secs(1);
+/// The most renewals under way. A server that takes 100 us for each answers all of them in half
+/// the default node time-out; over a way of 50 ms and back they are 40,000 a second.
+const MOST_UNDER_WAY: usize = 2048;
 
 /// When to look after which lease.
 pub(crate) struct Schedule {
@@ -102,6 +110,7 @@ impl Schedule {
     pub(crate) async fn run(self: Arc<Self>, clock: Arc<dyn Clock>) {
         // Also when the runtime drops this future: nobody may wait for ever.
         let _guard = CloseOnDrop(&self);
+        let mut waiting = VecDeque::new();
         let mut renewals = FuturesUnordered::new();
         while let Some((due, nap)) = self.due_and_nap(clock.now()) {
             for held in due {
@@ -110,15 +119,20 @@ impl Schedule {
                     Turn::Later(when) => self.put(&held, when),
                     Turn::Renew(look_again) => {
                         self.put(&held, look_again);
-                        renewals.push(renew(held));
+                        waiting.push_back(held);
                     }
                 }
+            }
+            while renewals.len() < MOST_UNDER_WAY
+                && let Some(held) = waiting.pop_front()
+            {
+                renewals.push(renew(held));
             }
             tokio::select! {
                 biased;
                 Some(held) = renewals.next() => {
-                    if let Some(held) = held {
-                        self.put(&held, clock.now());
+                    if let Some(held) = held && let Some(when) = held.first_look() {
+                        self.put(&held, when);
                     }
                 }
                 () = self.earlier.notified() => {}
