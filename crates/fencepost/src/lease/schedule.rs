@@ -45,6 +45,9 @@ struct Agenda {
     due: BTreeMap<(u64, u64), Arc<Held>>,
     /// What comes later than this need not wake the task.
     asleep_until: u64,
+    /// Something was put here since the task last looked. A lock that is taken and given back all
+    /// the time would otherwise wake a task that finds nothing, each time.
+    in_use: bool,
     closed: bool,
 }
 
@@ -81,6 +84,7 @@ impl Schedule {
             }
             held.due.store(when, Ordering::Relaxed);
             agenda.due.insert((when, held.id), Arc::clone(held));
+            agenda.in_use = true;
             when < agenda.asleep_until
         };
         if wake {
@@ -157,9 +161,11 @@ impl Schedule {
             due.push(held);
         }
         let next = agenda.due.first_key_value().map(|((when, _), _)| *when);
+        let in_use = std::mem::take(&mut agenda.in_use);
         let nap = match next {
             _ if !due.is_empty() => Duration::ZERO,
             Some(when) => Duration::from_nanos(when - now).min(LONGEST_NAP),
+            None if in_use => LONGEST_NAP,
             None => Duration::MAX,
         };
         let nap_nanos = u64::try_from(nap.as_nanos()).unwrap_or(u64::MAX);
