@@ -28,12 +28,13 @@ usage: cargo run --release -p fencepost-bench -- COMMAND [OPTIONS]
   core      acquire latency and cycles per second at 1, 16 and 64 tasks, n = 1 and n = 5,
             beside a hand-written floor and beside rslock
   faults    acquire, extend and release with five nodes up, and with two of five killed
-  leases    one process holds very many leases on one server: none lost, and what it costs
+  leases    one process holds very many leases: none lost, and what it costs
 
   --asleep  do not keep the cores awake: latencies as on an idle machine, less steady
   --quick   a few seconds: shows that it runs, not how fast
 
  for leases:
+  --nodes N    on how many servers (1)
   --leases N   how many (100000)
   --ttl S      their TTL in seconds (30)
   --seconds S  how long they are held (120)
@@ -79,6 +80,7 @@ impl Arguments {
             match word.as_str() {
                 "--quick" => {}
                 "--asleep" => asleep = true,
+                "--nodes" => load.nodes = number()?.max(1) as usize,
                 "--leases" => load.leases = number()? as usize,
                 "--ttl" => load.ttl = Duration::from_secs(number()?.into()),
                 "--seconds" => load.time = Duration::from_secs(number()?.into()),
