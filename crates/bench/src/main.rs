@@ -1,5 +1,5 @@
 //! The benchmark: `core` beside a hand-written floor and beside `rslock`, `faults` with two of five
-//! nodes killed. It starts its own servers.
+//! nodes killed, `leases` with very many of them held at once. It starts its own servers.
 //!
 //! All contenders run on one multi-thread tokio runtime with two workers, in the same process, in
 //! turns: what the machine does besides hits all of them alike. Figures of different runs do not
@@ -10,6 +10,7 @@ mod contender;
 mod core;
 mod faults;
 mod floor;
+mod leases;
 mod measure;
 mod ours;
 mod rslock;
@@ -19,6 +20,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use awake::Awake;
+use leases::Load;
 
 const USAGE: &str = "\
 usage: cargo run --release -p fencepost-bench -- COMMAND [OPTIONS]
@@ -26,9 +28,16 @@ usage: cargo run --release -p fencepost-bench -- COMMAND [OPTIONS]
   core      acquire latency and cycles per second at 1, 16 and 64 tasks, n = 1 and n = 5,
             beside a hand-written floor and beside rslock
   faults    acquire, extend and release with five nodes up, and with two of five killed
+  leases    one process holds very many leases: none lost, and what it costs
 
   --asleep  do not keep the cores awake: latencies as on an idle machine, less steady
   --quick   a few seconds: shows that it runs, not how fast
+
+ for leases:
+  --nodes N    on how many servers (1)
+  --leases N   how many (100000)
+  --ttl S      their TTL in seconds (30)
+  --seconds S  how long they are held (120)
 ";
 
 /// How long and how often each contender is measured.
@@ -49,33 +58,67 @@ impl Effort {
     };
 }
 
-fn main() -> ExitCode {
-    let (words, options): (Vec<_>, Vec<_>) = std::env::args()
-        .skip(1)
-        .partition(|word| !word.starts_with('-'));
-    let option = |name: &str| options.iter().any(|option| option == name);
-    if options
-        .iter()
-        .any(|option| !["--asleep", "--quick"].contains(&option.as_str()))
-    {
-        return usage();
+/// What was asked for.
+struct Arguments {
+    command: String,
+    effort: Effort,
+    load: Load,
+    asleep: bool,
+}
+
+impl Arguments {
+    /// `None` when they make no sense.
+    fn parse(words: impl Iterator<Item = String>) -> Option<Self> {
+        let words: Vec<_> = words.collect();
+        let quick = words.iter().any(|word| word == "--quick");
+        let mut command = None;
+        let mut asleep = false;
+        let mut load = if quick { Load::QUICK } else { Load::FULL };
+        let mut words = words.into_iter();
+        while let Some(word) = words.next() {
+            let mut number = || words.next()?.parse::<u32>().ok();
+            match word.as_str() {
+                "--quick" => {}
+                "--asleep" => asleep = true,
+                "--nodes" => load.nodes = number()?.max(1) as usize,
+                "--leases" => load.leases = number()? as usize,
+                "--ttl" => load.ttl = Duration::from_secs(number()?.into()),
+                "--seconds" => load.time = Duration::from_secs(number()?.into()),
+                _ if word.starts_with('-') || command.is_some() => return None,
+                _ => command = Some(word),
+            }
+        }
+        Some(Self {
+            command: command?,
+            effort: if quick { Effort::QUICK } else { Effort::FULL },
+            load,
+            asleep,
+        })
     }
-    let effort = match option("--quick") {
-        true => Effort::QUICK,
-        false => Effort::FULL,
+}
+
+fn main() -> ExitCode {
+    let Some(arguments) = Arguments::parse(std::env::args().skip(1)) else {
+        return usage();
     };
-    let awake = (!option("--asleep")).then(Awake::start);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
         .build()
         .expect("a runtime");
-    match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        ["core"] => runtime.block_on(core::run(effort)),
-        ["faults"] => runtime.block_on(faults::run(effort)),
+    let awake = || (!arguments.asleep).then(Awake::start);
+    match arguments.command.as_str() {
+        "core" => {
+            let _awake = awake();
+            runtime.block_on(core::run(arguments.effort));
+        }
+        "faults" => {
+            let _awake = awake();
+            runtime.block_on(faults::run(arguments.effort));
+        }
+        "leases" => runtime.block_on(leases::run(arguments.load)),
         _ => return usage(),
     }
-    drop(awake);
     ExitCode::SUCCESS
 }
 

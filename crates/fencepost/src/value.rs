@@ -3,7 +3,7 @@
 //! A value is random and fresh for every attempt and never used again. Reusing one would let a
 //! late message of an old attempt act for a new one.
 
-use std::fmt;
+use std::fmt::{self, Write as _};
 use std::sync::Arc;
 
 use crate::error::Error;
@@ -102,9 +102,13 @@ impl AttemptValue {
     /// # Errors
     /// [`Error::NoRandomness`] when the operating system has none to give.
     pub fn fresh(owner: &Owner) -> Result<Self, Error> {
-        let high = getrandom::u64().map_err(|_| Error::NoRandomness)?;
-        let low = getrandom::u64().map_err(|_| Error::NoRandomness)?;
-        Ok(Self(format!("{high:016x}{low:016x}:{owner}").into()))
+        let mut random = [0; RANDOM_DIGITS / 2];
+        getrandom::fill(&mut random).map_err(|_| Error::NoRandomness)?;
+        let random = u128::from_ne_bytes(random);
+        let mut value = String::with_capacity(RANDOM_DIGITS + 1 + owner.0.len());
+        // Writing to a string does not fail.
+        let _ = write!(value, "{random:0RANDOM_DIGITS$x}:{owner}");
+        Ok(Self(value.into()))
     }
 
     /// A value as a node reported it, or as a test wants it.

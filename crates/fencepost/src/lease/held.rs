@@ -28,6 +28,10 @@ const NOTICE_SHARE: u32 = 20;
 const RENEWALS_PER_TTL: u32 = 3;
 /// How often a renewal that failed is tried again in one TTL.
 const RETRIES_PER_TTL: u32 = 20;
+/// How long commands that nobody waits for are kept before those that were answered are let go:
+/// each takes two kilobytes. No sooner than the scheduler looks anyway, so that a lock that is given
+/// back by then never wakes it.
+const TIDY_AFTER: Duration = super::schedule::LONGEST_NAP;
 
 /// How long and how often a lease may be renewed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -62,6 +66,8 @@ pub(super) struct Terms {
     renewals_left: Option<u32>,
     /// `None` while a renewal is under way.
     next_renewal: Option<Moment>,
+    /// When to let go of late commands that have been answered.
+    tidy: Option<Moment>,
     /// The last renewal found too few nodes.
     without_quorum: bool,
     end: Option<End>,
@@ -93,6 +99,7 @@ impl Held {
             renews: limits.renew,
             renewals_left: limits.max_renewals,
             next_renewal: Some(now + every),
+            tidy: grant.late.is_open().then(|| now + TIDY_AFTER),
             without_quorum: false,
             end: None,
         };
@@ -190,12 +197,17 @@ impl Held {
     /// When there is something to do for it, if it is not over.
     pub(super) fn first_look(&self) -> Option<Moment> {
         let terms = self.terms();
-        let notice = self.notice(&terms);
-        match (&terms.end, terms.next_renewal) {
-            (Some(_), _) => None,
-            (None, Some(when)) if terms.may_renew() => Some(when.min(notice)),
-            (None, _) => Some(notice),
+        match terms.end {
+            Some(_) => None,
+            None => Some(self.next_look(&terms)),
         }
+    }
+
+    fn next_look(&self, terms: &Terms) -> Moment {
+        let renewal = terms.next_renewal.filter(|_| terms.may_renew());
+        let first = renewal.into_iter().chain(terms.tidy).min();
+        let notice = self.notice(terms);
+        first.map_or(notice, |first| first.min(notice))
     }
 
     /// When to tell that it is lost, if it is not renewed before.
@@ -216,15 +228,20 @@ impl Held {
             self.lose_by(&mut terms, why);
             return Turn::Over;
         }
-        match terms.next_renewal {
-            Some(when) if terms.may_renew() && when > now => Turn::Later(when.min(notice)),
-            Some(_) if terms.may_renew() => {
-                terms.renewals_left = terms.renewals_left.map(|left| left - 1);
-                terms.next_renewal = None;
-                Turn::Renew(notice)
+        if terms.tidy.is_some_and(|when| when <= now) {
+            // Once only: what is not answered by now waits for the next extension or the release.
+            terms.tidy = None;
+            if let Some(late) = &mut *self.late() {
+                late.settle();
             }
-            _ => Turn::Later(notice),
         }
+        let due = terms.next_renewal.is_some_and(|when| when <= now);
+        if due && terms.may_renew() {
+            terms.renewals_left = terms.renewals_left.map(|left| left - 1);
+            terms.next_renewal = None;
+            return Turn::Renew(self.next_look(&terms));
+        }
+        Turn::Later(self.next_look(&terms))
     }
 
     /// One round of extending, which sends nothing any more once the lease is over.
@@ -255,6 +272,8 @@ impl Held {
                 terms.prolong(*deadline);
                 terms.without_quorum = false;
                 terms.next_renewal = Some(now + ttl / RENEWALS_PER_TTL);
+                let open = self.late().as_ref().is_some_and(Late::is_open);
+                terms.tidy = open.then(|| now + TIDY_AFTER);
             }
             Err(NotExtended::NoQuorum(_)) => {
                 terms.without_quorum = true;

@@ -29,12 +29,21 @@ impl Late {
         }
     }
 
-    /// Notes what has been answered meanwhile, without waiting.
-    fn settle(&mut self) {
+    /// Whether there are calls that were not answered when it was last looked.
+    pub(crate) fn is_open(&self) -> bool {
+        !self.calls.is_empty()
+    }
+
+    /// Notes what has been answered meanwhile and lets it go, without waiting.
+    pub(crate) fn settle(&mut self) {
         while let Some((node, answer)) = self.calls.try_next() {
             if matches!(answer, Err(error) if error.is_uncertain()) {
                 self.lost.insert(node);
             }
+        }
+        if self.calls.is_empty() {
+            // Also the room that it had for them.
+            self.calls = Round::default();
         }
     }
 

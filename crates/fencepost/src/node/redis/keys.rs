@@ -3,6 +3,10 @@
 //! The lock itself is the canonical Redlock key: the prefix and the name, nothing else. The keys
 //! beside it share its hash slot. No lock's key may ever be another lock's side key.
 
+use std::fmt;
+
+use redis::{RedisWrite, ToRedisArgs};
+
 use crate::error::{Error, NodeError};
 use crate::name::{LockName, WITHDRAWN_KEY, hash_tag};
 use crate::value::AttemptValue;
@@ -37,8 +41,8 @@ impl Prefix {
         let name = name.as_str();
         let lock = [&self.0, name].concat();
         if hash_tag(&lock).is_none() {
-            let side = ["{", &lock, "}"].concat();
-            return Ok(Keys { lock, side });
+            let has_tag = false;
+            return Ok(Keys { lock, has_tag });
         }
         // `LockName` has refused such an ending where the tag is the name's own.
         if name.ends_with(COUNTER_KEY) || name.ends_with(QUEUE_KEY) || name.contains(WITHDRAWN_KEY)
@@ -48,8 +52,8 @@ impl Prefix {
                  fencepost keeps for itself; take another name"
             )));
         }
-        let side = lock.clone();
-        Ok(Keys { lock, side })
+        let has_tag = true;
+        Ok(Keys { lock, has_tag })
     }
 }
 
@@ -58,19 +62,52 @@ impl Prefix {
 pub(super) struct Keys {
     /// Where the holder's value stands.
     pub(super) lock: String,
-    /// What the side keys begin with.
-    side: String,
+    /// Whether that key has a `{tag}`. If not, the side keys have it as theirs.
+    has_tag: bool,
 }
 
 impl Keys {
     /// Where the counter stands.
-    pub(super) fn counter(&self) -> String {
-        [&self.side, COUNTER_KEY].concat()
+    pub(super) fn counter(&self) -> SideKey<'_> {
+        self.side(COUNTER_KEY, "")
     }
 
     /// What stands there while an attempt that was given up is refused.
-    pub(super) fn withdrawn(&self, value: &AttemptValue) -> String {
-        [&self.side, WITHDRAWN_KEY, value.unique_part()].concat()
+    pub(super) fn withdrawn<'a>(&'a self, value: &'a AttemptValue) -> SideKey<'a> {
+        self.side(WITHDRAWN_KEY, value.unique_part())
+    }
+
+    fn side<'a>(&'a self, kind: &'static str, of: &'a str) -> SideKey<'a> {
+        let keys = self;
+        SideKey { keys, kind, of }
+    }
+}
+
+/// A key beside a lock, written straight into the command that needs it.
+#[derive(Clone, Copy)]
+pub(super) struct SideKey<'a> {
+    keys: &'a Keys,
+    kind: &'static str,
+    of: &'a str,
+}
+
+impl fmt::Display for SideKey<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (open, close) = if self.keys.has_tag {
+            ("", "")
+        } else {
+            ("{", "}")
+        };
+        for part in [open, &self.keys.lock, close, self.kind, self.of] {
+            f.write_str(part)?;
+        }
+        Ok(())
+    }
+}
+
+impl ToRedisArgs for SideKey<'_> {
+    fn write_redis_args<W: ?Sized + RedisWrite>(&self, out: &mut W) {
+        out.write_arg_fmt(self);
     }
 }
 
@@ -96,11 +133,11 @@ mod tests {
         ] {
             let keys = keys(prefix, name);
             assert_eq!(keys.lock, lock);
-            assert_eq!(keys.counter(), counter);
+            assert_eq!(keys.counter().to_string(), counter);
             // A key without a tag is hashed as a whole.
             let slot = hash_tag(lock).unwrap_or(lock);
             assert_eq!(hash_tag(counter), Some(slot));
-            let withdrawn = keys.withdrawn(&value);
+            let withdrawn = keys.withdrawn(&value).to_string();
             assert_eq!(hash_tag(&withdrawn), Some(slot));
             assert!(withdrawn.ends_with(&format!(":gone:{}", "0".repeat(32))));
         }

@@ -70,7 +70,6 @@ pub(super) fn by_source(command: &Command, keys: &Keys) -> Cmd {
 fn write(verb: &str, script: &str, command: &Command, keys: &Keys) -> Cmd {
     let mut cmd = Cmd::with_capacity(11, 512);
     cmd.arg(verb).arg(script);
-    let counter = keys.counter();
     match command {
         Command::Acquire {
             value,
@@ -82,7 +81,7 @@ fn write(verb: &str, script: &str, command: &Command, keys: &Keys) -> Cmd {
             ttl,
             proposed,
         } => {
-            three_keys(&mut cmd, keys, &counter, value)
+            three_keys(&mut cmd, keys, value)
                 .arg(value.as_str())
                 .arg(ttl.as_millis())
                 .arg(proposed.get())
@@ -92,39 +91,34 @@ fn write(verb: &str, script: &str, command: &Command, keys: &Keys) -> Cmd {
         Command::Raise { value, to } => {
             cmd.arg(2)
                 .arg(&keys.lock)
-                .arg(&counter)
+                .arg(keys.counter())
                 .arg(value.as_str())
                 .arg(to.get())
                 .arg(COUNTER_RETENTION.as_millis() as u64);
         }
         Command::Extend { value, ttl, token } => {
-            three_keys(&mut cmd, keys, &counter, value)
+            three_keys(&mut cmd, keys, value)
                 .arg(value.as_str())
                 .arg(ttl.as_millis())
                 .arg(token.get())
                 .arg(counter_ttl(*ttl));
         }
         Command::Release { value, refuse_for } => {
-            three_keys(&mut cmd, keys, &counter, value)
+            three_keys(&mut cmd, keys, value)
                 .arg(value.as_str())
                 .arg(refuse_for.map_or(0, millis_up));
         }
         Command::Inspect => {
-            cmd.arg(2).arg(&keys.lock).arg(&counter);
+            cmd.arg(2).arg(&keys.lock).arg(keys.counter());
         }
     }
     cmd
 }
 
-fn three_keys<'c>(
-    cmd: &'c mut Cmd,
-    keys: &Keys,
-    counter: &str,
-    value: &AttemptValue,
-) -> &'c mut Cmd {
+fn three_keys<'c>(cmd: &'c mut Cmd, keys: &Keys, value: &AttemptValue) -> &'c mut Cmd {
     cmd.arg(3)
         .arg(&keys.lock)
-        .arg(counter)
+        .arg(keys.counter())
         .arg(keys.withdrawn(value))
 }
 
