@@ -8,6 +8,8 @@
 
 mod held;
 mod schedule;
+#[cfg(test)]
+mod tests;
 
 use std::fmt;
 use std::sync::Arc;
@@ -21,8 +23,8 @@ use crate::events;
 use crate::name::LockName;
 use crate::quorum::fleet::{Grant, NotExtended};
 use crate::token::FencingToken;
-use held::Held;
 pub(crate) use held::Limits;
+use held::{Asker, Held};
 pub(crate) use schedule::Schedule;
 
 /// A lock that is ours until the lease ends.
@@ -130,7 +132,7 @@ impl Lease {
         if let Some(why) = self.loss() {
             return Err(self.lost_by(why));
         }
-        match self.held.extend().await {
+        match self.held.extend(Asker::Holder).await {
             Some(Ok(_)) => {
                 if let Some(when) = self.held.first_look() {
                     self.core.schedule.put(&self.held, when);
@@ -142,8 +144,10 @@ impl Lease {
                 needed: self.core.fleet.quorum.needed(),
                 nodes,
             }),
-            Some(Err(NotExtended::Lost(why))) => Err(self.lost_by(why)),
-            None => Err(self.lost_by(self.loss().unwrap_or(LossReason::Expired))),
+            Some(Err(NotExtended::Lost(_) | NotExtended::TooLate)) | None => {
+                // It is over, and remembers how.
+                Err(self.lost_by(self.loss().unwrap_or(LossReason::Expired)))
+            }
         }
     }
 

@@ -14,7 +14,7 @@ use futures_util::stream::FuturesUnordered;
 use tokio::sync::Notify;
 use tokio::time::sleep;
 
-use super::held::{Held, Turn};
+use super::held::{Asker, Held, Turn};
 use crate::clock::{Clock, Moment};
 use crate::error::LossReason;
 
@@ -169,7 +169,7 @@ impl Agenda {
 
 /// Renews one lease once. Gives it back to be looked at again, unless it is over.
 async fn renew(held: Arc<Held>) -> Option<Arc<Held>> {
-    let outcome = held.extend().await?;
+    let outcome = held.extend(Asker::Schedule).await?;
     crate::events::renewed(&held.claim.name, held.token, outcome.is_ok());
     Some(held)
 }
