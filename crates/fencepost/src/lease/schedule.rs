@@ -99,9 +99,14 @@ impl Schedule {
     }
 
     /// The task.
-    pub(crate) async fn run(self: Arc<Self>, clock: Arc<dyn Clock>) {
-        // Also when the runtime drops this future: nobody may wait for ever.
-        let _guard = CloseOnDrop(&self);
+    pub(crate) fn run(self: Arc<Self>, clock: Arc<dyn Clock>) -> impl Future<Output = ()> + Send {
+        // Also when the runtime drops this future, even before its first poll: nobody may wait for
+        // ever.
+        let guard = CloseOnDrop(self);
+        async move { guard.0.look_after(&*clock).await }
+    }
+
+    async fn look_after(&self, clock: &dyn Clock) {
         let mut renewals = FuturesUnordered::new();
         while let Some((due, nap)) = self.due_and_nap(clock.now()) {
             for held in due {
@@ -174,9 +179,9 @@ async fn renew(held: Arc<Held>) -> Option<Arc<Held>> {
     Some(held)
 }
 
-struct CloseOnDrop<'a>(&'a Schedule);
+struct CloseOnDrop(Arc<Schedule>);
 
-impl Drop for CloseOnDrop<'_> {
+impl Drop for CloseOnDrop {
     fn drop(&mut self) {
         self.0.close();
     }
