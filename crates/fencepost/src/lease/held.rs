@@ -317,10 +317,12 @@ impl Terms {
             LossReason::MaxHold
         } else if self.without_quorum {
             LossReason::NoQuorum
+        } else if !self.renews {
+            LossReason::Expired
         } else if now >= self.deadline {
             // The notice before the deadline was missed.
             LossReason::Suspended
-        } else if self.renews && self.next_renewal.is_none() {
+        } else if self.next_renewal.is_none() {
             LossReason::NoQuorum
         } else {
             LossReason::Expired

@@ -482,3 +482,12 @@ async fn a_token_that_one_user_cancels_says_nothing_to_another() {
     mine.cancel();
     assert!(!lease.cancellation().is_cancelled());
 }
+
+/// On a busy machine the notice may come late: that is no reason to call it asleep.
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_was_not_to_be_renewed_expires_however_late_anyone_looks() {
+    let scene = Scene::of(1);
+    let lease = scene.lock().renew(false).await.unwrap();
+    scene.clock.suspend(TTL);
+    assert_eq!(lease.loss(), Some(LossReason::Expired));
+}
