@@ -43,6 +43,7 @@
 //! | --- | --- |
 //! | [`Fencepost`], [`Builder`], [`LockRequest`] | the client, its options, asking and waiting |
 //! | [`Lease`], [`Status`], [`fence`] | what you hold, what you see, how a resource checks it |
+//! | [`events`] | what logs and metrics tell |
 //! | [`quorum`] | acquire, certify, extend, release over n nodes; pure decisions |
 //! | [`node`] | one place that stores locks: `redis`, `sqlite`, `memory` |
 //! | [`state`] | the pure state machine of one lock on one node |
@@ -50,13 +51,13 @@
 //!
 //! # Features
 //! `redis`, `sqlite` and `tls` are on by default, and each is usable alone. The memory store is
-//! always there.
+//! always there. `metrics` counts what happens: see [`events`].
 
 mod builder;
 mod client;
 pub mod clock;
 mod error;
-mod events;
+pub mod events;
 pub mod fence;
 mod lease;
 mod lock;

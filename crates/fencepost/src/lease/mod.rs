@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument;
 
 use crate::client::Core;
 use crate::error::{Error, LossReason};
@@ -169,8 +170,12 @@ impl Lease {
         };
         drop(self);
         let start = fleet.clock.now();
-        let outcome = fleet.release(claim.clone(), late).await;
-        events::released(&claim.name, token, fleet.clock.now().since(start));
+        let span = events::releasing(&claim.name, token);
+        let release = fleet.release(claim.clone(), late);
+        let outcome = release.instrument(span.clone()).await;
+        let _in_span = span.enter();
+        let took = fleet.clock.now().since(start);
+        events::released(&claim.name, token, &outcome, took);
         match (outcome, lost) {
             // The reason that was known before says more than that the nodes have nothing.
             (Err(Error::Lost { name, .. }), Some(why)) => Err(Error::Lost { name, why }),
@@ -196,6 +201,7 @@ impl Lease {
 impl Drop for Lease {
     fn drop(&mut self) {
         if let Some(late) = self.end() {
+            events::dropped(&self.held.claim.name, self.held.token);
             let fleet = &self.core.fleet;
             fleet.let_go(self.held.claim.clone(), fleet.all(), late);
         }

@@ -13,10 +13,12 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use tokio::sync::Notify;
 use tokio::time::sleep;
+use tracing::Instrument;
 
 use super::held::{Asker, Held, Turn};
 use crate::clock::{Clock, Moment};
 use crate::error::LossReason;
+use crate::events;
 
 /// The longest that the task sleeps while there are leases. Its timer stands still while the
 /// machine is suspended, so this is how late it notices that.
@@ -174,9 +176,15 @@ impl Agenda {
 
 /// Renews one lease once. Gives it back to be looked at again, unless it is over.
 async fn renew(held: Arc<Held>) -> Option<Arc<Held>> {
-    let outcome = held.extend(Asker::Schedule).await?;
-    crate::events::renewed(&held.claim.name, held.token, outcome.is_ok());
-    Some(held)
+    let (lock, token) = (&held.claim.name, held.token);
+    let span = events::renewing(lock, token);
+    let start = held.fleet.clock.now();
+    let renewal = held.extend(Asker::Schedule);
+    let outcome = renewal.instrument(span.clone()).await?;
+    let _in_span = span.enter();
+    let took = held.fleet.clock.now().since(start);
+    events::renewed(lock, token, outcome.is_ok(), took);
+    Some(Arc::clone(&held))
 }
 
 struct CloseOnDrop(Arc<Schedule>);
