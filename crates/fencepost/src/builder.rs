@@ -143,15 +143,15 @@ impl Builder {
         self
     }
 
-    /// How long a lease of [`Fencepost::lock`] may renew itself where nothing else is said: without
-    /// a limit by default. Unlimited renewal means that a holder that hangs holds for ever.
+    /// How long a lease of [`Fencepost::lock`] may last where nothing else is said: without a limit
+    /// by default; see [`LockOptions::max_hold`](crate::LockOptions::max_hold). Unlimited renewal means that a holder that hangs holds for ever.
     pub fn max_hold(mut self, time: Duration) -> Self {
         self.max_hold = Some(time);
         self
     }
 
     /// How often a lease of [`Fencepost::lock`] may renew itself where nothing else is said: without
-    /// a limit by default.
+    /// a limit by default; see [`LockOptions::max_renewals`](crate::LockOptions::max_renewals).
     pub fn max_renewals(mut self, times: u32) -> Self {
         self.max_renewals = Some(times);
         self

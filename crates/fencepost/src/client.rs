@@ -5,13 +5,15 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tracing::Instrument;
+
 use crate::builder::Builder;
 use crate::error::Error;
 use crate::events;
 use crate::lease::{Lease, Limits, Schedule};
 use crate::lock::LockRequest;
 use crate::name::LockName;
-use crate::quorum::fleet::{Claim, Fleet, Take};
+use crate::quorum::fleet::{Claim, Fleet, Grant, Take};
 use crate::status::Status;
 use crate::ttl::{Readable, Ttl};
 use crate::value::{AttemptValue, Owner};
@@ -167,7 +169,7 @@ impl Fencepost {
     /// As [`try_lock`](Self::try_lock), without [`Error::Held`].
     pub async fn steal(&self, name: impl AsRef<str>, ttl: Duration) -> Result<Stolen, Error> {
         let claim = self.claim(LockName::new(name)?, self.checked_ttl(ttl)?)?;
-        let mut grant = self.core.fleet.acquire(&claim, Take::Stolen).await?;
+        let mut grant = self.take(&claim, Take::Stolen).await?;
         let from = grant.evicted.take();
         let lease = Lease::new(self.core.clone(), grant, Limits::default());
         Ok(Stolen { lease, from })
@@ -198,19 +200,24 @@ impl Fencepost {
         limits: Limits,
     ) -> Result<Lease, Error> {
         let claim = self.claim(name, ttl)?;
+        let grant = self.take(&claim, Take::Free).await?;
+        Ok(Lease::new(self.core.clone(), grant, limits))
+    }
+
+    async fn take(&self, claim: &Claim, take: Take) -> Result<Grant, Error> {
         let fleet = &self.core.fleet;
+        let span = events::acquiring(&claim.name);
         let start = fleet.clock.now();
-        match fleet.acquire(&claim, Take::Free).await {
+        let outcome = fleet.acquire(claim, take).instrument(span.clone()).await;
+        let _in_span = span.enter();
+        match &outcome {
             Ok(grant) => {
                 let took = fleet.clock.now().since(start);
-                events::acquired(&claim.name, grant.token, took);
-                Ok(Lease::new(self.core.clone(), grant, limits))
+                events::acquired(&span, &claim.name, grant.token, took);
             }
-            Err(error) => {
-                events::contended(&claim.name, &error);
-                Err(error)
-            }
+            Err(error) => events::contended(&claim.name, error),
         }
+        outcome
     }
 
     fn claim(&self, name: LockName, ttl: Ttl) -> Result<Claim, Error> {

@@ -171,7 +171,7 @@ pub enum LossReason {
     NoQuorum,
     /// It was renewed as long and as often as it was allowed to be.
     MaxHold,
-    /// The process or the machine slept past the end.
+    /// The process or the machine slept past the end, or its runtime was blocked for that long.
     Suspended,
     /// The runtime that renewed it is gone.
     ClientGone,

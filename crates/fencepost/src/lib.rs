@@ -56,6 +56,7 @@
 //! | [`LockRequest`], [`LockOptions`] | asking and waiting |
 //! | [`Lease`] | what you hold: its token, its renewal, its loss |
 //! | [`Status`], [`fence`] | what you see, and how a resource checks a token |
+//! | [`events`] | what logs and metrics tell |
 //! | [`quorum`] | acquire, certify, extend, release over n nodes; pure decisions |
 //! | [`node`] | one place that stores locks: `redis`, `sqlite`, `memory` |
 //! | [`state`] | the pure state machine of one lock on one node |
@@ -63,7 +64,7 @@
 //!
 //! # Features
 //! `redis`, `sqlite`, `tls` and `blocking` are on by default, and each is usable alone. The memory
-//! store is always there.
+//! store is always there. `metrics` counts what happens: see [`events`].
 
 #[cfg(feature = "blocking")]
 pub mod blocking;
@@ -71,7 +72,7 @@ mod builder;
 mod client;
 pub mod clock;
 mod error;
-mod events;
+pub mod events;
 pub mod fence;
 mod lease;
 mod lock;

@@ -55,13 +55,17 @@ impl LockOptions {
         self
     }
 
-    /// How long the lease may renew itself. The default is the client's.
+    /// How long the lease may last, however often it is renewed or extended; then it is lost with
+    /// [`MaxHold`](crate::LossReason::MaxHold). The default is the client's. The nodes may keep the
+    /// lock of a holder that does not give it back for one more TTL.
     pub fn max_hold(mut self, time: Duration) -> Self {
         self.max_hold = Some(time);
         self
     }
 
-    /// How often the lease may renew itself. The default is the client's.
+    /// How often the lease may renew itself; after that many renewals it runs out, and is lost with
+    /// [`MaxHold`](crate::LossReason::MaxHold). The default is the client's. A renewal that failed,
+    /// and an [`extend`](Lease::extend) of your own, is not counted.
     pub fn max_renewals(mut self, times: u32) -> Self {
         self.max_renewals = Some(times);
         self

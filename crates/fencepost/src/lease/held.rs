@@ -19,11 +19,12 @@ use crate::quorum::fleet::{Claim, Fleet, Grant, NotExtended};
 use crate::quorum::late::Late;
 use crate::token::FencingToken;
 
-/// How long before the end of its validity a lease that cannot be renewed says that it is lost, at
-/// the most: timers are late by a millisecond or two, and by more on a busy machine.
-const NOTICE: Duration = Duration::from_millis(25);
-/// The share of the TTL that the notice may take.
+/// How long before the end of its validity a lease that cannot be renewed says that it is lost: a
+/// share of the TTL between two bounds. Timers are late by a millisecond, because they count whole
+/// ones, and by more on a busy machine.
 const NOTICE_SHARE: u32 = 20;
+const SHORTEST_NOTICE: Duration = Duration::from_millis(2);
+const LONGEST_NOTICE: Duration = Duration::from_millis(25);
 /// How often a lease is renewed in one TTL.
 const RENEWALS_PER_TTL: u32 = 3;
 /// How often a renewal that failed is tried again in one TTL.
@@ -76,6 +77,15 @@ pub(super) struct Terms {
 enum End {
     Released,
     Lost(LossReason),
+}
+
+/// Who wants a lease to be extended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Asker {
+    /// Its holder, who waits for as long as there is hope.
+    Holder,
+    /// The schedule, which tries again: so it gives up on silent nodes while there is time for that.
+    Schedule,
 }
 
 /// What the scheduler has to do for a lease.
@@ -153,13 +163,14 @@ impl Held {
         }
     }
 
-    /// A token that is cancelled when the lock is no longer ours, lost or released.
+    /// A token that is cancelled when the lock is no longer ours, lost or released. Whoever cancels
+    /// it does so for itself alone.
     pub(super) fn cancellation(&self) -> CancellationToken {
         let token = self.cancellation.get_or_init(CancellationToken::new);
         if self.loss().is_some() || self.is_over() {
             token.cancel();
         }
-        token.clone()
+        token.child_token()
     }
 
     pub(super) fn is_over(&self) -> bool {
@@ -212,7 +223,8 @@ impl Held {
 
     /// When to tell that it is lost, if it is not renewed before.
     fn notice(&self, terms: &Terms) -> Moment {
-        terms.deadline - NOTICE.min(self.claim.ttl.get() / NOTICE_SHARE)
+        let share = self.claim.ttl.get() / NOTICE_SHARE;
+        terms.deadline - share.clamp(SHORTEST_NOTICE, LONGEST_NOTICE)
     }
 
     /// What is due now. The caller has to carry it out.
@@ -237,7 +249,6 @@ impl Held {
         }
         let due = terms.next_renewal.is_some_and(|when| when <= now);
         if due && terms.may_renew() {
-            terms.renewals_left = terms.renewals_left.map(|left| left - 1);
             terms.next_renewal = None;
             return Turn::Renew(self.next_look(&terms));
         }
@@ -245,30 +256,36 @@ impl Held {
     }
 
     /// One round of extending, which sends nothing any more once the lease is over.
-    pub(super) fn extend(self: &Arc<Self>) -> Extending {
+    pub(super) fn extend(self: &Arc<Self>, asker: Asker) -> Extending {
         let until = self.terms().deadline;
+        let left = until.since(self.fleet.clock.now());
+        let limit = match asker {
+            Asker::Holder => left,
+            Asker::Schedule => left / 2,
+        };
         let held = Arc::clone(self);
         let round = async move {
             let late = |late| held.take_over(late);
             let fleet = &held.fleet;
-            fleet.extend(&held.claim, held.token, until, late).await
+            let (claim, token) = (&held.claim, held.token);
+            fleet.extend(claim, token, until, limit, late).await
         };
         Extending {
             held: Arc::clone(self),
+            asker,
             round: Box::pin(round),
         }
     }
 
     /// Takes note of how an extension went.
-    pub(super) fn extended(&self, outcome: &Result<Moment, NotExtended>) {
-        let mut terms = self.terms();
+    fn extended(&self, terms: &mut Terms, asker: Asker, outcome: &Result<Moment, NotExtended>) {
         let now = self.fleet.clock.now();
         let ttl = self.claim.ttl.get();
-        if terms.end.is_some() {
-            return;
-        }
         match outcome {
             Ok(deadline) => {
+                if asker == Asker::Schedule {
+                    terms.renewals_left = terms.renewals_left.map(|left| left.saturating_sub(1));
+                }
                 terms.prolong(*deadline);
                 terms.without_quorum = false;
                 terms.next_renewal = Some(now + ttl / RENEWALS_PER_TTL);
@@ -279,10 +296,8 @@ impl Held {
                 terms.without_quorum = true;
                 terms.next_renewal = Some(now + ttl / RETRIES_PER_TTL);
             }
-            Err(NotExtended::Lost(why)) => {
-                let why = why.clone();
-                self.lose_by(&mut terms, why);
-            }
+            Err(NotExtended::Lost(why)) => self.lose_by(terms, why.clone()),
+            Err(NotExtended::TooLate) => self.lose_by(terms, terms.why_it_ends(now)),
         }
     }
 
@@ -319,10 +334,14 @@ impl Terms {
         let no_more = self.renewals_left == Some(0) || self.last_end == Some(self.deadline);
         if no_more {
             LossReason::MaxHold
+        } else if self.without_quorum {
+            LossReason::NoQuorum
+        } else if !self.renews {
+            LossReason::Expired
         } else if now >= self.deadline {
             // The notice before the deadline was missed.
             LossReason::Suspended
-        } else if self.without_quorum || (self.renews && self.next_renewal.is_none()) {
+        } else if self.next_renewal.is_none() {
             LossReason::NoQuorum
         } else {
             LossReason::Expired
@@ -336,6 +355,7 @@ impl Terms {
 /// this lease is sent after somebody has ended it, on whatever thread.
 pub(super) struct Extending {
     held: Arc<Held>,
+    asker: Asker,
     round: Pin<Box<dyn Future<Output = Result<Moment, NotExtended>> + Send>>,
 }
 
@@ -345,14 +365,19 @@ impl Future for Extending {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.get_mut();
-        let outcome = {
-            let terms = this.held.terms();
-            if terms.end.is_some() {
-                return Poll::Ready(None);
-            }
-            ready!(this.round.as_mut().poll(cx))
-        };
-        this.held.extended(&outcome);
+        let held = &*this.held;
+        let mut terms = held.terms();
+        let now = held.fleet.clock.now();
+        // Looked at first: after a sleep past the end, no answer from before it counts.
+        if terms.end.is_none() && now >= terms.deadline {
+            let why = terms.why_it_ends(now);
+            held.lose_by(&mut terms, why);
+        }
+        if terms.end.is_some() {
+            return Poll::Ready(None);
+        }
+        let outcome = ready!(this.round.as_mut().poll(cx));
+        held.extended(&mut terms, this.asker, &outcome);
         Poll::Ready(Some(outcome))
     }
 }

@@ -8,12 +8,15 @@
 
 mod held;
 mod schedule;
+#[cfg(test)]
+mod tests;
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument;
 
 use crate::client::Core;
 use crate::error::{Error, LossReason};
@@ -21,8 +24,8 @@ use crate::events;
 use crate::name::LockName;
 use crate::quorum::fleet::{Grant, NotExtended};
 use crate::token::FencingToken;
-use held::Held;
 pub(crate) use held::Limits;
+use held::{Asker, Held};
 pub(crate) use schedule::Schedule;
 
 /// A lock that is ours until the lease ends.
@@ -130,7 +133,7 @@ impl Lease {
         if let Some(why) = self.loss() {
             return Err(self.lost_by(why));
         }
-        match self.held.extend().await {
+        match self.held.extend(Asker::Holder).await {
             Some(Ok(_)) => {
                 if let Some(when) = self.held.first_look() {
                     self.core.schedule.put(&self.held, when);
@@ -142,8 +145,10 @@ impl Lease {
                 needed: self.core.fleet.quorum.needed(),
                 nodes,
             }),
-            Some(Err(NotExtended::Lost(why))) => Err(self.lost_by(why)),
-            None => Err(self.lost_by(self.loss().unwrap_or(LossReason::Expired))),
+            Some(Err(NotExtended::Lost(_) | NotExtended::TooLate)) | None => {
+                // It is over, and remembers how.
+                Err(self.lost_by(self.loss().unwrap_or(LossReason::Expired)))
+            }
         }
     }
 
@@ -165,8 +170,12 @@ impl Lease {
         };
         drop(self);
         let start = fleet.clock.now();
-        let outcome = fleet.release(claim.clone(), late).await;
-        events::released(&claim.name, token, fleet.clock.now().since(start));
+        let span = events::releasing(&claim.name, token);
+        let release = fleet.release(claim.clone(), late);
+        let outcome = release.instrument(span.clone()).await;
+        let _in_span = span.enter();
+        let took = fleet.clock.now().since(start);
+        events::released(&claim.name, token, &outcome, took);
         match (outcome, lost) {
             // The reason that was known before says more than that the nodes have nothing.
             (Err(Error::Lost { name, .. }), Some(why)) => Err(Error::Lost { name, why }),
@@ -192,6 +201,7 @@ impl Lease {
 impl Drop for Lease {
     fn drop(&mut self) {
         if let Some(late) = self.end() {
+            events::dropped(&self.held.claim.name, self.held.token);
             let fleet = &self.core.fleet;
             fleet.let_go(self.held.claim.clone(), fleet.all(), late);
         }

@@ -18,10 +18,12 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use tokio::sync::Notify;
 use tokio::time::sleep;
+use tracing::Instrument;
 
-use super::held::{Held, Turn};
+use super::held::{Asker, Held, Turn};
 use crate::clock::{Clock, Moment};
 use crate::error::LossReason;
+use crate::events;
 
 /// The longest that the task sleeps while there are leases. Its timer stands still while the
 /// machine is suspended, so this is how late it notices that.
@@ -111,9 +113,14 @@ impl Schedule {
     }
 
     /// The task.
-    pub(crate) async fn run(self: Arc<Self>, clock: Arc<dyn Clock>) {
-        // Also when the runtime drops this future: nobody may wait for ever.
-        let _guard = CloseOnDrop(&self);
+    pub(crate) fn run(self: Arc<Self>, clock: Arc<dyn Clock>) -> impl Future<Output = ()> + Send {
+        // Also when the runtime drops this future, even before its first poll: nobody may wait for
+        // ever.
+        let guard = CloseOnDrop(self);
+        async move { guard.0.look_after(&*clock).await }
+    }
+
+    async fn look_after(&self, clock: &dyn Clock) {
         let mut waiting = VecDeque::new();
         let mut renewals = FuturesUnordered::new();
         while let Some((due, nap)) = self.due_and_nap(clock.now()) {
@@ -189,14 +196,20 @@ impl Agenda {
 
 /// Renews one lease once. Gives it back to be looked at again, unless it is over.
 async fn renew(held: Arc<Held>) -> Option<Arc<Held>> {
-    let outcome = held.extend().await?;
-    crate::events::renewed(&held.claim.name, held.token, outcome.is_ok());
-    Some(held)
+    let (lock, token) = (&held.claim.name, held.token);
+    let span = events::renewing(lock, token);
+    let start = held.fleet.clock.now();
+    let renewal = held.extend(Asker::Schedule);
+    let outcome = renewal.instrument(span.clone()).await?;
+    let _in_span = span.enter();
+    let took = held.fleet.clock.now().since(start);
+    events::renewed(lock, token, outcome.is_ok(), took);
+    Some(Arc::clone(&held))
 }
 
-struct CloseOnDrop<'a>(&'a Schedule);
+struct CloseOnDrop(Arc<Schedule>);
 
-impl Drop for CloseOnDrop<'_> {
+impl Drop for CloseOnDrop {
     fn drop(&mut self) {
         self.0.close();
     }

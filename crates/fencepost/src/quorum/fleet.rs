@@ -83,8 +83,10 @@ pub(crate) struct Grant {
 /// Why a lease was not extended.
 #[derive(Debug)]
 pub(crate) enum NotExtended {
-    /// It is over.
+    /// It is over: a majority says so.
     Lost(LossReason),
+    /// It is over: its time had run out before a majority had answered.
+    TooLate,
     /// It goes on as it was, until its old deadline.
     NoQuorum(Vec<NodeReport>),
 }
@@ -146,18 +148,20 @@ impl Fleet {
         Ok(attempt.succeeded(token, deadline))
     }
 
-    /// One round of extending; the new deadline if it worked. Whatever is still on its way in the
-    /// end, also when the future is dropped, goes to `late`.
+    /// One round of extending a lease that ends at `until`; the new deadline if it worked. Waits
+    /// no longer than `limit`. Whatever is still on its way in the end, also when the future is
+    /// dropped, goes to `late`.
     pub(crate) async fn extend(
         &self,
         claim: &Claim,
         token: FencingToken,
         until: Moment,
+        limit: Duration,
         late: impl FnMut(Late),
     ) -> Result<Moment, NotExtended> {
         let start = self.clock.now();
         if start >= until {
-            return Err(NotExtended::Lost(LossReason::Expired));
+            return Err(NotExtended::TooLate);
         }
         let mut votes = Extension::new(self.quorum);
         let mut under_way = UnderWay::new(late);
@@ -170,7 +174,7 @@ impl Fleet {
             };
             round.add(index, node.call(&claim.name, command));
         }
-        let limit = self.node_timeout.min(until.since(start));
+        let limit = self.node_timeout.min(limit);
         let mut timer = pin!(sleep(limit));
         loop {
             let (node, answer) = round.next(timer.as_mut(), limit).await;
@@ -187,7 +191,7 @@ impl Fleet {
             }
         }
         if self.clock.now() >= until {
-            return Err(NotExtended::Lost(LossReason::Expired));
+            return Err(NotExtended::TooLate);
         }
         Ok(self.drift.deadline(start, claim.ttl))
     }

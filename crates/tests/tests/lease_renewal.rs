@@ -1,0 +1,303 @@
+//! A lease lives as long as its holder wants it to, whatever becomes of single nodes, and not a
+//! moment longer.
+
+use std::collections::HashMap;
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use fencepost::{Fencepost, Lease, LossReason, RestartPolicy};
+use fencepost_tests::{Cluster, RedisServer, wait_until};
+
+/// How soon something has to happen that is not the matter of a test.
+const SOON: Duration = Duration::from_secs(10);
+
+/// Every two seconds one of five nodes is killed, and started again a second later without any of
+/// its data. With a `max_ttl` of 1 s and quarantine on, it votes again once it has been up for a
+/// second: at most a second later than it is found to be up, which takes the client up to another
+/// second. So a node is out for at most three seconds, two nodes are out at times, and the three
+/// others are just enough, at all times.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_minute_of_nodes_killed_and_restarted_empty_does_not_cost_the_lease() {
+    const TTL: Duration = Duration::from_secs(1);
+    let mut cluster = Cluster::start(5);
+    let locks = Fencepost::builder()
+        .url(cluster.urls())
+        .max_ttl(TTL)
+        .restart_policy(RestartPolicy::Delay)
+        .connect()
+        .await
+        .unwrap();
+    // They have been started just now, and do not vote before a second has passed.
+    let lease = locks.lock("job").ttl(TTL).wait(SOON).await.unwrap();
+    let token = lease.token();
+    let start = Instant::now();
+    let kills = tokio::task::spawn_blocking(move || {
+        let mut kills = 0;
+        while start.elapsed() < Duration::from_secs(60) {
+            let next = start + Duration::from_secs(2) * (kills as u32 + 1);
+            let server = &mut cluster.servers[kills % 5];
+            server.kill();
+            std::thread::sleep(Duration::from_secs(1));
+            server.restart();
+            kills += 1;
+            std::thread::sleep(next.saturating_duration_since(Instant::now()));
+        }
+        (kills, cluster)
+    });
+    let (kills, cluster) = tokio::select! {
+        why = lease.lost() => panic!("lost after {:?}: {why}", start.elapsed()),
+        kills = kills => kills.unwrap(),
+    };
+    assert!(kills >= 28, "only {kills}");
+    assert!(lease.is_valid());
+    assert_eq!(lease.token(), token);
+    let stored = |server: &RedisServer| server.cli(&["GET", "{job}:fence"]);
+    let known = cluster.servers.iter().map(stored);
+    let known = known.filter(|stored| *stored == token.to_string()).count();
+    assert!(known >= 3, "{known} nodes know the token");
+    lease.release().await.unwrap();
+}
+
+mod after_release {
+    use super::*;
+
+    const TTL: Duration = Duration::from_millis(60);
+    const TASKS: usize = 50;
+    const CYCLES: usize = 200;
+
+    /// What one value asked of a node, in the order in which the node carried it out.
+    #[derive(Default)]
+    struct Story {
+        /// Seconds of the server's clock.
+        extends: Vec<f64>,
+        release: Option<f64>,
+        after_release: Vec<String>,
+    }
+
+    /// Everything that reaches a server, until the word `enough`.
+    fn monitor(server: &RedisServer) -> std::thread::JoinHandle<HashMap<String, Story>> {
+        let mut stream = TcpStream::connect(("127.0.0.1", server.port())).unwrap();
+        stream.write_all(b"MONITOR\r\n").unwrap();
+        let mut lines = BufReader::new(stream).lines();
+        assert_eq!(lines.next().unwrap().unwrap(), "+OK");
+        std::thread::spawn(move || {
+            let mut stories: HashMap<String, Story> = HashMap::new();
+            for line in lines {
+                let line = line.unwrap();
+                if line.ends_with("\"enough\"") {
+                    break;
+                }
+                // +1700000000.123456 [0 127.0.0.1:5000] "EVALSHA" "digest" "3" …
+                let words: Vec<&str> = line.split(' ').collect();
+                let Some(verb @ (3..=4)) = words.iter().position(|w| w.starts_with("\"EVAL"))
+                else {
+                    continue;
+                };
+                let when: f64 = words[0].trim_start_matches('+').parse().unwrap();
+                // Behind verb, script, number of keys and three keys: the value first.
+                let arguments = &words[verb + 6..];
+                let story = stories.entry(arguments[0].to_owned()).or_default();
+                if story.release.is_some() {
+                    story.after_release.push(line.clone());
+                }
+                // The value alone, and what is to be refused; see the scripts.
+                match arguments.len() {
+                    2 => story.release = Some(when),
+                    4 => story.extends.push(when),
+                    _ => assert_eq!(arguments.len(), 5, "{line}"),
+                }
+            }
+            stories
+        })
+    }
+
+    /// Each task takes its lock, keeps it until about the moment of a renewal, and gives it back.
+    async fn cycles(locks: Fencepost, task: usize) {
+        let name = format!("job-{task}");
+        for cycle in 0..CYCLES {
+            let lease = locks.lock(&name).ttl(TTL).wait(SOON).await.unwrap();
+            // From a little before the first renewal until a little after it.
+            let jitter = Duration::from_micros((cycle * 37 % 30) as u64 * 100);
+            tokio::time::sleep(TTL / 3 - Duration::from_micros(1500) + jitter).await;
+            // On a busy machine it may have ended before.
+            let _ = lease.release().await;
+        }
+    }
+
+    /// Runs the cycles, and returns how many renewals there were and how many of them were followed
+    /// by the release so closely that they were under way when it was called.
+    async fn watched(cluster: &Cluster) -> (usize, usize) {
+        let locks = cluster.client().await;
+        let monitors: Vec<_> = cluster.servers.iter().map(monitor).collect();
+        let tasks: Vec<_> = (0..TASKS)
+            .map(|task| tokio::spawn(cycles(locks.clone(), task)))
+            .collect();
+        for task in tasks {
+            task.await.unwrap();
+        }
+        locks.shutdown().await;
+        for server in &cluster.servers {
+            server.cli(&["ECHO", "enough"]);
+        }
+        let (mut renewals, mut close) = (0, 0);
+        for monitor in monitors {
+            let stories = monitor.join().unwrap();
+            assert!(stories.len() >= TASKS * CYCLES, "{} values", stories.len());
+            for story in stories.values() {
+                let late = story.after_release.iter();
+                let extends: Vec<_> = late.filter(|line| !is_release(line)).collect();
+                assert!(extends.is_empty(), "after its release: {extends:?}");
+                if cluster.servers.len() == 1 {
+                    assert!(story.after_release.is_empty(), "{:?}", story.after_release);
+                }
+                renewals += story.extends.len();
+                let last = story.extends.last().zip(story.release);
+                // A round trip takes about this long.
+                close += usize::from(last.is_some_and(|(extend, release)| release - extend < 2e-4));
+            }
+        }
+        println!("{renewals} renewals, {close} of them under way when the release was called");
+        (renewals, close)
+    }
+
+    fn is_release(line: &str) -> bool {
+        let words: Vec<&str> = line.split(' ').collect();
+        let verb = words.iter().position(|word| word.starts_with("\"EVAL"));
+        verb.is_some_and(|verb| words.len() - verb == 8)
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn nothing_for_the_value_reaches_one_node_in_ten_thousand_cycles() {
+        let (renewals, close) = watched(&Cluster::start(1)).await;
+        assert!(renewals > 2000 && close > 200, "{renewals}, {close}");
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn no_renewal_reaches_any_of_three_nodes_in_ten_thousand_cycles() {
+        let (renewals, close) = watched(&Cluster::start(3)).await;
+        assert!(renewals > 6000 && close > 600, "{renewals}, {close}");
+    }
+}
+
+mod side_by_side {
+    use super::*;
+
+    const TTL: Duration = Duration::from_millis(900);
+    /// What is left of a lease just before its renewal, less what a busy machine may take.
+    const LEAST: Duration = Duration::from_millis(900 * 2 / 3 - 11 - 150);
+
+    async fn hold(locks: &Fencepost, many: usize) -> Vec<Lease> {
+        let mut leases = Vec::new();
+        for i in 0..many {
+            leases.push(locks.lock(format!("job-{i}")).ttl(TTL).await.unwrap());
+        }
+        leases
+    }
+
+    /// The least that was left of any of the leases while they were watched.
+    async fn least_left(leases: &[Lease], time: Duration) -> Duration {
+        let end = Instant::now() + time;
+        let mut least = TTL;
+        while Instant::now() < end {
+            let left = leases.iter().map(Lease::remaining).min();
+            least = least.min(left.unwrap_or(TTL));
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        least
+    }
+
+    /// For many TTLs: first with the connection that has gone mute, then without one.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_frozen_node_delays_no_renewal() {
+        let cluster = Cluster::start(3);
+        let locks = cluster.client().await;
+        let leases = hold(&locks, 50).await;
+        cluster.servers[0].freeze();
+        let least = least_left(&leases, TTL * 6).await;
+        cluster.servers[0].thaw();
+        println!("{least:?} left at the least, with a frozen node");
+        assert!(least >= LEAST, "{least:?}");
+        for lease in leases {
+            lease.release().await.unwrap();
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_killed_node_delays_no_renewal() {
+        let mut cluster = Cluster::start(3);
+        let locks = cluster.client().await;
+        let leases = hold(&locks, 50).await;
+        cluster.servers[1].kill();
+        let least = least_left(&leases, TTL * 3).await;
+        println!("{least:?} left at the least, with a killed node");
+        assert!(least >= LEAST, "{least:?}");
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn leases_that_are_lost_delay_no_other() {
+        let cluster = Cluster::start(1);
+        let locks = cluster.client().await;
+        let mut leases = hold(&locks, 50).await;
+        let others = leases.split_off(25);
+        for lease in &leases {
+            cluster.servers[0].cli(&["SET", lease.name(), "thief"]);
+        }
+        let least = least_left(&others, TTL * 3).await;
+        println!("{least:?} left at the least, beside leases that were stolen");
+        assert!(least >= LEAST, "{least:?}");
+        for lease in &leases {
+            let why = lease.loss();
+            assert!(matches!(why, Some(LossReason::Stolen { .. })), "{why:?}");
+        }
+    }
+}
+
+mod the_client {
+    use super::*;
+
+    const TTL: Duration = Duration::from_millis(300);
+
+    #[tokio::test]
+    async fn a_lease_outlives_its_client_and_goes_on_being_renewed() {
+        let cluster = Cluster::start(1);
+        let locks = cluster.client().await;
+        let lease = locks.lock("job").ttl(TTL).await.unwrap();
+        drop(locks);
+        assert!(tokio::time::timeout(TTL * 3, lease.lost()).await.is_err());
+        lease.release().await.unwrap();
+        assert_eq!(cluster.servers[0].cli(&["EXISTS", "job"]), "0");
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn shutdown_waits_until_dropped_leases_are_given_back() {
+        let cluster = Cluster::start(1);
+        let locks = cluster.client().await;
+        let lease = locks.lock("job").ttl(SOON).await.unwrap();
+        cluster.servers[0].freeze();
+        drop(lease);
+        let mut shutdown = tokio::spawn(locks.shutdown());
+        let early = tokio::time::timeout(Duration::from_millis(200), &mut shutdown).await;
+        assert!(early.is_err(), "the node has not answered yet");
+        cluster.servers[0].thaw();
+        let done = tokio::time::timeout(SOON, shutdown).await;
+        done.expect("in time").unwrap();
+        assert_eq!(cluster.servers[0].cli(&["EXISTS", "job"]), "0");
+    }
+
+    #[tokio::test]
+    async fn a_leaked_lease_ends_with_max_hold() {
+        const MAX_HOLD: Duration = Duration::from_millis(900);
+        let cluster = Cluster::start(1);
+        let locks = cluster.client().await;
+        let lease = locks.lock("job").ttl(TTL).max_hold(MAX_HOLD).await;
+        let start = Instant::now();
+        std::mem::forget(lease.unwrap());
+        let gone = || cluster.servers[0].cli(&["EXISTS", "job"]) == "0";
+        wait_until("it is free", SOON, gone).await;
+        let took = start.elapsed();
+        let slack = Duration::from_millis(150);
+        assert!(took >= MAX_HOLD - TTL / 10, "{took:?}: renewed until then");
+        assert!(took <= MAX_HOLD + TTL + slack, "{took:?}: not any more");
+    }
+}
