@@ -97,3 +97,8 @@ pub use status::{HolderStatus, NodeStatus, Status};
 pub use token::FencingToken;
 pub use ttl::{Drift, Ttl};
 pub use value::{AttemptValue, Owner};
+
+/// The README's example compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;
