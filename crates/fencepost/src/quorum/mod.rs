@@ -3,7 +3,7 @@
 //! The decisions are pure: [`Acquisition`], [`Extension`] and [`Handover`] are told what the nodes
 //! answered and say what follows. They send nothing, wait for nothing and read no clock, so the
 //! tests, the simulation and the model check run them as they are. What sends and times out is
-//! [`fleet`], and it decides nothing.
+//! `fleet`, and it decides nothing.
 //!
 //! A quorum is a majority of the *configured* nodes, never of the reachable ones.
 //!
