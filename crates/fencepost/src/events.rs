@@ -125,7 +125,7 @@ pub(crate) fn node_up(node: &str, up: bool) {
 mod count {
     use std::time::Duration;
 
-    use metrics::{counter, gauge, histogram};
+    use metrics::{counter, histogram};
 
     pub(super) fn acquired(took: Duration) {
         counter!("fencepost_acquired_total").increment(1);
@@ -151,7 +151,8 @@ mod count {
 
     #[cfg(feature = "redis")]
     pub(super) fn node_up(node: &str, up: bool) {
-        gauge!("fencepost_node_up", "node" => node.to_owned()).set(f64::from(u8::from(up)));
+        metrics::gauge!("fencepost_node_up", "node" => node.to_owned())
+            .set(f64::from(u8::from(up)));
     }
 }
 

@@ -3,6 +3,8 @@
 //! The listener hears all tests of this file, because tracing asks once for all threads who listens;
 //! each test has a lock and a node of its own.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::sync::atomic::{AtomicU64, Ordering};

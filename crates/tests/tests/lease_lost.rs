@@ -1,6 +1,8 @@
 //! A holder that can no longer rely on its lock is told, in time and with the reason: whatever
 //! happened to the nodes, to the lock, or to the holder itself.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;

@@ -1,6 +1,8 @@
 //! A lease lives as long as its holder wants it to, whatever becomes of single nodes, and not a
 //! moment longer.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;

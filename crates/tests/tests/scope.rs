@@ -1,6 +1,8 @@
 //! Whatever becomes of a body, the lock is free afterwards: on every engine, and far sooner than
 //! its TTL.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;

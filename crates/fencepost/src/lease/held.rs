@@ -367,12 +367,6 @@ impl Future for Extending {
         let this = self.get_mut();
         let held = &*this.held;
         let mut terms = held.terms();
-        let now = held.fleet.clock.now();
-        // Looked at first: after a sleep past the end, no answer from before it counts.
-        if terms.end.is_none() && now >= terms.deadline {
-            let why = terms.why_it_ends(now);
-            held.lose_by(&mut terms, why);
-        }
         if terms.end.is_some() {
             return Poll::Ready(None);
         }

@@ -4,8 +4,12 @@
 //! when one of them ended without an answer may it still arrive after the release: then, and only
 //! then, the node is asked to refuse it.
 
-use super::NodeSet;
 use super::round::Round;
+use super::{MOST_NODES, NodeSet};
+
+/// The most calls that are kept for one claim. A lease that is renewed for hours beside a node that
+/// never answers leaves one more with every renewal.
+const MOST_OPEN: usize = 3 * MOST_NODES;
 
 /// What is still on its way for one claim.
 #[derive(Default)]
@@ -19,6 +23,12 @@ impl Late {
     pub(super) fn take_over(&mut self, round: Round) {
         self.settle();
         self.calls.append(round, |node| node);
+        // Nobody can vouch any more for a call that is not kept.
+        while self.calls.len() > MOST_OPEN
+            && let Some(node) = self.calls.give_up_oldest()
+        {
+            self.lost.insert(node);
+        }
     }
 
     /// Takes over what another has collected.
@@ -65,5 +75,27 @@ impl std::fmt::Debug for Late {
         f.debug_struct("Late")
             .field("lost", &self.lost)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_that_never_answers_does_not_pile_up_calls() {
+        let mut late = Late::default();
+        for _ in 0..10_000 {
+            let mut round = Round::default();
+            round.add(2, Box::pin(std::future::pending()));
+            late.take_over(round);
+        }
+        let (open, lost) = late.into_parts();
+        assert_eq!(open.len(), MOST_OPEN);
+        assert_eq!(
+            lost.iter().collect::<Vec<_>>(),
+            [2],
+            "its release has to refuse them"
+        );
     }
 }

@@ -44,6 +44,15 @@ impl<T> Round<T> {
             .extend(others.map(|(old, slot)| (tag(old), slot)));
     }
 
+    pub(super) fn len(&self) -> usize {
+        self.calls.len()
+    }
+
+    /// Drops the call that was added first, and tells whose it was.
+    pub(super) fn give_up_oldest(&mut self) -> Option<T> {
+        (!self.calls.is_empty()).then(|| self.calls.remove(0).0)
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.calls.is_empty()
     }

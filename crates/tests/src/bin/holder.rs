@@ -43,15 +43,18 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("holding");
     // This thread is not the runtime's: whether that one has run already does not matter to it.
     let start = SystemClock.now();
+    let mut last = start;
     loop {
-        if SystemClock.now().since(start) > PATIENCE {
-            return Err("nobody has stopped it".into());
-        }
-        let before = SystemClock.now();
         std::thread::sleep(LOOK);
-        if SystemClock.now().since(before) > ttl {
+        // One reading each time, so that there is no moment at which a stop goes unnoticed.
+        let now = SystemClock.now();
+        if now.since(last) > ttl {
             break;
         }
+        if now.since(start) > PATIENCE {
+            return Err("nobody has stopped it".into());
+        }
+        last = now;
     }
     let valid = lease.is_valid();
     let loss = lease.loss().map_or("none", |why| why.as_str());
