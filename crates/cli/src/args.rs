@@ -44,7 +44,8 @@ enum RawCommand {
 /// which the lock was ours when the command began. The lock is renewed all the time, so the true
 /// deadline moves on; when it cannot be renewed, the group gets TERM, and KILL before the deadline.
 /// INT, TERM, HUP and QUIT are passed on to the group. What the command leaves behind in its group
-/// is stopped before the lock is given back.
+/// is stopped before the lock is given back. If we are killed with -9, the group is killed; what
+/// has left the group (by setsid, as daemons do) is beyond our reach.
 #[derive(Args)]
 #[command(after_help = RUN_EXIT_CODES)]
 struct RawRun {

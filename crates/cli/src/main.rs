@@ -6,6 +6,7 @@
 //! | `run` | the command under the lock |
 //! | `status` | who holds a lock |
 //! | `shim` | what runs between our fork and the user's command |
+//! | `guard` | what ends the user's command if we are killed |
 //! | `voice` | what people and programs read on stderr |
 //! | `exit` | exit codes, and errors with theirs |
 //! | `duration` | `250ms`, `10s`, `2m`, `1h` |
@@ -14,6 +15,7 @@
 mod args;
 mod duration;
 mod exit;
+mod guard;
 mod run;
 mod shim;
 mod status;
@@ -29,6 +31,9 @@ fn main() -> ExitCode {
     let words: Vec<_> = std::env::args_os().collect();
     if let Some(call) = shim::Call::parse(&words) {
         return call.become_command();
+    }
+    if let Some(call) = guard::Call::parse(&words) {
+        return call.watch();
     }
     let job = match args::parse(words) {
         Ok(Asked::Job(job)) => job,

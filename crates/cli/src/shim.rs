@@ -86,12 +86,12 @@ pub(crate) fn cannot_run(program: &OsStr, error: &io::Error) -> Failure {
 
 /// Not by path: the file may have been replaced by a newer version meanwhile.
 #[cfg(target_os = "linux")]
-fn ourselves() -> io::Result<std::path::PathBuf> {
+pub(crate) fn ourselves() -> io::Result<std::path::PathBuf> {
     Ok("/proc/self/exe".into())
 }
 
 #[cfg(not(target_os = "linux"))]
-fn ourselves() -> io::Result<std::path::PathBuf> {
+pub(crate) fn ourselves() -> io::Result<std::path::PathBuf> {
     std::env::current_exe()
 }
 

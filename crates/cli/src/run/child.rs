@@ -59,6 +59,11 @@ impl Child {
         })
     }
 
+    /// Its process group.
+    pub(super) fn group(&self) -> Pid {
+        self.group
+    }
+
     /// How the command itself ended, if it has.
     pub(super) fn ended(&mut self) -> io::Result<Option<Ended>> {
         if self.ended.is_none() {

@@ -28,6 +28,7 @@ use self::supervise::Outcome;
 use crate::args::RunJob;
 use crate::duration::{Readable, millis};
 use crate::exit::{Exit, Failure, by_signal};
+use crate::guard::Guard;
 use crate::shim::cannot_run;
 use crate::voice::{Ended, Event, Loss};
 
@@ -104,7 +105,12 @@ async fn command(
 ) -> Result<Outcome, Failure> {
     let fault = |error| cannot_run(&job.command[0], &error);
     let child = Child::start(&job.command, env).map_err(fault)?;
+    // After it, so that it need not wait. Without a guard there is still the parent-death signal.
+    let guard = Guard::over(child.group()).ok();
     let outcome = supervise::supervise(job, child, lease, signals).await;
+    if let (Ok(_), Some(guard)) = (&outcome, guard) {
+        guard.dismiss();
+    }
     outcome.map_err(|error| Failure::new(Exit::Internal, format!("cannot wait: {error}")))
 }
 

@@ -55,9 +55,10 @@ fn what_we_were_started_to_ignore_stays_ignored() {
 #[test]
 fn killed_with_9_we_leave_no_orphan_and_the_next_in_line_begins_at_once() {
     let bench = Bench::new();
-    let line = "echo $$ >child; while :; do sleep 0.02; done";
+    let line = "sh -c 'echo $$ >grandchild; while :; do sleep 0.02; done' & \
+                until [ -s grandchild ]; do :; done; echo $$ >child; while :; do sleep 0.02; done";
     let mut holder = bench.start_until("child", &["run", "job", "--shell", line]);
-    let child = bench.pid("child");
+    let (child, grandchild) = (bench.pid("child"), bench.pid("grandchild"));
     let mut next = bench.command(&["run", "job", "--shell", "echo >next"]);
     let said = fs::File::create(bench.path("said")).unwrap();
     let next = next.stderr(said).spawn().unwrap();
@@ -66,6 +67,7 @@ fn killed_with_9_we_leave_no_orphan_and_the_next_in_line_begins_at_once() {
     send("KILL", i32::try_from(holder.id()).unwrap());
     holder.wait().unwrap();
     dies(child, AT_ONCE);
+    dies(grandchild, AT_ONCE);
     eventually("the next begins", AT_ONCE, || bench.path("next").exists());
     assert_eq!(end_of(next).code, Some(0));
 }
