@@ -6,7 +6,7 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::Stdio;
 
 use nix::errno::Errno;
-use nix::sys::signal::{Signal, killpg};
+use nix::sys::signal::{Signal, killpg, raise};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid};
 use nix::unistd::{Pid, getpgrp};
 
@@ -100,21 +100,47 @@ impl Child {
         self.signal(Signal::SIGCONT);
     }
 
-    /// If the command was stopped at our terminal (^Z), stops with it, so that the shell is told,
-    /// and returns when the shell has us go on. Then it is for the caller to [wake](Self::wake) it.
+    /// If the command was stopped at our terminal (^Z, or because it reads there in the background),
+    /// stops with it, so that the shell is told, and returns when the shell has us go on. Then it
+    /// is for the caller to [wake](Self::wake) it.
     pub(super) fn stop_with_it(&self) -> bool {
         let flags = WaitPidFlag::WSTOPPED | WaitPidFlag::WNOHANG;
-        let stopped = matches!(
-            waitid(Id::Pid(self.group), flags),
-            Ok(WaitStatus::Stopped(..))
-        );
-        if !self.foreground || !stopped {
+        let Ok(WaitStatus::Stopped(_, signal)) = waitid(Id::Pid(self.group), flags) else {
+            return false;
+        };
+        if !terminal::is_there() {
             return false;
         }
-        terminal::hand_to(getpgrp());
-        // The whole job, as the terminal would have done. We are stopped before this returns.
-        let _ = killpg(getpgrp(), Signal::SIGTSTP);
+        let wants_terminal = matches!(signal, Signal::SIGTTIN | Signal::SIGTTOU);
+        if wants_terminal && terminal::is_ours() {
+            return true;
+        }
+        terminal::take_back_from(self.group);
+        // The whole job, as the terminal would have done. We are stopped before this returns,
+        // unless there is no shell that could have us go on.
+        let _ = killpg(getpgrp(), self.stop_signal());
         true
+    }
+
+    /// What stops us. TSTP spares those whom nobody could wake, but not those who listen to it.
+    fn stop_signal(&self) -> Signal {
+        match self.foreground {
+            true => Signal::SIGTSTP,
+            false => Signal::SIGSTOP,
+        }
+    }
+
+    /// Stops the group and us: a command must not run while nobody renews its lock. Returns when
+    /// we are to go on; then it is for the caller to [wake](Self::wake) it.
+    pub(super) fn stop_with_us(&self) {
+        self.signal(Signal::SIGSTOP);
+        // It cannot fail.
+        let _ = raise(Signal::SIGSTOP);
+    }
+
+    /// Whether it was handed our terminal when it began, so that ^Z stops it and not us.
+    pub(super) fn is_foreground(&self) -> bool {
+        self.foreground
     }
 
     /// Lets a stopped command go on, at the terminal if we have it.
@@ -130,7 +156,7 @@ impl Drop for Child {
     /// Takes the terminal back.
     fn drop(&mut self) {
         if self.foreground {
-            terminal::hand_to(getpgrp());
+            terminal::take_back_from(self.group);
         }
     }
 }

@@ -21,20 +21,30 @@ pub(super) struct Signals {
 }
 
 impl Signals {
-    /// Listens from now on. What we were started to ignore (by `nohup`, or by a shell without job
+    /// Listens to what would end us, from now on. What we were started to ignore (by `nohup`, or by a shell without job
     /// control) stays ignored, by us and by the command: listening would undo it.
     pub(super) fn listen() -> io::Result<Self> {
-        let ignored = ignored();
-        let wanted = PASSED_ON.into_iter();
-        let wanted = wanted.filter(|signal| ignored & bit(*signal) == 0);
-        let listeners = wanted.map(|signal| {
-            let kind = SignalKind::from_raw(signal as i32);
-            Ok((signal, unix::signal(kind)?))
-        });
-        Ok(Self {
-            listeners: listeners.collect::<io::Result<_>>()?,
+        let mut signals = Self {
+            listeners: Vec::new(),
             children: unix::signal(SignalKind::child())?,
-        })
+        };
+        for signal in PASSED_ON {
+            signals.add(signal)?;
+        }
+        Ok(signals)
+    }
+
+    /// Listens to ^Z too.
+    pub(super) fn listen_to_stop(&mut self) -> io::Result<()> {
+        self.add(Signal::SIGTSTP)
+    }
+
+    fn add(&mut self, signal: Signal) -> io::Result<()> {
+        if ignored() & bit(signal) == 0 {
+            let listener = unix::signal(SignalKind::from_raw(signal as i32))?;
+            self.listeners.push((signal, listener));
+        }
+        Ok(())
     }
 
     /// The next that would end us.
@@ -42,7 +52,7 @@ impl Signals {
         std::future::poll_fn(|cx| first(&mut self.listeners, cx)).await
     }
 
-    /// The next that is for us to see: of a child, or one that would end us.
+    /// The next that is for us to see: `None` when it tells of a child.
     pub(super) async fn next_or_child(&mut self) -> Option<Signal> {
         let Self {
             listeners,

@@ -59,6 +59,10 @@ pub(super) async fn supervise(
     lease: &Lease,
     signals: &mut Signals,
 ) -> io::Result<Outcome> {
+    // At the terminal, ^Z stops the command and not us; otherwise, us and not the command.
+    if !child.is_foreground() {
+        signals.listen_to_stop()?;
+    }
     let plan = Plan::new(job.grace);
     let began = Instant::now();
     let mut done = Done::default();
@@ -73,22 +77,31 @@ pub(super) async fn supervise(
                     teller: done.teller,
                 });
             }
-        } else if child.stop_with_it() && lease.is_valid() {
-            // Only while the lock is ours may it go on; otherwise it is killed as it is.
-            child.wake();
+        } else if child.stop_with_it() {
+            wake_if_ours(&child, lease);
         }
         let step = plan.next(done.situation(lease));
         let nap = done.carry_out(step, &child, || why(job, lease, began), job);
         tokio::select! {
             biased;
-            signal = signals.next_or_child() => {
-                if let Some(signal) = signal {
-                    child.signal(signal);
+            signal = signals.next_or_child() => match signal {
+                Some(Signal::SIGTSTP) => {
+                    child.stop_with_us();
+                    wake_if_ours(&child, lease);
                 }
-            }
+                Some(signal) => child.signal(signal),
+                None => {}
+            },
             _ = lease.lost(), if lease.is_valid() => {}
             () = sleep(nap) => {}
         }
+    }
+}
+
+/// Only while the lock is ours may a stopped command go on; otherwise it is killed as it is.
+fn wake_if_ours(child: &Child, lease: &Lease) {
+    if lease.is_valid() {
+        child.wake();
     }
 }
 

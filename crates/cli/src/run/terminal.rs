@@ -8,6 +8,11 @@ use std::io::{self, IsTerminal};
 use nix::sys::signal::{SigSet, Signal};
 use nix::unistd::{Pid, getpgrp, tcgetpgrp, tcsetpgrp};
 
+/// Whether stdin is a terminal.
+pub(super) fn is_there() -> bool {
+    io::stdin().is_terminal()
+}
+
 /// Whether stdin is a terminal and we are in its foreground.
 pub(crate) fn is_ours() -> bool {
     let stdin = io::stdin();
@@ -23,5 +28,13 @@ pub(crate) fn hand_to(group: Pid) {
     let _ = tcsetpgrp(io::stdin(), group);
     if blocked.is_ok() {
         let _ = stop.thread_unblock();
+    }
+}
+
+/// Takes the foreground back from a process group, if that has it: a shell may have taken it from
+/// both of us (`bg`).
+pub(super) fn take_back_from(group: Pid) {
+    if tcgetpgrp(io::stdin()) == Ok(group) {
+        hand_to(getpgrp());
     }
 }

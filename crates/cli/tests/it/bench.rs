@@ -109,12 +109,18 @@ pub(crate) fn send(signal: &str, pid: i32) {
 
 /// Whether the process runs: a dead one that nobody has taken note of does not.
 pub(crate) fn runs(pid: i32) -> bool {
-    let stat = std::fs::read_to_string(Path::new("/proc").join(pid.to_string()).join("stat"));
-    let stat = stat.unwrap_or_default();
-    let state = stat
-        .rsplit_once(") ")
-        .and_then(|(_, rest)| rest.chars().next());
-    !matches!(state, None | Some('Z' | 'X'))
+    !matches!(state(pid), None | Some('Z' | 'X'))
+}
+
+/// Whether the process was stopped and may go on later.
+pub(crate) fn is_stopped(pid: i32) -> bool {
+    state(pid) == Some('T')
+}
+
+fn state(pid: i32) -> Option<char> {
+    let stat = Path::new("/proc").join(pid.to_string()).join("stat");
+    let stat = std::fs::read_to_string(stat).ok()?;
+    stat.rsplit_once(") ")?.1.chars().next()
 }
 
 /// Asserts that the process ends within `limit`, and returns how long it took.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use fencepost_tests::eventually;
 
-use crate::bench::{Bench, dies, end_of, runs, send};
+use crate::bench::{Bench, dies, end_of, is_stopped, runs, send};
 
 /// Much less than the TTL, which is 30 s.
 const AT_ONCE: Duration = Duration::from_secs(5);
@@ -90,4 +90,28 @@ fn what_a_command_leaves_behind_is_stopped_before_the_lock_is_free() {
     // What ends by itself in a moment is left alone.
     let ran = bench.run(&["run", "job", "--shell", "(sleep 0.1; echo bye) & exit 0"]);
     assert_eq!((ran.code, ran.out.as_str()), (Some(0), "bye\n"));
+}
+
+#[test]
+fn while_we_are_stopped_the_command_is_too_and_it_goes_on_only_if_the_lock_is_still_ours() {
+    for (ttl, code) in [("30s", 128 + 15), ("500ms", 79)] {
+        let bench = Bench::new();
+        let line = "echo $$ >child; while :; do sleep 0.01; done";
+        let run = bench.start_until("child", &["run", "job", "--ttl", ttl, "--shell", line]);
+        let (us, child) = (i32::try_from(run.id()).unwrap(), bench.pid("child"));
+        send("TSTP", us);
+        eventually("all is stopped", AT_ONCE, || {
+            is_stopped(us) && is_stopped(child)
+        });
+        // Past the end of the shorter lock.
+        std::thread::sleep(Duration::from_millis(600));
+        assert!(is_stopped(us) && is_stopped(child));
+        send("CONT", us);
+        if code != 79 {
+            eventually("it goes on", AT_ONCE, || !is_stopped(child));
+            send("TERM", us);
+        }
+        assert_eq!(end_of(run).code, Some(code));
+        assert!(!runs(child));
+    }
 }
