@@ -27,10 +27,10 @@ pub(super) struct Child {
 }
 
 impl Child {
-    /// Starts the command in a group of its own. Call it on the main thread: the command dies with
-    /// the thread that started it.
-    pub(super) fn start(command: &[OsString], env: &Env<'_>) -> io::Result<Self> {
-        Self::spawn(command, env, Stdio::inherit(), terminal::is_ours())
+    /// Starts the command in a group of its own, and hands it our terminal if it is to have the
+    /// foreground. Call it on the main thread: the command dies with the thread that started it.
+    pub(super) fn start(command: &[OsString], env: &Env<'_>, foreground: bool) -> io::Result<Self> {
+        Self::spawn(command, env, Stdio::inherit(), foreground)
     }
 
     /// The same, without stdin and without the terminal.
@@ -136,11 +136,6 @@ impl Child {
         self.signal(Signal::SIGSTOP);
         // It cannot fail.
         let _ = raise(Signal::SIGSTOP);
-    }
-
-    /// Whether it was handed our terminal when it began, so that ^Z stops it and not us.
-    pub(super) fn is_foreground(&self) -> bool {
-        self.foreground
     }
 
     /// Lets a stopped command go on, at the terminal if we have it.

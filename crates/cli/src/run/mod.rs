@@ -104,7 +104,13 @@ async fn command(
     signals: &mut Signals,
 ) -> Result<Outcome, Failure> {
     let fault = |error| cannot_run(&job.command[0], &error);
-    let child = Child::start(&job.command, env).map_err(fault)?;
+    let foreground = terminal::is_ours();
+    // At the terminal, ^Z stops the command and not us; otherwise, us and not the command. Before
+    // the command begins, so that it never runs while we are stopped.
+    if !foreground {
+        signals.listen_to_stop().map_err(fault)?;
+    }
+    let child = Child::start(&job.command, env, foreground).map_err(fault)?;
     // After it, so that it need not wait. Without a guard there is still the parent-death signal.
     let guard = Guard::over(child.group()).ok();
     let outcome = supervise::supervise(job, child, lease, signals).await;

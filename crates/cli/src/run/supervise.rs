@@ -59,10 +59,6 @@ pub(super) async fn supervise(
     lease: &Lease,
     signals: &mut Signals,
 ) -> io::Result<Outcome> {
-    // At the terminal, ^Z stops the command and not us; otherwise, us and not the command.
-    if !child.is_foreground() {
-        signals.listen_to_stop()?;
-    }
     let plan = Plan::new(job.grace);
     let began = Instant::now();
     let mut done = Done::default();

@@ -1,9 +1,9 @@
 //! A lock that is lost takes its command with it, in time.
 
 use std::fs;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
-use fencepost_tests::{Cluster, RedisServer, eventually};
+use fencepost_tests::{Cluster, RedisServer};
 
 use crate::bench::{Bench, LIMIT, dies, end_of, runs};
 
@@ -11,59 +11,60 @@ use crate::bench::{Bench, LIMIT, dies, end_of, runs};
 const ROUNDS: usize = 4;
 const TTL: Duration = Duration::from_millis(1200);
 
-/// Waits until the lock was renewed a moment ago, and returns when the server will forget it.
-fn end_of_lock(server: &RedisServer, name: &str) -> Instant {
-    let mut end = Instant::now();
-    eventually("a fresh renewal", LIMIT, || {
-        let now = Instant::now();
-        let left = Duration::from_millis(server.cli(&["PTTL", name]).parse().unwrap_or(0));
-        end = now + left;
-        left > TTL * 8 / 10
-    });
-    end
+/// Freezes all servers a moment after the lock was renewed, and so that it cannot have been renewed
+/// again. Returns when the servers will forget it.
+fn freeze(cluster: &Cluster, name: &str) -> SystemTime {
+    let give_up = Instant::now() + LIMIT;
+    while Instant::now() < give_up {
+        let (asked, now) = (Instant::now(), SystemTime::now());
+        let left = cluster.servers[0].cli(&["PTTL", name]).parse();
+        let left = Duration::from_millis(left.unwrap_or(0));
+        // The next renewal comes when two thirds are left.
+        if left > TTL * 8 / 10 {
+            cluster.servers.iter().for_each(RedisServer::freeze);
+            if asked.elapsed() < TTL / 10 {
+                return now + left;
+            }
+            cluster.servers.iter().for_each(RedisServer::thaw);
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    panic!("the lock is not renewed");
 }
 
 #[test]
 fn when_all_nodes_hang_even_a_deaf_command_is_dead_before_the_lock_ends() {
     let cluster = Cluster::start(3);
     let urls = cluster.urls();
-    // Deaf to TERM, and so is what it has started.
-    let line = "trap '' TERM; sh -c 'echo $$ >grandchild; while :; do sleep 0.01; done' & \
-                until [ -s grandchild ]; do :; done; echo $$ >child; while :; do sleep 0.01; done";
+    // Deaf to TERM, and so is what it has started. What it last did is when its file was written.
+    let beat = "while :; do echo $$ >$me; sleep 0.01; done";
+    let line = format!(
+        "trap '' TERM; export me=grandchild; sh -c '{beat}' & \
+         until [ -s grandchild ]; do :; done; me=child; {beat}"
+    );
     let on_lost = "echo $FENCEPOST_REASON $FENCEPOST_LOCK $FENCEPOST_TOKEN >lost";
     for round in 0..ROUNDS {
         let bench = Bench::new();
         let name = format!("job-{round}");
-        let run = bench.start_until(
-            "child",
-            &[
-                "run",
-                &name,
-                "--store",
-                &urls,
-                "--restart-policy",
-                "trust",
-                "--ttl",
-                "1200ms",
-                "--on-lost",
-                on_lost,
-                "--shell",
-                line,
-            ],
-        );
-        let (child, grandchild) = (bench.pid("child"), bench.pid("grandchild"));
-        let end = end_of_lock(&cluster.servers[0], &name);
-        cluster.servers.iter().for_each(RedisServer::freeze);
-        assert!(runs(child) && runs(grandchild));
-        dies(child, LIMIT);
-        dies(grandchild, LIMIT);
-        assert!(
-            Instant::now() < end,
-            "round {round}: too late by {:?}",
-            end.elapsed()
-        );
+        let store = ["--store", &urls, "--restart-policy", "trust"];
+        let options = ["--ttl", "1200ms", "--on-lost", on_lost, "--shell", &line];
+        let words = [&["run", &name], &store[..], &options].concat();
+        let run = bench.start_until("child", &words);
+        let pids = ["child", "grandchild"].map(|who| (who, bench.pid(who)));
+        let end = freeze(&cluster, &name);
         let ran = end_of(run);
         cluster.servers.iter().for_each(RedisServer::thaw);
+        for (who, pid) in pids {
+            let last = fs::metadata(bench.path(who)).unwrap().modified().unwrap();
+            let early = end.duration_since(last);
+            let early = early.unwrap_or_else(|late| panic!("{who}, round {round}: {late}"));
+            assert!(
+                early < TTL,
+                "{who}, round {round}: it was stopped by something else"
+            );
+            assert!(!runs(pid), "{who}, round {round}");
+            println!("{who}, round {round}: dead {early:?} before the end");
+        }
         assert_eq!(ran.code, Some(79), "{ran:?}");
         assert!(
             ran.err.contains("is lost, and the command is stopped"),

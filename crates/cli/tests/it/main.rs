@@ -6,4 +6,5 @@ mod contention;
 mod exit_codes;
 mod loss;
 mod signals;
+mod start;
 mod status;
