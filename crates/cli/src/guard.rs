@@ -1,0 +1,78 @@
+//! [`Guard`]: a second process of ours that kills the command's group if we are killed with -9.
+//!
+//! The parent-death signal reaches the command itself but not what it has started. The guard reads
+//! from a pipe whose other end only we have, so it sees its end when we are gone, however we went.
+
+use std::ffi::OsString;
+use std::io::{self, ErrorKind, Read};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, ChildStdin, Command, ExitCode, Stdio};
+
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
+
+use crate::shim::ourselves;
+
+/// The word that no user types.
+const WORD: &str = "__guard";
+
+/// A call of ourselves, by ourselves.
+pub(crate) struct Call {
+    group: Pid,
+}
+
+impl Call {
+    pub(crate) fn parse(words: &[OsString]) -> Option<Self> {
+        let [_, word, group] = words else { return None };
+        let group = (word == WORD).then_some(group)?.to_str()?.parse().ok()?;
+        // Groups 0 and 1 would be our own, and everybody.
+        (group > 1).then_some(Self {
+            group: Pid::from_raw(group),
+        })
+    }
+
+    /// Waits until whoever started us is gone, and ends the group.
+    pub(crate) fn watch(self) -> ExitCode {
+        let mut pipe = io::stdin().lock();
+        // Nobody writes to it. What else than its end this returns is an interruption.
+        while pipe
+            .read(&mut [0])
+            .is_err_and(|error| error.kind() == ErrorKind::Interrupted)
+        {}
+        // It fails when nothing is left of it.
+        let _ = killpg(self.group, Signal::SIGKILL);
+        ExitCode::SUCCESS
+    }
+}
+
+/// The guard of one process group, as long as this is not dropped.
+pub(crate) struct Guard {
+    process: Child,
+    _pipe: Option<ChildStdin>,
+}
+
+impl Guard {
+    pub(crate) fn over(group: Pid) -> io::Result<Self> {
+        let mut process = Command::new(ourselves()?)
+            .arg0("fencepost")
+            .arg(WORD)
+            .arg(group.to_string())
+            // It must not hold on to anything: a directory, a pipe that somebody reads to its end,
+            // a terminal whose ^C is not for it.
+            .current_dir("/")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .process_group(0)
+            .spawn()?;
+        let _pipe = process.stdin.take();
+        Ok(Self { process, _pipe })
+    }
+
+    /// Nothing is left to be guarded.
+    pub(crate) fn dismiss(mut self) {
+        // It may be gone already, if somebody killed it.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}

@@ -1,0 +1,199 @@
+//! Looks after the command while it runs: passes signals on, and stops it in time when the lock
+//! cannot be kept.
+//!
+//! Nothing here may block: whoever blocks cannot stop the command in time. So what is said while
+//! the command runs is said by a thread of its own; stderr may be a pipe that nobody reads.
+
+use std::io;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use fencepost::Lease;
+use nix::sys::signal::Signal;
+use tokio::time::sleep;
+
+use super::child::Child;
+use super::plan::{Plan, Situation, Step};
+use super::signals::Signals;
+use crate::args::RunJob;
+use crate::voice::{Ended, Event, Loss};
+
+/// How long something of the group that got KILL may still be seen. It is dead, but nobody may
+/// have taken note of it.
+const DEAD_LIMIT: Duration = Duration::from_secs(1);
+/// How often a group that got KILL is looked at, beside the moments when a child of ours ends.
+const DEAD_LOOK: Duration = Duration::from_millis(5);
+
+/// How it ended.
+pub(super) struct Outcome {
+    pub(super) ended: Ended,
+    /// Why it was stopped, if the lock could not be kept.
+    pub(super) lost: Option<Loss>,
+    teller: Option<JoinHandle<()>>,
+}
+
+impl Outcome {
+    /// Returns when what was to be said is said, however long that takes.
+    pub(super) fn finish_telling(&mut self) {
+        if let Some(teller) = self.teller.take() {
+            // It does not panic, and if it did, there would be nothing more to say.
+            let _ = teller.join();
+        }
+    }
+}
+
+/// What was done to the command so far.
+#[derive(Default)]
+struct Done {
+    told: Option<Instant>,
+    killed: Option<Instant>,
+    ended: Option<Instant>,
+    lost: Option<Loss>,
+    teller: Option<JoinHandle<()>>,
+}
+
+/// Returns when nothing is left of the command's process group.
+pub(super) async fn supervise(
+    job: &RunJob,
+    mut child: Child,
+    lease: &Lease,
+    signals: &mut Signals,
+) -> io::Result<Outcome> {
+    let plan = Plan::new(job.grace);
+    let began = Instant::now();
+    let mut done = Done::default();
+    loop {
+        if let Some(ended) = child.ended()? {
+            done.ended.get_or_insert_with(Instant::now);
+            let given_up = done.killed.is_some_and(|at| at.elapsed() >= DEAD_LIMIT);
+            if child.is_all_gone() || given_up {
+                return Ok(Outcome {
+                    ended,
+                    lost: done.lost,
+                    teller: done.teller,
+                });
+            }
+        } else if child.stop_with_it() {
+            wake_if_ours(&child, lease);
+        }
+        let step = plan.next(done.situation(lease));
+        let nap = done.carry_out(step, &child, || why(job, lease, began), job);
+        tokio::select! {
+            biased;
+            signal = signals.next_or_child() => match signal {
+                Some(Signal::SIGTSTP) => {
+                    child.stop_with_us();
+                    wake_if_ours(&child, lease);
+                }
+                Some(signal) => child.signal(signal),
+                None => {}
+            },
+            _ = lease.lost(), if lease.is_valid() => {}
+            () = sleep(nap) => {}
+        }
+    }
+}
+
+/// Only while the lock is ours may a stopped command go on; otherwise it is killed as it is.
+fn wake_if_ours(child: &Child, lease: &Lease) {
+    if lease.is_valid() {
+        child.wake();
+    }
+}
+
+impl Done {
+    fn situation(&self, lease: &Lease) -> Situation {
+        Situation {
+            remaining: lease.remaining(),
+            told: self.told.map(|at| at.elapsed()),
+            ended: self.ended.map(|at| at.elapsed()),
+        }
+    }
+
+    /// Does it, and says how long to sleep after it.
+    fn carry_out(
+        &mut self,
+        step: Step,
+        child: &Child,
+        why: impl Fn() -> Loss,
+        job: &RunJob,
+    ) -> Duration {
+        match step {
+            _ if self.killed.is_some() => return DEAD_LOOK,
+            // Its head is gone, and with it whoever could have made use of the grace.
+            Step::Wait(_) if self.lost.is_some() && self.ended.is_some() => self.kill(child),
+            Step::Wait(time) => return time,
+            Step::StopLeftovers => self.stop(child),
+            Step::Finish => self.kill(child),
+            Step::Stop => {
+                self.stop(child);
+                self.lose(why(), job);
+            }
+            Step::Kill => {
+                self.kill(child);
+                self.lose(why(), job);
+            }
+        }
+        Duration::ZERO
+    }
+
+    fn stop(&mut self, child: &Child) {
+        child.ask_to_end();
+        self.told = Some(Instant::now());
+    }
+
+    fn kill(&mut self, child: &Child) {
+        child.signal(Signal::SIGKILL);
+        self.killed = Some(Instant::now());
+    }
+
+    /// Always after the signal was sent.
+    fn lose(&mut self, why: Loss, job: &RunJob) {
+        if self.lost.is_some() {
+            return;
+        }
+        self.lost = Some(why.clone());
+        let (voice, lock) = (job.voice, job.name.clone());
+        let tell = move || voice.tell(&Event::Lost { lock: &lock, why });
+        self.teller = std::thread::Builder::new().spawn(tell).ok();
+    }
+}
+
+/// Why the lock cannot be kept.
+fn why(job: &RunJob, lease: &Lease, began: Instant) -> Loss {
+    if let Some(why) = lease.loss() {
+        return Loss::Told(why);
+    }
+    let end = began.elapsed() + lease.remaining();
+    // The command began a moment after the lock was ours.
+    match job.max_hold {
+        Some(time) if end + job.grace >= time => Loss::MaxHold,
+        _ => Loss::NotRenewed,
+    }
+}
+
+/// Waits for a command that needs no lock, and kills it after `limit`. Whether that was needed.
+pub(super) async fn without_lock(
+    mut child: Child,
+    signals: &mut Signals,
+    limit: Duration,
+) -> io::Result<bool> {
+    let began = Instant::now();
+    let mut killed = false;
+    while child.ended()?.is_none() {
+        let left = limit.saturating_sub(began.elapsed());
+        if left.is_zero() {
+            child.signal(Signal::SIGKILL);
+            killed = true;
+        }
+        tokio::select! {
+            signal = signals.next_or_child() => {
+                if let Some(signal) = signal {
+                    child.signal(signal);
+                }
+            }
+            () = sleep(left.max(DEAD_LOOK)) => {}
+        }
+    }
+    Ok(killed)
+}

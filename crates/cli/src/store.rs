@@ -1,0 +1,59 @@
+//! [`Store`]: where the locks are.
+
+use std::env;
+use std::path::PathBuf;
+
+use fencepost::{Builder, Fencepost};
+
+use crate::exit::Failure;
+
+/// Where the locks are.
+#[derive(Clone, Debug)]
+pub(crate) enum Store {
+    /// One URL, or several, separated by commas.
+    Urls(String),
+    /// A file: the default, in the user's state directory.
+    File(PathBuf),
+}
+
+impl Store {
+    /// What the user asked for, or the default.
+    pub(crate) fn checked(urls: Option<String>) -> Result<Self, Failure> {
+        let Some(urls) = urls else {
+            return Self::default_file();
+        };
+        if urls.split(',').any(|url| url.trim().starts_with("memory:")) {
+            return Err(Failure::usage(
+                "the store memory: is seen by one process only, so it would exclude nobody; \
+                 use file:PATH or redis://HOST",
+            ));
+        }
+        Ok(Self::Urls(urls))
+    }
+
+    fn default_file() -> Result<Self, Failure> {
+        // The XDG specification: a path that is not absolute is to be ignored.
+        let absolute = |name| {
+            env::var_os(name)
+                .map(PathBuf::from)
+                .filter(|p| p.is_absolute())
+        };
+        let state = absolute("XDG_STATE_HOME")
+            .or_else(|| Some(absolute("HOME")?.join(".local").join("state")));
+        match state {
+            Some(state) => Ok(Self::File(state.join("fencepost").join("locks.db"))),
+            None => Err(Failure::usage(
+                "there is no home directory to keep the locks in; \
+                 set HOME, or say where they are with --store file:PATH",
+            )),
+        }
+    }
+
+    /// A client of it, to set up further.
+    pub(crate) fn builder(&self) -> Builder {
+        match self {
+            Self::Urls(urls) => Fencepost::builder().url(urls),
+            Self::File(path) => Fencepost::builder().file(path),
+        }
+    }
+}

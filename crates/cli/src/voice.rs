@@ -1,0 +1,194 @@
+//! [`Voice`]: what we say on stderr: a line for people, a line of JSON for programs, or nothing.
+//!
+//! Nothing here may panic or fail: a closed stderr must not end a command that runs under a lock.
+
+use std::io::Write;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use fencepost::{Error, FencingToken, LockName, LossReason};
+use serde_json::{Value, json};
+
+use crate::duration::{Readable, millis};
+use crate::exit::{Exit, Failure};
+
+/// How to say it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Voice {
+    Plain,
+    /// Errors only.
+    Quiet,
+    Json,
+}
+
+/// What happened.
+#[derive(Debug)]
+pub(crate) enum Event<'a> {
+    /// The lock cannot be had at once.
+    Waiting { lock: &'a LockName, why: &'a Error },
+    /// It is ours.
+    Acquired {
+        lock: &'a LockName,
+        token: FencingToken,
+        /// Milliseconds since 1970: until then it is ours, if it is not renewed.
+        deadline: u64,
+        /// How long it took, if we had to wait.
+        waited: Option<Duration>,
+    },
+    /// It is lost, or about to be, and the command is being stopped.
+    Lost { lock: &'a LockName, why: Loss },
+    /// The command ended.
+    Exited { lock: &'a LockName, ended: Ended },
+    /// The lock was given back.
+    Released { lock: &'a LockName },
+    /// It could not be given back and ends by its TTL.
+    NotReleased { lock: &'a LockName, why: &'a Error },
+    /// We end with an error.
+    Failed(&'a Failure),
+}
+
+/// How a command ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ended {
+    Code(u8),
+    Signal(i32),
+}
+
+/// Why the command has to stop.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Loss {
+    /// The lease said so.
+    Told(LossReason),
+    /// It could not be renewed, and ends in a moment.
+    NotRenewed,
+    /// It was held as long as it may be, and ends in a moment.
+    MaxHold,
+}
+
+impl Loss {
+    /// The reason in one word, for programs.
+    pub(crate) fn word(&self) -> &'static str {
+        match self {
+            Self::Told(why) => why.as_str(),
+            Self::NotRenewed => LossReason::NoQuorum.as_str(),
+            Self::MaxHold => LossReason::MaxHold.as_str(),
+        }
+    }
+
+    fn sentence(&self) -> String {
+        match self {
+            Self::Told(why) => why.to_string(),
+            Self::NotRenewed => LossReason::NoQuorum.to_string(),
+            Self::MaxHold => LossReason::MaxHold.to_string(),
+        }
+    }
+}
+
+impl Voice {
+    pub(crate) fn tell(self, event: &Event<'_>) {
+        let line = match self {
+            Self::Plain => text(event),
+            Self::Quiet => match event {
+                Event::Failed(Failure { exit, .. }) if !matches!(exit, Exit::Busy(_)) => {
+                    text(event)
+                }
+                _ => None,
+            },
+            Self::Json => Some(json(event).to_string()),
+        };
+        if let Some(line) = line {
+            let line = match self {
+                Self::Json => format!("{line}\n"),
+                Self::Plain | Self::Quiet => format!("fencepost: {line}\n"),
+            };
+            // One write, so that lines of several processes do not mix.
+            let _ = std::io::stderr().write_all(line.as_bytes());
+        }
+    }
+}
+
+/// Says it on stdout, for whoever asked for it.
+pub(crate) fn print(text: &str) -> ExitCode {
+    let mut out = std::io::stdout();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Ok(()) => ExitCode::SUCCESS,
+        // Nobody reads it: `| head` has had enough.
+        Err(_) => ExitCode::FAILURE,
+    }
+}
+
+fn text(event: &Event<'_>) -> Option<String> {
+    Some(match event {
+        Event::Waiting { why, .. } => format!("waiting: {why}"),
+        Event::Acquired { waited: None, .. } | Event::Exited { .. } | Event::Released { .. } => {
+            return None;
+        }
+        Event::Acquired {
+            lock,
+            waited: Some(time),
+            ..
+        } => format!("got lock \"{lock}\" after {}", Readable(*time)),
+        Event::Lost { lock, why } => {
+            let why = why.sentence();
+            format!("lock \"{lock}\" is lost, and the command is stopped: {why}")
+        }
+        Event::NotReleased { lock, why } => {
+            format!("lock \"{lock}\" could not be given back and ends by its TTL: {why}")
+        }
+        Event::Failed(failure) => failure.message.clone(),
+    })
+}
+
+fn json(event: &Event<'_>) -> Value {
+    match event {
+        Event::Waiting { lock, why } => {
+            let (holder, remaining) = match why {
+                Error::Held { by, remaining, .. } => (Some(by.as_str()), *remaining),
+                _ => (None, None),
+            };
+            json!({
+                "event": "waiting",
+                "lock": lock.as_str(),
+                "holder": holder,
+                "remaining_ms": remaining.map(millis),
+                "why": why.to_string(),
+            })
+        }
+        Event::Acquired {
+            lock,
+            token,
+            deadline,
+            waited,
+        } => json!({
+            "event": "acquired",
+            "lock": lock.as_str(),
+            "token": token.get(),
+            "deadline_ms": deadline,
+            "waited_ms": millis(waited.unwrap_or_default()),
+        }),
+        Event::Lost { lock, why } => json!({
+            "event": "lost",
+            "lock": lock.as_str(),
+            "reason": why.word(),
+            "why": why.sentence(),
+        }),
+        Event::Exited { lock, ended } => {
+            let (code, signal) = match ended {
+                Ended::Code(code) => (Some(*code), None),
+                Ended::Signal(number) => (None, Some(*number)),
+            };
+            json!({ "event": "exited", "lock": lock.as_str(), "code": code, "signal": signal })
+        }
+        Event::Released { lock } => json!({ "event": "released", "lock": lock.as_str() }),
+        Event::NotReleased { lock, why } => json!({
+            "event": "not_released",
+            "lock": lock.as_str(),
+            "why": why.to_string(),
+        }),
+        Event::Failed(failure) => json!({
+            "event": "failed",
+            "exit": failure.exit.code(),
+            "why": failure.message,
+        }),
+    }
+}

@@ -1,0 +1,131 @@
+//! The one helper: a directory with a store, the program in it, and looks at processes.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use fencepost_tests::eventually;
+use tempfile::TempDir;
+
+/// More than anything here takes on a busy machine.
+pub(crate) const LIMIT: Duration = Duration::from_secs(20);
+
+/// A directory of its own, and the program with its store in it.
+pub(crate) struct Bench {
+    dir: TempDir,
+}
+
+/// How a run ended, and what it said.
+#[derive(Debug)]
+pub(crate) struct Ran {
+    pub(crate) code: Option<i32>,
+    pub(crate) out: String,
+    pub(crate) err: String,
+}
+
+impl From<Output> for Ran {
+    fn from(output: Output) -> Self {
+        Self {
+            code: output.status.code(),
+            out: String::from_utf8(output.stdout).expect("text"),
+            err: String::from_utf8(output.stderr).expect("text"),
+        }
+    }
+}
+
+impl Bench {
+    pub(crate) fn new() -> Self {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        Self { dir }
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// The program with these words, in the directory, without options from outside.
+    pub(crate) fn command(&self, words: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_fencepost"));
+        for (name, _) in std::env::vars_os() {
+            if name.to_string_lossy().starts_with("FENCEPOST_") {
+                command.env_remove(name);
+            }
+        }
+        command
+            .args(words)
+            .current_dir(self.dir.path())
+            .env("XDG_STATE_HOME", self.dir.path())
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        command
+    }
+
+    /// Runs it to its end.
+    pub(crate) fn run(&self, words: &[&str]) -> Ran {
+        self.command(words).output().expect("the program").into()
+    }
+
+    /// Starts it.
+    pub(crate) fn start(&self, words: &[&str]) -> Child {
+        self.command(words).spawn().expect("the program")
+    }
+
+    /// Starts it, and returns when its command has made the file `name`.
+    pub(crate) fn start_until(&self, name: &str, words: &[&str]) -> Child {
+        let child = self.start(words);
+        self.await_file(name);
+        child
+    }
+
+    /// What the file holds, once it holds a whole line.
+    pub(crate) fn await_file(&self, name: &str) -> String {
+        let read = || std::fs::read_to_string(self.path(name)).unwrap_or_default();
+        eventually(name, LIMIT, || read().ends_with('\n'));
+        read().trim_end().to_owned()
+    }
+
+    /// The pid that the command wrote into the file `name`.
+    pub(crate) fn pid(&self, name: &str) -> i32 {
+        self.await_file(name).parse().expect("a pid")
+    }
+}
+
+/// Waits for its end, within [`LIMIT`].
+pub(crate) fn end_of(mut child: Child) -> Ran {
+    eventually("the program ends", LIMIT, || {
+        child.try_wait().expect("our own child").is_some()
+    });
+    child.wait_with_output().expect("our own child").into()
+}
+
+/// Sends a signal by name.
+pub(crate) fn send(signal: &str, pid: i32) {
+    let status = Command::new("kill")
+        .args(["-s", signal, "--", &pid.to_string()])
+        .status();
+    assert!(status.expect("kill").success(), "kill {signal} {pid}");
+}
+
+/// Whether the process runs: a dead one that nobody has taken note of does not.
+pub(crate) fn runs(pid: i32) -> bool {
+    !matches!(state(pid), None | Some('Z' | 'X'))
+}
+
+/// Whether the process was stopped and may go on later.
+pub(crate) fn is_stopped(pid: i32) -> bool {
+    state(pid) == Some('T')
+}
+
+fn state(pid: i32) -> Option<char> {
+    let stat = Path::new("/proc").join(pid.to_string()).join("stat");
+    let stat = std::fs::read_to_string(stat).ok()?;
+    stat.rsplit_once(") ")?.1.chars().next()
+}
+
+/// Asserts that the process ends within `limit`, and returns how long it took.
+pub(crate) fn dies(pid: i32, limit: Duration) -> Duration {
+    let start = Instant::now();
+    eventually(&format!("{pid} dies"), limit, || !runs(pid));
+    start.elapsed()
+}

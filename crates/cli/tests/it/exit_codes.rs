@@ -1,0 +1,111 @@
+//! Every exit code, by what a user does to see it.
+
+use std::time::{Duration, Instant};
+
+use fencepost_tests::{Cluster, RedisServer, free_port};
+
+use crate::bench::{Bench, end_of, send};
+
+#[test]
+fn the_exit_code_is_the_commands_own() {
+    let bench = Bench::new();
+    let plain = bench.path("plain");
+    std::fs::write(&plain, "no program").unwrap();
+    let plain = plain.to_str().unwrap();
+    for (command, code) in [
+        (&["true"][..], 0),
+        (&["sh", "-c", "exit 3"], 3),
+        (&["sh", "-c", "exit 77"], 77),
+        (&["sh", "-c", "exit 255"], 255),
+        (&["sh", "-c", "kill -TERM $$"], 128 + 15),
+        (&["sh", "-c", "kill -KILL $$"], 128 + 9),
+        // A real-time signal, which has no name.
+        (&["sh", "-c", "kill -40 $$"], 128 + 40),
+        (&[plain], 126),
+        (&["/no/such/command"], 127),
+        (&["no-such-command"], 127),
+    ] {
+        let words = [&["run", "job", "--"], command].concat();
+        let ran = bench.run(&words);
+        assert_eq!(ran.code, Some(code), "{command:?}: {ran:?}");
+        let says = matches!(code, 126 | 127);
+        assert_eq!(
+            ran.err.starts_with("fencepost: cannot run"),
+            says,
+            "{ran:?}"
+        );
+        assert_eq!(ran.err.lines().count(), usize::from(says), "{ran:?}");
+    }
+}
+
+#[test]
+fn a_lock_that_somebody_else_has_is_75_or_what_the_user_says() {
+    let bench = Bench::new();
+    let holder = bench.start_until(
+        "up",
+        &["run", "job", "--", "sh", "-c", "echo >up; sleep 60"],
+    );
+    for (words, code, says) in [
+        (&["--no-wait"][..], 75, "is held by"),
+        (&["--wait", "150ms"], 75, "is held by"),
+        (&["--no-wait", "-E", "9"], 9, "is held by"),
+        (
+            &["--wait", "50ms", "--conflict-exit-code", "0"],
+            0,
+            "is held by",
+        ),
+        (&["--no-wait", "--quiet"], 75, ""),
+    ] {
+        let start = Instant::now();
+        let ran = bench.run(&[&["run", "job"], words, &["--", "touch", "began"]].concat());
+        assert_eq!(ran.code, Some(code), "{words:?}: {ran:?}");
+        assert!(ran.err.contains(says), "{words:?}: {ran:?}");
+        assert_eq!(ran.err.is_empty(), says.is_empty(), "{words:?}: {ran:?}");
+        assert!(start.elapsed() < Duration::from_secs(5));
+    }
+    assert!(!bench.path("began").exists());
+    send("TERM", i32::try_from(holder.id()).unwrap());
+    assert_eq!(end_of(holder).code, Some(128 + 15));
+}
+
+#[test]
+fn a_store_that_cannot_be_reached_is_69() {
+    let bench = Bench::new();
+    let nobody = || format!("redis://127.0.0.1:{}", free_port());
+    let one = RedisServer::start();
+    let minority = format!("{},{},{}", one.url(), nobody(), nobody());
+    let directory = format!("file:{}", bench.path("").display());
+    for store in [nobody(), minority, directory] {
+        let ran = bench.run(&["run", "job", "--store", &store, "--", "touch", "began"]);
+        assert_eq!(ran.code, Some(69), "{store}: {ran:?}");
+        assert!(ran.err.starts_with("fencepost: "), "{ran:?}");
+        assert_eq!(ran.err.lines().count(), 1, "{ran:?}");
+    }
+    assert!(!bench.path("began").exists());
+}
+
+#[test]
+fn a_majority_that_does_not_vote_is_69() {
+    let bench = Bench::new();
+    let cluster = Cluster::start(3);
+    for server in &cluster.servers[..2] {
+        server.freeze();
+    }
+    let urls = cluster.urls();
+    let options = ["--store", &urls, "--restart-policy", "trust", "--no-wait"];
+    let ran = bench.run(&[&["run", "job"], &options[..], &["--", "touch", "began"]].concat());
+    assert_eq!(ran.code, Some(69), "{ran:?}");
+    assert!(!bench.path("began").exists());
+    // A server that has just been started may have forgotten locks.
+    for server in &cluster.servers[..2] {
+        server.thaw();
+    }
+    let options = ["--store", &urls, "--restart-policy", "delay", "--no-wait"];
+    let ran = bench.run(&[&["run", "job"], &options[..], &["--", "touch", "began"]].concat());
+    assert_eq!(ran.code, Some(69), "{ran:?}");
+    assert!(ran.err.contains("restarted a short while ago"), "{ran:?}");
+    let options = ["--store", &urls, "--restart-policy", "trust", "--no-wait"];
+    let ran = bench.run(&[&["run", "job"], &options[..], &["--", "touch", "began"]].concat());
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert!(bench.path("began").exists());
+}

@@ -1,0 +1,153 @@
+//! A lock that is lost takes its command with it, in time.
+
+use std::fs;
+use std::time::{Duration, Instant, SystemTime};
+
+use fencepost_tests::{Cluster, RedisServer};
+
+use crate::bench::{Bench, LIMIT, dies, end_of, runs};
+
+/// How often the loss is tried.
+const ROUNDS: usize = 4;
+const TTL: Duration = Duration::from_millis(1200);
+
+/// Freezes all servers a moment after the lock was renewed, and so that it cannot have been renewed
+/// again. Returns when the servers will forget it.
+fn freeze(cluster: &Cluster, name: &str) -> SystemTime {
+    let give_up = Instant::now() + LIMIT;
+    while Instant::now() < give_up {
+        let (asked, now) = (Instant::now(), SystemTime::now());
+        let left = cluster.servers[0].cli(&["PTTL", name]).parse();
+        let left = Duration::from_millis(left.unwrap_or(0));
+        // The next renewal comes when two thirds are left.
+        if left > TTL * 8 / 10 {
+            cluster.servers.iter().for_each(RedisServer::freeze);
+            if asked.elapsed() < TTL / 10 {
+                return now + left;
+            }
+            cluster.servers.iter().for_each(RedisServer::thaw);
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    panic!("the lock is not renewed");
+}
+
+#[test]
+fn when_all_nodes_hang_even_a_deaf_command_is_dead_before_the_lock_ends() {
+    let cluster = Cluster::start(3);
+    let urls = cluster.urls();
+    // Deaf to TERM, and so is what it has started. What it last did is when its file was written.
+    let beat = "while :; do echo $$ >$me; sleep 0.01; done";
+    let line = format!(
+        "trap '' TERM; export me=grandchild; sh -c '{beat}' & \
+         until [ -s grandchild ]; do :; done; me=child; {beat}"
+    );
+    let on_lost = "echo $FENCEPOST_REASON $FENCEPOST_LOCK $FENCEPOST_TOKEN >lost";
+    for round in 0..ROUNDS {
+        let bench = Bench::new();
+        let name = format!("job-{round}");
+        let store = ["--store", &urls, "--restart-policy", "trust"];
+        let options = ["--ttl", "1200ms", "--on-lost", on_lost, "--shell", &line];
+        let words = [&["run", &name], &store[..], &options].concat();
+        let run = bench.start_until("child", &words);
+        let pids = ["child", "grandchild"].map(|who| (who, bench.pid(who)));
+        let end = freeze(&cluster, &name);
+        let ran = end_of(run);
+        cluster.servers.iter().for_each(RedisServer::thaw);
+        for (who, pid) in pids {
+            let last = fs::metadata(bench.path(who)).unwrap().modified().unwrap();
+            let early = end.duration_since(last);
+            let early = early.unwrap_or_else(|late| panic!("{who}, round {round}: {late}"));
+            assert!(
+                early < TTL,
+                "{who}, round {round}: it was stopped by something else"
+            );
+            assert!(!runs(pid), "{who}, round {round}");
+            println!("{who}, round {round}: dead {early:?} before the end");
+        }
+        assert_eq!(ran.code, Some(79), "{ran:?}");
+        assert!(
+            ran.err.contains("is lost, and the command is stopped"),
+            "{ran:?}"
+        );
+        let lost = bench.await_file("lost");
+        assert!(lost.starts_with(&format!("no_quorum {name} ")), "{lost}");
+    }
+}
+
+#[test]
+fn a_command_that_listens_has_the_grace_to_tidy_up() {
+    let bench = Bench::new();
+    let server = RedisServer::start();
+    let url = server.url();
+    let line = "trap 'echo bye >bye; exit 0' TERM; echo >up; while :; do sleep 0.01; done";
+    let words = [
+        "run", "job", "--store", &url, "--ttl", "1s", "--json", "--shell", line,
+    ];
+    let run = bench.start_until("up", &words);
+    server.freeze();
+    let ran = end_of(run);
+    server.thaw();
+    assert_eq!(ran.code, Some(79), "{ran:?}");
+    assert!(bench.path("bye").exists());
+    assert!(ran.err.contains(r#""event":"lost""#), "{ran:?}");
+    assert!(ran.err.contains(r#""code":0"#), "{ran:?}");
+}
+
+#[test]
+fn a_lock_that_was_taken_from_us_ends_the_command() {
+    let bench = Bench::new();
+    let server = RedisServer::start();
+    let url = server.url();
+    let line = "trap '' TERM; echo >up; while :; do sleep 0.01; done";
+    let words = [
+        "run", "job", "--store", &url, "--ttl", "1s", "--shell", line,
+    ];
+    let run = bench.start_until("up", &words);
+    server.cli(&["SET", "job", "operator", "PX", "60000"]);
+    let ran = end_of(run);
+    assert_eq!(ran.code, Some(79), "{ran:?}");
+    assert!(ran.err.contains("operator has it now"), "{ran:?}");
+    assert_eq!(server.cli(&["GET", "job"]), "operator");
+}
+
+#[test]
+fn a_lock_that_was_taken_from_us_and_not_noticed_in_time_is_told_in_the_end() {
+    let bench = Bench::new();
+    let server = RedisServer::start();
+    let url = server.url();
+    let line = "echo >up; until [ -e go ]; do sleep 0.01; done";
+    let words = ["run", "job", "--store", &url, "--shell", line];
+    let run = bench.start_until("up", &words);
+    server.cli(&["SET", "job", "operator", "PX", "60000"]);
+    fs::write(bench.path("go"), "").unwrap();
+    let ran = end_of(run);
+    assert_eq!(ran.code, Some(79), "{ran:?}");
+    assert!(ran.err.contains("the command ended, but"), "{ran:?}");
+}
+
+#[test]
+fn a_command_is_stopped_after_the_longest_hold_also_when_nobody_reads_our_stderr() {
+    let bench = Bench::new();
+    let line = "echo $$ >child; exec yes >&2";
+    let words = ["run", "job", "--max-hold", "600ms", "--shell", line];
+    let run = bench.start_until("child", &words);
+    dies(bench.pid("child"), LIMIT);
+    let output = run.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(79));
+    let err = String::from_utf8(output.stderr).unwrap();
+    assert!(err.contains("it was held as long as it may be"));
+}
+
+#[test]
+fn a_lock_is_renewed_for_as_long_as_the_command_runs() {
+    let bench = Bench::new();
+    let server = RedisServer::start();
+    let url = server.url();
+    let words = [
+        "run", "job", "--store", &url, "--ttl", "300ms", "sleep", "1",
+    ];
+    let ran = bench.run(&words);
+    assert_eq!((ran.code, ran.err.as_str()), (Some(0), ""));
+    assert_eq!(server.cli(&["EXISTS", "job"]), "0");
+}
