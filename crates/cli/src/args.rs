@@ -162,6 +162,12 @@ struct RawPlace {
     #[arg(long, value_name = "POLICY")]
     #[arg(env = "FENCEPOST_RESTART_POLICY", hide_env_values = true)]
     restart_policy: Option<RawRestartPolicy>,
+
+    /// The longest TTL that anybody uses on these nodes: all clients must agree on it, because a
+    /// restarted node does not vote for that long
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = duration::parse)]
+    #[arg(env = "FENCEPOST_MAX_TTL", hide_env_values = true)]
+    max_ttl: Duration,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -231,12 +237,13 @@ pub(crate) struct StatusJob {
 pub(crate) struct Place {
     store: Store,
     restart_policy: Option<RestartPolicy>,
+    max_ttl: Duration,
 }
 
 impl Place {
     /// A client, to set up further.
     pub(crate) fn builder(&self) -> fencepost::Builder {
-        let builder = self.store.builder();
+        let builder = self.store.builder().max_ttl(self.max_ttl);
         match self.restart_policy {
             Some(policy) => builder.restart_policy(policy),
             None => builder,
@@ -293,6 +300,7 @@ impl RawPlace {
                 RawRestartPolicy::Trust => RestartPolicy::Trust,
                 RawRestartPolicy::Delay => RestartPolicy::Delay,
             }),
+            max_ttl: self.max_ttl,
         })
     }
 }

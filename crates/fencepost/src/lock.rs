@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 use crate::client::Fencepost;
-use crate::error::Error;
+use crate::error::{Error, NodeError, NodeOutcome, NodeReport};
 use crate::lease::{Lease, Limits};
 use crate::name::LockName;
 
@@ -75,7 +75,8 @@ impl LockOptions {
 /// A lock that is being asked for. Await it.
 ///
 /// While too few nodes can be asked it goes on trying, until the wait is over; without a limit to
-/// the wait, for one TTL in a row. Then it ends with [`Error::NoQuorum`].
+/// the wait, for one TTL in a row, not counting the time in which restarted nodes do not vote yet.
+/// Then it ends with [`Error::NoQuorum`].
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -157,7 +158,10 @@ impl LockRequest {
             max_hold: options.max_hold.or(locks.core.max_hold),
             max_renewals: options.max_renewals.or(locks.core.max_renewals),
         };
-        let give_up = options.wait.map(|time| Instant::now().checked_add(time));
+        // A time-out beyond what the clock can count is none.
+        let give_up = options
+            .wait
+            .and_then(|time| Instant::now().checked_add(time));
         let mut no_quorum_since = None;
         let mut pause = FIRST_PAUSE;
         loop {
@@ -172,6 +176,11 @@ impl LockRequest {
                 }
                 // A node that restarts or a connection that breaks must not end a long wait; a
                 // store that is away for a whole TTL must not leave the caller without a word.
+                Error::NoQuorum { nodes, .. } if nodes.iter().any(is_quarantined) => {
+                    // That ends by itself.
+                    no_quorum_since = None;
+                    LONGEST_PAUSE
+                }
                 Error::NoQuorum { .. } => {
                     let since = *no_quorum_since.get_or_insert_with(Instant::now);
                     if options.wait.is_none() && since.elapsed() >= ttl.get() {
@@ -182,16 +191,26 @@ impl LockRequest {
                 Error::TooLate { .. } => LONGEST_PAUSE,
                 _ => return Err(error),
             };
-            let next = jittered(pause.min(at_most));
+            let mut next = jittered(pause.min(at_most));
             pause = (pause * 2).min(LONGEST_PAUSE);
-            // A time-out beyond what the clock can count is none.
-            let end = give_up.flatten();
-            if end.is_some_and(|end| Instant::now() + next >= end) {
-                return Err(error);
+            if let Some(end) = give_up {
+                let left = end.saturating_duration_since(Instant::now());
+                if left.is_zero() {
+                    return Err(error);
+                }
+                // The last attempt is made when the wait is over, not before.
+                next = next.min(left);
             }
             sleep(next).await;
         }
     }
+}
+
+fn is_quarantined(report: &NodeReport) -> bool {
+    matches!(
+        report.outcome,
+        NodeOutcome::Failed(NodeError::Quarantined(_))
+    )
 }
 
 /// Between a half and the whole of `time`, so that waiters do not keep step with each other.
@@ -206,5 +225,42 @@ impl IntoFuture for LockRequest {
 
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(self.acquire())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn ms(millis: u64) -> Duration {
+        Duration::from_millis(millis)
+    }
+
+    /// It gave up as soon as the next look would have come after the end, up to 250 ms too early.
+    #[tokio::test(start_paused = true)]
+    async fn a_wait_is_not_given_up_before_its_time() {
+        let locks = Fencepost::memory().unwrap();
+        let lease = locks.lock("job").await.unwrap();
+        let start = Instant::now();
+        let error = locks.lock("job").wait(ms(700)).await.unwrap_err();
+        assert!(error.is_held(), "{error}");
+        assert!(start.elapsed() >= ms(700), "{:?}", start.elapsed());
+        assert!(start.elapsed() < ms(710), "{:?}", start.elapsed());
+
+        let waiting = tokio::spawn(locks.lock("job").wait(ms(700)).into_future());
+        sleep(ms(695)).await;
+        lease.release().await.unwrap();
+        assert!(waiting.await.unwrap().is_ok(), "free before the end");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_wait_of_nothing_is_one_attempt() {
+        let locks = Fencepost::memory().unwrap();
+        let _lease = locks.lock("job").await.unwrap();
+        let start = Instant::now();
+        assert!(locks.lock("job").wait(Duration::ZERO).await.is_err());
+        assert_eq!(start.elapsed(), Duration::ZERO);
+        let endless = locks.lock("job").wait(Duration::MAX).into_future();
+        assert!(tokio::time::timeout(ms(1000), endless).await.is_err());
     }
 }

@@ -191,3 +191,20 @@ async fn status_tells_what_each_node_says_and_which_one_is_silent() {
     })
     .await;
 }
+
+/// It gave up after one TTL, though the nodes were only waiting for their quarantine to end.
+#[tokio::test]
+async fn a_wait_without_a_limit_outlasts_the_quarantine_of_fresh_nodes() {
+    let cluster = Cluster::start(3);
+    let locks = cluster
+        .builder()
+        .restart_policy(fencepost::RestartPolicy::Delay)
+        .max_ttl(Duration::from_secs(1))
+        .connect()
+        .await
+        .unwrap();
+    let ttl = Duration::from_millis(100);
+    let error = locks.try_lock("job", ttl).await.unwrap_err();
+    assert!(error.to_string().contains("votes again in"), "{error}");
+    locks.lock("job").ttl(ttl).await.unwrap();
+}

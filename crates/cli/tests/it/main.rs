@@ -6,5 +6,4 @@ mod contention;
 mod exit_codes;
 mod loss;
 mod signals;
-mod start;
 mod status;

@@ -102,13 +102,15 @@ impl Held {
     pub(super) fn new(fleet: Arc<Fleet>, grant: Grant, limits: Limits, id: u64) -> Self {
         let now = fleet.clock.now();
         let last_end = limits.max_hold.map(|time| now + time);
-        let every = grant.claim.ttl.get() / RENEWALS_PER_TTL;
+        // A lock that was slow to get has less than its TTL left.
+        let left = grant.deadline.since(now);
+        let first = (grant.claim.ttl.get() / RENEWALS_PER_TTL).min(left / 2);
         let mut terms = Terms {
             deadline: grant.deadline,
             last_end,
             renews: limits.renew,
             renewals_left: limits.max_renewals,
-            next_renewal: Some(now + every),
+            next_renewal: Some(now + first),
             tidy: grant.late.is_open().then(|| now + TIDY_AFTER),
             without_quorum: false,
             end: None,

@@ -81,6 +81,7 @@ enum Manner {
 struct Scripted {
     memory: MemoryNode,
     clock: Arc<Paused>,
+    acquires: Arc<Mutex<Manner>>,
     extends: Arc<Mutex<Manner>>,
     seen: Arc<Mutex<Vec<(Duration, Command)>>>,
 }
@@ -90,6 +91,7 @@ impl Scripted {
         Self {
             memory: MemoryNode::with_clock(clock.clone()),
             clock: clock.clone(),
+            acquires: Arc::new(Mutex::new(Manner::Well)),
             extends: Arc::new(Mutex::new(Manner::Well)),
             seen: Arc::default(),
         }
@@ -126,6 +128,7 @@ impl Node for Scripted {
             let when = node.clock.elapsed();
             node.seen.lock().unwrap().push((when, command.clone()));
             let manner = match command {
+                Command::Acquire { .. } => *node.acquires.lock().unwrap(),
                 Command::Extend { .. } => *node.extends.lock().unwrap(),
                 _ => Manner::Well,
             };
@@ -179,6 +182,24 @@ impl Scene {
     fn all_extend(&self, manner: Manner) {
         self.nodes.iter().for_each(|node| node.extends(manner));
     }
+}
+
+/// It was first renewed a third of its TTL after it was got, however little was left by then.
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_was_slow_to_get_is_renewed_before_it_ends() {
+    let clock = Paused::new();
+    let node = Scripted::new(&clock);
+    let builder = Fencepost::builder().clock(clock.clone());
+    let locks = builder
+        .node_timeout(TTL)
+        .node(node.clone())
+        .build()
+        .unwrap();
+    *node.acquires.lock().unwrap() = Manner::After(ms(800));
+    let lease = locks.lock(NAME).ttl(TTL).await.unwrap();
+    assert!(lease.remaining() < ms(100));
+    sleep(TTL * 3).await;
+    assert_eq!(lease.loss(), None);
 }
 
 fn is_about(time: Duration, expected: Duration) -> bool {
