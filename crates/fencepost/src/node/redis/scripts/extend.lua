@@ -5,6 +5,12 @@ if holder and holder ~= ARGV[1] then
   return {'not held', holder, redis.call('PTTL', KEYS[1])}
 end
 local stored = redis.call('GET', KEYS[2])
+-- What nearly every renewal finds: nothing to compare or to write anew.
+if holder and stored == ARGV[3] then
+  redis.call('PEXPIRE', KEYS[2], ARGV[4])
+  redis.call('PEXPIRE', KEYS[1], ARGV[2])
+  return 'extended'
+end
 if stored and not string.find(stored, '^%d+$') then
   return redis.error_reply('ERR the token counter ' .. KEYS[2] .. ' is not a number')
 end
