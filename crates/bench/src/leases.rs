@@ -19,7 +19,8 @@ use process::Process;
 
 /// How many acquisitions and releases are under way at a time.
 const AT_A_TIME: usize = 256;
-/// How often all leases are looked at while they are held.
+/// How often all leases are looked at while they are held. A renewal that was late in between is not
+/// seen, so what is printed may be less than the worst.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// What is aimed at.
 const MOST_BYTES_PER_LEASE: f64 = 1024.0;
@@ -210,7 +211,7 @@ fn report(load: Load, before: &Reading, after: &Reading, empty: &Process, least_
     let in_time = load.ttl * 2 / 3 - drift(load.ttl);
     let late = in_time.saturating_sub(least_left);
     println!(
-        "least time left       {:>9.2}s    of {:?}: the latest renewal came {:.2} s late at most",
+        "least time left       {:>9.2}s    of {:?}: a renewal was seen {:.2} s late",
         least_left.as_secs_f64(),
         load.ttl,
         late.as_secs_f64()

@@ -28,10 +28,10 @@ use crate::events;
 /// The longest that the task sleeps while there are leases. Its timer stands still while the
 /// machine is suspended, so this is how late it notices that.
 pub(super) const LONGEST_NAP: Duration = Duration::from_secs(1);
-/// The most renewals under way. A server that takes 50 us for each answers all of them within the
-/// default node time-out; fewer would leave a busy machine, on which every answer takes a third of a
-/// second, below what 100,000 leases need.
-const MOST_UNDER_WAY: usize = 8192;
+/// The most renewals under way. A server that takes 100 us for each answers all of them within the
+/// default node time-out. Half as many fall behind on a machine whose cores are busy; twice as many,
+/// at some kilobytes each, come to more than the leases themselves.
+const MOST_UNDER_WAY: usize = 4096;
 
 /// When to look after which lease.
 pub(crate) struct Schedule {
