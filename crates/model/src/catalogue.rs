@@ -135,6 +135,19 @@ fn sound() -> Vec<Variant> {
                 ..small.clone()
             },
         ),
+        bounded(
+            18,
+            holds(
+                "free-extend",
+                "the same, each extended once: what is taken again must not disturb the tokens",
+                Setup {
+                    extensions: 1,
+                    counters: UNEVEN,
+                    expiry: Expiry::Free,
+                    ..small.clone()
+                },
+            ),
+        ),
         quick(holds(
             "release",
             "2 claims on 3 nodes, with releases that are sent and come late",
@@ -172,6 +185,18 @@ fn sound() -> Vec<Variant> {
             },
         )),
         holds(
+            "repaired-votes",
+            "the same, and a node counts as soon as it took a forgotten lease again: no fault, as \
+             long as every loss is followed by a quarantine; the rule is for losses that are not",
+            Setup {
+                extensions: 1,
+                restarts: 1,
+                proposals: Setup::CLOCKS_IN_ORDER,
+                flaw: Some(Flaw::RepairedVotes),
+                ..small.clone()
+            },
+        ),
+        holds(
             "restarts",
             "2 claims on 3 nodes, extended once, and two restarts, of one node or of two",
             Setup {
@@ -182,11 +207,12 @@ fn sound() -> Vec<Variant> {
             },
         ),
         bounded(
-            16,
+            18,
             holds(
                 "extend-twice",
-                "2 claims on 3 nodes, each extended twice, and one restart",
+                "a claim that has the lock on 2 of 3 nodes, another, two extensions each, one restart",
                 Setup {
+                    head_start: true,
                     extensions: 2,
                     restarts: 1,
                     proposals: Setup::CLOCKS_IN_ORDER,
@@ -316,14 +342,14 @@ fn broken() -> Vec<Variant> {
         ),
         flawed(
             "blind-release",
-            "a release deletes the key without a look at its value",
+            "a release deletes the key without a look at its value; one node is enough",
             EXCLUSION,
             Flaw::BlindRelease,
             with_releases.clone(),
         ),
         flawed(
             "reused-value",
-            "a client's second attempt has the value of its first",
+            "a client's second attempt has the value of its first; one node is enough",
             EXCLUSION,
             Flaw::ReusedValue,
             with_releases,
@@ -345,6 +371,7 @@ fn broken() -> Vec<Variant> {
             EXCLUSION,
             Flaw::QuarantinedExtends,
             Setup {
+                head_start: true,
                 extensions: 2,
                 restarts: 1,
                 proposals: Setup::CLOCKS_IN_ORDER,

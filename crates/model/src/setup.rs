@@ -67,6 +67,10 @@ pub struct Setup {
     pub counters: &'static [&'static [u64]],
     /// What each claim proposes as its token, in the order in which they begin.
     pub proposals: &'static [u64],
+    /// Whether the first claim has the lock at the beginning, on a bare majority of the nodes, and
+    /// what it sent to the others is lost. One reachable state instead of all the ways to it: so that
+    /// the steps that a bounded search has are left for what comes after.
+    pub head_start: bool,
     /// What is done wrong, if anything.
     pub flaw: Option<Flaw>,
 }
@@ -84,6 +88,7 @@ impl Setup {
         timeouts: false,
         counters: &[&[]],
         proposals: &[0; 4],
+        head_start: false,
         flaw: None,
     };
 

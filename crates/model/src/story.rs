@@ -17,6 +17,12 @@ pub(crate) fn name(claim: usize) -> &'static str {
 #[must_use]
 pub fn tell(locks: &Locks, path: Path<World, Step>) -> Vec<String> {
     let mut lines = Vec::new();
+    if locks.setup.head_start {
+        let q = locks.setup.quorum().needed();
+        lines.push(format!(
+            "A has the lock, by nodes 1 to {q}, and the others know nothing of it"
+        ));
+    }
     for (world, step) in path.into_vec() {
         let Some(step) = step else { break };
         let Some(next) = locks.next_state(&world, step) else {
