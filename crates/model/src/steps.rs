@@ -326,7 +326,8 @@ impl Locks {
                 }
             }
             (Stage::Releasing(handover), Call::Release { .. }) => {
-                if handover.answered(node, answer) != HandoverStep::Wait {
+                let step = handover.answered(node, answer);
+                if step != HandoverStep::Wait {
                     me.stage = Stage::Ended;
                 }
             }

@@ -11,6 +11,10 @@ pub type Answer = Result<Reply, NodeError>;
 
 /// Everything there is.
 #[derive(Clone, Debug, Hash)]
+#[expect(
+    clippy::derived_hash_with_manual_eq,
+    reason = "the equality is by the hash"
+)]
 pub struct World {
     /// The nodes, and the mail of each.
     pub nodes: Vec<Place>,
