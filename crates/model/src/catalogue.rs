@@ -221,7 +221,7 @@ fn sound() -> Vec<Variant> {
             ),
         ),
         bounded(
-            14,
+            12,
             holds(
                 "everything",
                 "2 claims on 3 nodes: extended, released, timed out, one restart",

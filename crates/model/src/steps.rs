@@ -52,12 +52,14 @@ pub enum Step {
         /// What it was the answer to.
         call: Call,
     },
-    /// A claim stops waiting for a node. What it sent there may still arrive.
+    /// A claim stops waiting for an answer. The command may still arrive.
     TimeOut {
-        /// Which node.
+        /// From which node.
         node: usize,
         /// Which claim.
         claim: usize,
+        /// The answer to what.
+        call: Call,
     },
     /// A claim is cancelled, or its time is up, before it has the lock.
     GiveUp {
@@ -335,19 +337,17 @@ impl Locks {
         }
     }
 
-    fn time_out(&self, world: &mut World, node: usize, claim: usize) {
-        let late: Vec<Call> = self.open_calls(world, node, claim).collect();
-        // First all of them: a release that follows has to know what is lost.
-        world.nodes[node]
-            .mail
-            .retain(|mail| mail.claim != claim || !mail.open || mail.answer.is_none());
-        for mail in &mut world.nodes[node].mail {
-            mail.open &= mail.claim != claim;
+    fn time_out(&self, world: &mut World, node: usize, claim: usize, call: Call) {
+        let Some(place) = world.find(node, claim, call) else {
+            return;
+        };
+        let mail = &mut world.nodes[node].mail;
+        match mail[place].answer {
+            Some(_) => drop(mail.remove(place)),
+            None => mail[place].open = false,
         }
-        for call in late {
-            let timeout = Err(NodeError::Timeout(Duration::ZERO));
-            self.answered(world, node, claim, call, timeout);
-        }
+        let timeout = Err(NodeError::Timeout(Duration::ZERO));
+        self.answered(world, node, claim, call, timeout);
     }
 
     fn open_calls<'a>(
@@ -470,9 +470,8 @@ impl Locks {
         }
         if self.setup.timeouts && me.is_live() {
             for node in 0..self.setup.nodes {
-                if self.open_calls(world, node, claim).next().is_some() {
-                    steps.push(Step::TimeOut { node, claim });
-                }
+                let open = self.open_calls(world, node, claim);
+                steps.extend(open.map(|call| Step::TimeOut { node, claim, call }));
             }
         }
     }
@@ -554,7 +553,7 @@ impl Model for Locks {
                 expired,
             } => self.arrive(&mut world, node, claim, call, expired),
             Step::Take { node, claim, call } => self.take(&mut world, node, claim, call),
-            Step::TimeOut { node, claim } => self.time_out(&mut world, node, claim),
+            Step::TimeOut { node, claim, call } => self.time_out(&mut world, node, claim, call),
             Step::GiveUp { claim } => self.end(&mut world, claim),
             Step::Extend { claim } => self.extend(&mut world, claim),
             Step::Release { claim } => self.release(&mut world, claim),

@@ -101,9 +101,12 @@ fn sentence(locks: &Locks, world: &World, step: Step) -> String {
                 called(call)
             )
         }
-        Step::TimeOut { node, claim } => {
-            format!("{} stops waiting for node {}", name(claim), number(node))
-        }
+        Step::TimeOut { node, claim, call } => format!(
+            "{} stops waiting for node {}'s answer to its {}",
+            name(claim),
+            number(node),
+            called(call)
+        ),
         Step::GiveUp { claim } => format!("{} gives up", name(claim)),
         Step::Extend { claim } => format!(
             "{} sends its extension {} to all nodes",
