@@ -56,8 +56,7 @@ impl Variant {
     /// Checks it.
     #[must_use]
     pub fn check(&self, threads: usize) -> Outcome {
-        // With one thread the first way that is found to a fault is the shortest, and it is the
-        // same every time.
+        // With one thread, states are looked at in the order of their steps: the story stays short.
         let threads = match self.expected {
             Expected::Holds => threads,
             Expected::Breaks(_) => 1,
