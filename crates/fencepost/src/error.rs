@@ -215,7 +215,7 @@ pub struct NodeReport {
 }
 
 /// What a node had said when the outcome was decided.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum NodeOutcome {
     /// It did what was asked.

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use super::{MOST_NODES, NodeSet, Quorum, out_of_place};
+use super::{MOST_NODES, NodeSet, Quorum, out_of_place, reordered};
 use crate::error::{NodeError, NodeOutcome};
 use crate::state::{Holder, Reply};
 use crate::token::FencingToken;
@@ -214,6 +214,16 @@ impl Acquisition {
         let opens_the_way = needed.saturating_sub(open).saturating_sub(1);
         let remaining = held.get(opens_the_way).and_then(|holder| holder.remaining);
         Denial::Held { by, remaining }
+    }
+
+    /// The same attempt with its nodes in another order: for the model check.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn reordered(&self, order: &[usize]) -> Self {
+        Self {
+            votes: reordered(&self.votes, order),
+            ..self.clone()
+        }
     }
 
     /// What each node has said so far, for people.

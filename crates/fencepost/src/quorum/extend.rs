@@ -3,7 +3,7 @@
 //! A node that had forgotten the lock and took it again is not a vote: in between it may have been
 //! another's.
 
-use super::{Quorum, out_of_place};
+use super::{Quorum, out_of_place, reordered};
 use crate::error::{LossReason, NodeError, NodeOutcome};
 use crate::state::{Holder, Reply};
 
@@ -20,7 +20,7 @@ pub enum ExtendStep {
     NoQuorum,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Hash)]
 enum Vote {
     Pending,
     Extended,
@@ -30,7 +30,7 @@ enum Vote {
 }
 
 /// One round of extending.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Hash)]
 pub struct Extension {
     quorum: Quorum,
     votes: Vec<Vote>,
@@ -90,6 +90,16 @@ impl Extension {
                 by: holder.value.owner(),
             },
             None => LossReason::Expired,
+        }
+    }
+
+    /// The same round with its nodes in another order: for the model check.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn reordered(&self, order: &[usize]) -> Self {
+        Self {
+            quorum: self.quorum,
+            votes: reordered(&self.votes, order),
         }
     }
 

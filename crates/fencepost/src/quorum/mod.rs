@@ -109,6 +109,12 @@ impl NodeSet {
     }
 }
 
+/// What belongs to each node, with the nodes in another order. The model check takes two states for
+/// one that differ only in that; fewer places than nodes are what it compares nodes by.
+fn reordered<T: Clone>(each: &[T], order: &[usize]) -> Vec<T> {
+    order.iter().map(|node| each[*node].clone()).collect()
+}
+
 /// A node answered something that the command cannot have: a fault of the node, never a vote.
 fn out_of_place(reply: &impl std::fmt::Debug) -> NodeError {
     NodeError::Other(format!(

@@ -1,6 +1,6 @@
 //! Giving a lock back: answers in, the next step out. Pure.
 
-use super::{Quorum, out_of_place};
+use super::{Quorum, out_of_place, reordered};
 use crate::error::{NodeError, NodeOutcome};
 use crate::state::Reply;
 
@@ -18,7 +18,7 @@ pub enum HandoverStep {
 }
 
 /// One release, sent to all nodes.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Hash)]
 pub struct Handover {
     quorum: Quorum,
     outcomes: Vec<NodeOutcome>,
@@ -54,6 +54,16 @@ impl Handover {
             HandoverStep::Wait
         } else {
             HandoverStep::NoQuorum
+        }
+    }
+
+    /// The same release with its nodes in another order: for the model check.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn reordered(&self, order: &[usize]) -> Self {
+        Self {
+            quorum: self.quorum,
+            outcomes: reordered(&self.outcomes, order),
         }
     }
 
