@@ -1,7 +1,8 @@
 //! One round of extending a lease: answers in, the next step out. Pure.
 //!
 //! A node that had forgotten the lock and took it again is not a vote: in between it may have been
-//! another's.
+//! another's. Where every loss of data is followed by a quarantine the model check finds no harm in
+//! counting it; a flushed or evicted key is followed by none.
 
 use super::{Quorum, out_of_place, reordered};
 use crate::error::{LossReason, NodeError, NodeOutcome};
