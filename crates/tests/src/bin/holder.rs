@@ -40,10 +40,11 @@ fn main() -> Result<(), Box<dyn Error>> {
         let lease = lease.clone();
         async move { lease.lost().await }
     });
-    println!("holding");
     // This thread is not the runtime's: whether that one has run already does not matter to it.
+    // Before the line that gets it stopped: a stop right behind that line must not go unnoticed.
     let start = SystemClock.now();
     let mut last = start;
+    println!("holding");
     loop {
         std::thread::sleep(LOOK);
         // One reading each time, so that there is no moment at which a stop goes unnoticed.
