@@ -91,3 +91,29 @@ async fn a_foreign_client_on_a_majority_excludes_us_and_on_a_minority_does_not()
     })
     .await;
 }
+
+#[tokio::test]
+async fn a_connection_that_the_user_made_is_a_node_and_a_prefix_stands_before_its_keys() {
+    let cluster = Cluster::start(1);
+    let server = &cluster.servers[0];
+    let client = redis::Client::open(server.url()).unwrap();
+    let connection = client.get_multiplexed_async_connection().await.unwrap();
+    let locks = fencepost::Fencepost::builder()
+        .redis_connection("mine", connection)
+        .prefix("app:")
+        .connect()
+        .await
+        .unwrap();
+    let lease = locks.try_lock("job", TTL).await.unwrap();
+    assert_eq!(server.cli(&["GET", "app:job"]), lease.value());
+    assert_eq!(server.cli(&["EXISTS", "job"]), "0");
+    // Others at the same server see it, under the name with its prefix.
+    let others = cluster.client().await;
+    assert!(others.try_lock("app:job", TTL).await.unwrap_err().is_held());
+    lease.release().await.unwrap();
+    let status = locks.status("job").await.unwrap();
+    assert_eq!(
+        (status.holder, status.nodes[0].node.as_str()),
+        (None, "mine")
+    );
+}
