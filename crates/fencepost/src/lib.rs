@@ -82,9 +82,11 @@ pub mod quorum;
 mod scope;
 pub mod state;
 mod status;
+pub mod ticket;
 mod token;
 mod ttl;
 mod value;
+mod wait;
 
 pub use builder::{Builder, RestartPolicy};
 pub use client::{Fencepost, Stolen};
@@ -97,6 +99,7 @@ pub use status::{HolderStatus, NodeStatus, Status};
 pub use token::FencingToken;
 pub use ttl::{Drift, Ttl};
 pub use value::{AttemptValue, Owner};
+pub use wait::Progress;
 
 /// The README's example compiles.
 #[cfg(doctest)]

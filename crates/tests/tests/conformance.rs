@@ -171,6 +171,7 @@ impl<'a> Attempt<'a> {
             value: self.value.clone(),
             ttl: self.ttl,
             proposed: token(proposed),
+            turn: Default::default(),
         }
     }
 
@@ -178,6 +179,7 @@ impl<'a> Attempt<'a> {
         Command::Release {
             value: self.value.clone(),
             refuse_for,
+            ticket: Default::default(),
         }
     }
 

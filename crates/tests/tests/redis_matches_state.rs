@@ -62,12 +62,12 @@ fn step() -> impl Strategy<Value = Step> {
     let refuse_for = prop::option::of((1..=4_u64).prop_map(|n| Duration::from_secs(n * 600)));
     let command = prop_oneof![
         4 => (value(), ttl(), proposal())
-            .prop_map(|(value, ttl, proposed)| Command::Acquire { value, ttl, proposed }),
+            .prop_map(|(value, ttl, proposed)| Command::Acquire { value, ttl, proposed, turn: Default::default() }),
         2 => (value(), token()).prop_map(|(value, to)| Command::Raise { value, to }),
         3 => (value(), ttl(), token())
             .prop_map(|(value, ttl, token)| Command::Extend { value, ttl, token }),
         3 => (value(), refuse_for)
-            .prop_map(|(value, refuse_for)| Command::Release { value, refuse_for }),
+            .prop_map(|(value, refuse_for)| Command::Release { value, refuse_for, ticket: Default::default() }),
         1 => Just(Command::Inspect),
         1 => (value(), ttl(), proposal())
             .prop_map(|(value, ttl, proposed)| Command::Steal { value, ttl, proposed }),
@@ -237,6 +237,7 @@ fn acquire(value: &str, proposed: u64) -> Command {
         value: AttemptValue::reported(value),
         ttl: Ttl::new(Duration::from_secs(60)).unwrap(),
         proposed: FencingToken::new(proposed).unwrap(),
+        turn: Default::default(),
     }
 }
 
@@ -288,6 +289,7 @@ async fn a_key_of_another_type_is_left_alone_and_reported() {
         Command::Release {
             value: value.clone(),
             refuse_for: None,
+            ticket: Default::default(),
         },
         Command::Inspect,
         Command::Steal {
@@ -349,6 +351,7 @@ async fn the_counter_is_kept_a_day_longer_than_the_lock_and_nothing_stays_for_ev
     let release = Command::Release {
         value,
         refuse_for: Some(Duration::from_micros(1)),
+        ticket: Default::default(),
     };
     node.call(&name, release).await.unwrap();
     assert!((day + 115..=day + 120).contains(&kept()), "{}", kept());
