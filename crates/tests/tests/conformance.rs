@@ -547,6 +547,7 @@ async fn a_look_changes_nothing(node: &Arc<dyn Node>) {
     let nothing = Snapshot {
         holder: None,
         counter: FencingToken::ZERO,
+        waiting: 0,
     };
     assert_eq!(a.look().await, nothing);
     a.acquire(5).await;

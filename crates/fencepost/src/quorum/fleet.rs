@@ -458,6 +458,21 @@ impl<'a> Attempt<'a> {
         }
     }
 
+    /// Takes the lock also where its last holder had it still. Its release is under way there, and
+    /// a node that nobody holds lets others take it for nothing, and give it back.
+    fn fill_in(&mut self, token: FencingToken) {
+        for index in self.votes.refused().iter() {
+            let command = Command::Extend {
+                value: self.claim.value.clone(),
+                ttl: self.claim.ttl,
+                token,
+            };
+            let call = self.fleet.nodes[index].call(&self.claim.name, command);
+            self.round.add(index, call);
+        }
+        self.round.start();
+    }
+
     fn denied(&self) -> Error {
         let name = self.claim.name.clone();
         match self.votes.denial() {
@@ -472,6 +487,7 @@ impl<'a> Attempt<'a> {
 
     fn succeeded(mut self, token: FencingToken, deadline: Moment) -> Grant {
         self.over = true;
+        self.fill_in(token);
         Grant {
             claim: self.claim.clone(),
             token,
