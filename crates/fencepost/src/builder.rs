@@ -113,8 +113,13 @@ impl Builder {
     }
 
     /// Adds a node of your own making.
-    pub fn node(mut self, node: impl Node) -> Self {
-        self.nodes.push(Source::Made(Arc::new(node)));
+    pub fn node(self, node: impl Node) -> Self {
+        self.shared_node(Arc::new(node))
+    }
+
+    /// Adds a node of your own making that others use too.
+    pub fn shared_node(mut self, node: Arc<dyn Node>) -> Self {
+        self.nodes.push(Source::Made(node));
         self
     }
 
