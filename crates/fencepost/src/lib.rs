@@ -54,6 +54,7 @@
 //! | `blocking` | the same for threads without tokio |
 //! | [`Fencepost`], [`Builder`] | the client: [`scope`](Fencepost::scope), [`lock`](Fencepost::lock), [`try_lock`](Fencepost::try_lock) |
 //! | [`LockRequest`], [`LockOptions`], [`Progress`] | asking and waiting |
+//! | [`MultiRequest`], [`MultiLease`] | several locks at once, all or none |
 //! | [`Lease`] | what you hold: its token, its renewal, its loss |
 //! | [`Status`], [`fence`] | what you see, and how a resource checks a token |
 //! | [`events`] | what logs and metrics tell |
@@ -77,6 +78,7 @@ pub mod events;
 pub mod fence;
 mod lease;
 mod lock;
+mod multi;
 mod name;
 pub mod node;
 pub mod quorum;
@@ -94,6 +96,7 @@ pub use client::{Fencepost, Stolen};
 pub use error::{Error, LossReason, NodeError, NodeOutcome, NodeReport};
 pub use lease::Lease;
 pub use lock::{LockOptions, LockRequest};
+pub use multi::{LostOne, MultiLease, MultiRequest};
 pub use name::LockName;
 pub use scope::Ended;
 pub use status::{HolderStatus, NodeStatus, Status};

@@ -49,6 +49,7 @@
 //! Make the client after the fork.
 
 mod background;
+mod multi;
 
 use std::fmt;
 #[cfg(feature = "sqlite")]
@@ -66,6 +67,7 @@ use crate::token::FencingToken;
 use crate::value::Owner;
 use crate::wait::Progress;
 use background::Background;
+pub use multi::{MultiLease, MultiRequest};
 
 /// A client of one store, for threads without tokio: see the [module's page](self).
 ///
