@@ -16,6 +16,8 @@ use crate::node::Node;
 use crate::node::open::Opener;
 #[cfg(feature = "redis")]
 use crate::node::redis::{Eviction, RedisOptions, Roster, TlsOptions};
+#[cfg(feature = "sqlite")]
+use crate::node::sqlite::HolderProcess;
 use crate::quorum::fleet::Fleet;
 use crate::quorum::{MOST_NODES, Quorum};
 use crate::ttl::{Drift, Ttl};
@@ -63,6 +65,8 @@ pub struct Builder {
     prefix: String,
     owner: Option<String>,
     restart_policy: Option<RestartPolicy>,
+    #[cfg(feature = "sqlite")]
+    holder: HolderProcess,
     #[cfg(feature = "redis")]
     tls: TlsOptions,
 }
@@ -91,6 +95,8 @@ impl Builder {
             prefix: String::new(),
             owner: None,
             restart_policy: None,
+            #[cfg(feature = "sqlite")]
+            holder: HolderProcess::This,
             #[cfg(feature = "redis")]
             tls: TlsOptions::default(),
         }
@@ -189,6 +195,13 @@ impl Builder {
         self
     }
 
+    /// To whose life locks in a file are tied: this process's, unless set.
+    #[cfg(feature = "sqlite")]
+    pub fn holder_process(mut self, holder: HolderProcess) -> Self {
+        self.holder = holder;
+        self
+    }
+
     /// What to think of a restarted Redis server.
     pub fn restart_policy(mut self, policy: RestartPolicy) -> Self {
         self.restart_policy = Some(policy);
@@ -251,6 +264,8 @@ impl Builder {
         }
         let opener = Opener {
             clock: self.clock.clone(),
+            #[cfg(feature = "sqlite")]
+            holder: self.holder,
             #[cfg(feature = "redis")]
             redis: self.redis_options(quorum),
             #[cfg(feature = "redis")]

@@ -55,7 +55,9 @@
 //! | [`Fencepost`], [`Builder`] | the client: [`scope`](Fencepost::scope), [`lock`](Fencepost::lock), [`try_lock`](Fencepost::try_lock) |
 //! | [`LockRequest`], [`LockOptions`] | asking and waiting |
 //! | [`Lease`] | what you hold: its token, its renewal, its loss |
-//! | [`Status`], [`fence`] | what you see, and how a resource checks a token |
+//! | [`Receipt`] | what you hold beyond the end of your process |
+//! | [`Status`], [`Listing`] | what you see: of one lock, of all |
+//! | [`fence`] | how a resource checks a token |
 //! | [`events`] | what logs and metrics tell |
 //! | [`quorum`] | acquire, certify, extend, release over n nodes; pure decisions |
 //! | [`node`] | one place that stores locks: `redis`, `sqlite`, `memory` |
@@ -75,10 +77,12 @@ mod error;
 pub mod events;
 pub mod fence;
 mod lease;
+mod listing;
 mod lock;
 mod name;
 pub mod node;
 pub mod quorum;
+mod receipt;
 mod scope;
 pub mod state;
 mod status;
@@ -90,8 +94,12 @@ pub use builder::{Builder, RestartPolicy};
 pub use client::{Fencepost, Stolen};
 pub use error::{Error, LossReason, NodeError, NodeOutcome, NodeReport};
 pub use lease::Lease;
+pub use listing::{Listing, NamePattern};
 pub use lock::{LockOptions, LockRequest};
 pub use name::LockName;
+#[cfg(feature = "sqlite")]
+pub use node::sqlite::HolderProcess;
+pub use receipt::Receipt;
 pub use scope::Ended;
 pub use status::{HolderStatus, NodeStatus, Status};
 pub use token::FencingToken;

@@ -4,6 +4,7 @@
 //!   implementation of [`state`](crate::state).
 //! - `url`, `stream`, `tls`: from a URL to a byte stream.
 //! - `handshake`, `roster`: who may vote.
+//! - `list`: which locks a server knows.
 //! - `gate`, `link`: where calls wait for a connection, and one connection's calls.
 //! - `keeper`: connecting, watching, connecting again.
 //! - `fault`: errors in the words of a node.
@@ -30,6 +31,7 @@ mod handshake;
 mod keeper;
 mod keys;
 mod link;
+mod list;
 mod options;
 mod roster;
 mod scripts;
@@ -49,9 +51,10 @@ use tokio::task::AbortHandle;
 pub use options::{Eviction, RedisOptions, TlsOptions};
 pub use roster::Roster;
 
-use super::{Call, Node};
+use super::{Call, Names, Node};
 use crate::clock::Clock;
 use crate::error::{Error, NodeError};
+use crate::listing::NamePattern;
 use crate::name::LockName;
 use crate::state::Command;
 use gate::Gate;
@@ -172,6 +175,17 @@ impl Node for RedisNode {
                 Some(left) => Err(NodeError::Quarantined(left)),
                 None => Ok(()),
             }
+        })
+    }
+
+    fn names<'a>(
+        &'a self,
+        wanted: &'a NamePattern,
+    ) -> Pin<Box<dyn Future<Output = Result<Names, NodeError>> + Send + 'a>> {
+        Box::pin(async {
+            let link = self.gate.settled().await?;
+            let prefix = self.prefix.as_ref().map_err(Clone::clone)?;
+            list::names(&link, prefix, wanted, &*self.clock).await
         })
     }
 

@@ -12,6 +12,7 @@ use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot};
 
 use super::fork::FORKED;
+use super::holder::{Holder, HolderProcess};
 use super::store::Store;
 use crate::clock::Clock;
 use crate::error::NodeError;
@@ -42,8 +43,12 @@ struct Job {
 
 impl Worker {
     /// Opens the file and starts the thread.
-    pub(super) fn start(path: &Path, clock: Arc<dyn Clock>) -> Result<Self, String> {
-        let store = Store::open(path, clock)?;
+    pub(super) fn start(
+        path: &Path,
+        clock: Arc<dyn Clock>,
+        holder: HolderProcess,
+    ) -> Result<Self, String> {
+        let store = Store::open_for(path, clock, Holder::find(holder)?)?;
         let (queue, jobs) = mpsc::channel(QUEUE);
         std::thread::Builder::new()
             .name("fencepost-file".into())
