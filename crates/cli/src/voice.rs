@@ -85,6 +85,15 @@ impl Loss {
 }
 
 impl Voice {
+    /// What the user asked for.
+    pub(crate) fn of(json: bool, quiet: bool) -> Self {
+        match (json, quiet) {
+            (true, _) => Self::Json,
+            (false, true) => Self::Quiet,
+            (false, false) => Self::Plain,
+        }
+    }
+
     pub(crate) fn tell(self, event: &Event<'_>) {
         let line = match self {
             Self::Plain => text(event),

@@ -110,6 +110,12 @@ pub struct Listing {
 }
 
 impl Fencepost {
+    /// How many nodes the client has.
+    #[must_use]
+    pub fn node_count(&self) -> usize {
+        self.core.fleet.quorum.nodes()
+    }
+
     /// The locks that the nodes know, and who holds them.
     ///
     /// On Redis the names are found by their token counters, with `SCAN` and never with `KEYS`: so
