@@ -1,5 +1,7 @@
 //! [`Builder`]: all options of a client, checked in one place.
 
+mod survey;
+
 #[cfg(feature = "sqlite")]
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -262,17 +264,7 @@ impl Builder {
                 "an even number of nodes is safe, but tolerates no more failures than one less"
             );
         }
-        let opener = Opener {
-            clock: self.clock.clone(),
-            #[cfg(feature = "sqlite")]
-            holder: self.holder,
-            #[cfg(feature = "redis")]
-            redis: self.redis_options(quorum),
-            #[cfg(feature = "redis")]
-            roster: Roster::default(),
-            #[cfg(feature = "redis")]
-            runtime: runtime.clone(),
-        };
+        let opener = self.opener(quorum)?;
         let (clock, drift, node_timeout) = (self.clock.clone(), self.drift, self.node_timeout);
         let (max_hold, max_renewals) = (self.max_hold, self.max_renewals);
         let nodes = self.open_nodes(&opener)?;
@@ -300,6 +292,22 @@ impl Builder {
         let locks = self.build()?;
         wait_for_majority(&locks.core.fleet).await?;
         Ok(locks)
+    }
+
+    fn opener(&self, #[allow(unused)] quorum: Quorum) -> Result<Opener, Error> {
+        #[cfg(feature = "redis")]
+        let runtime = Handle::try_current().map_err(|_| Error::NoRuntime)?;
+        Ok(Opener {
+            clock: self.clock.clone(),
+            #[cfg(feature = "sqlite")]
+            holder: self.holder,
+            #[cfg(feature = "redis")]
+            redis: self.redis_options(quorum),
+            #[cfg(feature = "redis")]
+            roster: Roster::default(),
+            #[cfg(feature = "redis")]
+            runtime,
+        })
     }
 
     #[cfg(feature = "redis")]

@@ -56,7 +56,7 @@
 //! | [`LockRequest`], [`LockOptions`] | asking and waiting |
 //! | [`Lease`] | what you hold: its token, its renewal, its loss |
 //! | [`Receipt`] | what you hold beyond the end of your process |
-//! | [`Status`], [`Listing`] | what you see: of one lock, of all |
+//! | [`Status`], [`Listing`], [`survey`] | what you see: of one lock, of all, of the nodes |
 //! | [`fence`] | how a resource checks a token |
 //! | [`events`] | what logs and metrics tell |
 //! | [`quorum`] | acquire, certify, extend, release over n nodes; pure decisions |
@@ -86,6 +86,7 @@ mod receipt;
 mod scope;
 pub mod state;
 mod status;
+pub mod survey;
 mod token;
 mod ttl;
 mod value;

@@ -3,6 +3,7 @@
 mod bad_input;
 mod bench;
 mod contention;
+mod doctor;
 mod exit_codes;
 mod loss;
 mod signals;

@@ -5,6 +5,7 @@
 //! - `url`, `stream`, `tls`: from a URL to a byte stream.
 //! - `handshake`, `roster`: who may vote.
 //! - `list`: which locks a server knows.
+//! - `survey`, `rights`: what a server is like, and what its user may not do.
 //! - `gate`, `link`: where calls wait for a connection, and one connection's calls.
 //! - `keeper`: connecting, watching, connecting again.
 //! - `fault`: errors in the words of a node.
@@ -33,9 +34,11 @@ mod keys;
 mod link;
 mod list;
 mod options;
+mod rights;
 mod roster;
 mod scripts;
 mod stream;
+mod survey;
 #[cfg(feature = "tls")]
 mod tls;
 mod url;
@@ -50,6 +53,7 @@ use tokio::task::AbortHandle;
 
 pub use options::{Eviction, RedisOptions, TlsOptions};
 pub use roster::Roster;
+pub(crate) use survey::survey;
 
 use super::{Call, Names, Node};
 use crate::clock::Clock;

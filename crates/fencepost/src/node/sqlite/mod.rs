@@ -9,6 +9,7 @@
 //! | `boot` | was a row written before the last reboot? |
 //! | `process` | is the holder's process gone? |
 //! | `holder` | to whose life is a lock tied? |
+//! | `survey` | what is the file like? |
 //! | `list` | which locks are there? |
 //! | `fork` | was this process forked with a file open? |
 //! | `busy` | how long to wait while another process writes |
@@ -42,9 +43,11 @@ mod place;
 mod process;
 mod row;
 mod store;
+mod survey;
 mod worker;
 
 pub use holder::HolderProcess;
+pub(crate) use survey::survey;
 
 /// A file of locks, shared by all processes of one machine. Clones share the connection; any
 /// number of nodes in any number of processes may have the same file open.
