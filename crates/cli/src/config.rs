@@ -75,7 +75,6 @@ impl Config {
 
     /// The same definition, with what the file says as the defaults.
     pub(crate) fn defaults_of(&self, mut definition: Command) -> Result<Command, Failure> {
-        definition.build();
         for key in self.options.keys() {
             let known = is_option(&definition, key);
             if !known || ONCE.contains(&key.as_str()) {

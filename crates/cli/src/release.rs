@@ -10,9 +10,10 @@ use crate::exit::Failure;
 use crate::voice;
 
 pub(crate) fn run(job: &ReleaseJob) -> Result<ExitCode, Failure> {
+    // Whoever can be told is told, also when they are too few.
     client::with(
         || job.place.builder(),
-        Connect::First,
+        Connect::Meanwhile,
         async |locks| {
             let released = locks.release_receipt(&job.receipt).await;
             released.map_err(|error| fault(&error))

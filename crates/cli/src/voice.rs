@@ -126,6 +126,17 @@ pub(crate) fn print(text: &str) -> ExitCode {
     }
 }
 
+/// Whether somebody may still read our stdout: not once the other end of a pipe is closed.
+pub(crate) fn is_heard() -> bool {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+    let out = std::io::stdout();
+    let mut look = [PollFd::new(&out, PollFlags::empty())];
+    // Where it cannot be asked, writing will tell.
+    let _ = poll(&mut look, Some(&Timespec::default()));
+    !look[0].revents().contains(PollFlags::ERR)
+}
+
 fn text(event: &Event<'_>) -> Option<String> {
     Some(match event {
         Event::Waiting { why, .. } => format!("waiting: {why}"),

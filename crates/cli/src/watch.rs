@@ -35,6 +35,9 @@ pub(crate) fn run(job: &WatchJob) -> Result<ExitCode, Failure> {
             ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
             loop {
                 ticks.tick().await;
+                if !voice::is_heard() {
+                    return Ok(ExitCode::SUCCESS);
+                }
                 let status = locks.status(job.name.as_str()).await;
                 let status = status.map_err(|error| fault(&error))?;
                 let seen = Some(Seen::of(&status));

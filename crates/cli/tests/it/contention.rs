@@ -39,11 +39,11 @@ fn fifty_at_once_on_one_machine_lose_no_increment() {
 }
 
 #[test]
-fn twenty_at_once_on_three_servers_lose_no_increment() {
+fn fifty_at_once_on_three_servers_lose_no_increment() {
     let cluster = Cluster::start(3);
     let urls = cluster.urls();
     let options = ["--store", &urls, "--restart-policy", "trust"];
-    increments_are_exact(&Bench::new(), 20, &options);
+    increments_are_exact(&Bench::new(), 50, &options);
     assert_eq!(cluster.leftovers(), Vec::<String>::new());
 }
 
