@@ -87,9 +87,11 @@ mod scope;
 pub mod state;
 mod status;
 pub mod survey;
+pub mod ticket;
 mod token;
 mod ttl;
 mod value;
+mod wait;
 
 pub use builder::{Builder, RestartPolicy};
 pub use client::{Fencepost, Stolen};
@@ -106,6 +108,7 @@ pub use status::{HolderStatus, NodeStatus, Status};
 pub use token::FencingToken;
 pub use ttl::{Drift, Ttl};
 pub use value::{AttemptValue, Owner};
+pub use wait::Progress;
 
 /// The README's example compiles.
 #[cfg(doctest)]

@@ -13,7 +13,7 @@ use crate::name::LockName;
 use crate::quorum::fleet::{Claim, NotExtended};
 use crate::quorum::late::Late;
 use crate::quorum::{Handover, HandoverStep};
-use crate::state::{Command, Snapshot};
+use crate::state::{Command, Fate, Snapshot};
 use crate::status::Status;
 use crate::token::FencingToken;
 use crate::value::AttemptValue;
@@ -110,6 +110,7 @@ impl Receipt {
             name: self.name.clone(),
             value: self.value.clone(),
             ttl,
+            ticket: None,
         }
     }
 
@@ -182,6 +183,7 @@ impl Fencepost {
         let command = Command::Release {
             value: receipt.value.clone(),
             refuse_for: Some(self.core.max_ttl.get()),
+            ticket: Fate::Stays,
         };
         let answers = fleet.ask_all(&receipt.name, &command).await;
         let mut votes = Handover::new(fleet.quorum);

@@ -27,6 +27,11 @@ pub(super) struct RawClaim {
     #[arg(env = "FENCEPOST_NO_WAIT", hide_env_values = true)]
     no_wait: bool,
 
+    /// Wait in line: whoever came before is served before
+    #[arg(long, value_parser = FalseyValueParser::new())]
+    #[arg(env = "FENCEPOST_FAIR", hide_env_values = true)]
+    fair: bool,
+
     /// The exit code when somebody else has the lock
     #[arg(short = 'E', long, value_name = "CODE", default_value_t = Exit::BUSY)]
     #[arg(env = "FENCEPOST_CONFLICT_EXIT_CODE", hide_env_values = true)]
@@ -42,6 +47,7 @@ pub(super) struct RawClaim {
 pub(crate) struct Claim {
     pub(crate) ttl: Duration,
     pub(crate) wait: Wait,
+    pub(crate) fair: bool,
     /// The exit code when somebody else has it.
     pub(crate) busy: u8,
 }
@@ -59,6 +65,7 @@ impl RawClaim {
         Ok(Claim {
             ttl: self.ttl,
             wait: self.checked_wait(matches)?,
+            fair: self.fair,
             busy: self.conflict_exit_code,
         })
     }

@@ -315,6 +315,12 @@ impl Ward {
                 "without that no lock can be taken",
             ),
             (
+                NeededFor::Waking,
+                Severity::Warning,
+                "acl_waking",
+                "so waiters are not woken, and look once a second",
+            ),
+            (
                 NeededFor::Checks,
                 Severity::Warning,
                 "acl_checks",

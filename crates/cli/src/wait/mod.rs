@@ -12,7 +12,7 @@ use fencepost::{Error, Fencepost, HolderProcess, Lease, LockName, LockRequest};
 use nix::sys::signal::Signal;
 use tokio::time::timeout;
 
-use self::progress::Progress;
+use self::progress::Told;
 use self::spinner::Spinner;
 use crate::args::{Claim, Place, Wait};
 use crate::client::LAST_WORD;
@@ -77,7 +77,7 @@ async fn wait(want: &Want<'_>, locks: &Fencepost) -> Result<Lease, Error> {
                 Wait::AsLongAsItTakes => request,
                 Wait::AtMost(time) => request.wait(time.saturating_sub(start.elapsed())),
             };
-            let lease = watched(want, locks, request, &why).await?;
+            let lease = watched(want, request, &why).await?;
             waited = Some(start.elapsed());
             lease
         }
@@ -97,30 +97,26 @@ async fn wait(want: &Want<'_>, locks: &Fencepost) -> Result<Lease, Error> {
 }
 
 /// Waits, and shows it: at a terminal all the time, otherwise by one line.
-async fn watched(
-    want: &Want<'_>,
-    locks: &Fencepost,
-    request: LockRequest,
-    why: &Error,
-) -> Result<Lease, Error> {
+async fn watched(want: &Want<'_>, request: LockRequest, why: &Error) -> Result<Lease, Error> {
     let Some(spinner) = Spinner::at_terminal(want.name, want.voice) else {
         let lock = want.name;
         want.voice.tell(&Event::Waiting { lock, why });
         return request.await;
     };
-    if let Some(progress) = Progress::of(why) {
+    if let Some(progress) = Told::by(why) {
         spinner.tell(progress);
     }
+    let board = spinner.board();
+    let request = request.on_progress(move |progress| board.tell(progress.into()));
     tokio::select! {
         lease = request => lease,
         never = spinner.turn() => match never {},
-        never = progress::look(locks, want.name, |progress| spinner.tell(progress)) => match never {},
     }
 }
 
 fn request(want: &Want<'_>, locks: &Fencepost) -> LockRequest {
     let request = locks.lock(want.name.as_str()).ttl(want.claim.ttl);
-    let request = request.renew(want.renew);
+    let request = request.renew(want.renew).fair(want.claim.fair);
     match want.max_hold {
         Some(time) => request.max_hold(time),
         None => request,

@@ -3,15 +3,15 @@
 //! Nothing of it may be left when the wait is over, however it ends, and nothing of it may be
 //! written where it is not a person who reads.
 
-use std::cell::RefCell;
 use std::convert::Infallible;
 use std::io::{IsTerminal, Write};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use fencepost::LockName;
 use tokio::time::sleep;
 
-use super::progress::Progress;
+use super::progress::Told;
 use crate::duration::Readable;
 use crate::voice::Voice;
 
@@ -26,7 +26,24 @@ const USUAL_WIDTH: usize = 80;
 pub(super) struct Spinner {
     lock: String,
     began: Instant,
-    latest: RefCell<Option<(Progress, Instant)>>,
+    board: Board,
+}
+
+/// Where what is known is written for the spinner to read, from whatever thread.
+#[derive(Clone, Default)]
+pub(super) struct Board(Arc<Mutex<Option<(Told, Instant)>>>);
+
+impl Board {
+    /// Takes note of what is known.
+    pub(super) fn tell(&self, told: Told) {
+        let mut latest = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        *latest = Some((told, Instant::now()));
+    }
+
+    fn latest(&self) -> Option<(Told, Instant)> {
+        let latest = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        latest.clone()
+    }
 }
 
 impl Spinner {
@@ -37,13 +54,18 @@ impl Spinner {
         fits.then(|| Self {
             lock: lock.to_string(),
             began: Instant::now(),
-            latest: RefCell::default(),
+            board: Board::default(),
         })
     }
 
     /// Takes note of what is known.
-    pub(super) fn tell(&self, progress: Progress) {
-        *self.latest.borrow_mut() = Some((progress, Instant::now()));
+    pub(super) fn tell(&self, told: Told) {
+        self.board.tell(told);
+    }
+
+    /// For whoever learns more.
+    pub(super) fn board(&self) -> Board {
+        self.board.clone()
     }
 
     /// Draws, again and again, until it is dropped.
@@ -58,10 +80,8 @@ impl Spinner {
     }
 
     fn line(&self) -> String {
-        let latest = self.latest.borrow();
-        let told = latest
-            .as_ref()
-            .map(|(progress, at)| (progress, at.elapsed()));
+        let latest = self.board.latest();
+        let told = latest.as_ref().map(|(told, at)| (told, at.elapsed()));
         describe(&self.lock, told, self.began.elapsed())
     }
 }
@@ -73,23 +93,27 @@ impl Drop for Spinner {
 }
 
 /// What the line says of what was told some time ago.
-fn describe(lock: &str, told: Option<(&Progress, Duration)>, waited: Duration) -> String {
+fn describe(lock: &str, told: Option<(&Told, Duration)>, waited: Duration) -> String {
     let waited = seconds(waited);
-    let Some((progress, ago)) = told else {
+    let Some((told, ago)) = told else {
         return format!("waiting for lock \"{lock}\" ({waited})");
     };
-    let left = match progress.remaining {
-        // It is renewed all the time, so this is how long at least if its holder dies.
-        Some(time) => format!(" for {}", seconds(time.saturating_sub(ago))),
+    // What changes comes first, and what may be long last: it is cut off where the line ends.
+    let place = match told.place {
+        Some(1) => ", next in line".to_owned(),
+        Some(place) => format!(", number {place} in line"),
         None => String::new(),
     };
-    let place = match progress.place {
-        Some(1) => ", we are next".to_owned(),
-        Some(place) => format!(", we are number {place} in line"),
-        None => String::new(),
+    let held = match (&told.by, told.remaining) {
+        // Its holder may renew it: so long it lasts at least, unless it is given back.
+        (Some(by), Some(time)) => {
+            let left = seconds(time.saturating_sub(ago));
+            format!("held for {left} by {by}")
+        }
+        (Some(by), None) => format!("held by {by}"),
+        (None, _) => "it passes on".to_owned(),
     };
-    let by = &progress.by;
-    format!("waiting for lock \"{lock}\" ({waited}): held by {by}{left}{place}")
+    format!("waiting for lock \"{lock}\" ({waited}){place}: {held}")
 }
 
 /// Without tenths, which would only flicker.
@@ -131,8 +155,8 @@ mod tests {
 
     #[test]
     fn the_line_says_who_has_it_for_how_long_and_our_place() {
-        let mut progress = Progress {
-            by: "web-3:7:sh".into(),
+        let mut progress = Told {
+            by: Some("web-3:7:sh".into()),
             remaining: Some(Duration::from_secs(20)),
             place: Some(2),
         };
@@ -140,12 +164,15 @@ mod tests {
         let line = describe("job", Some((&progress, ago)), waited);
         assert_eq!(
             line,
-            "waiting for lock \"job\" (1m 5s): held by web-3:7:sh for 15s, we are number 2 in line"
+            "waiting for lock \"job\" (1m 5s), number 2 in line: held for 15s by web-3:7:sh"
         );
         progress.place = Some(1);
         progress.remaining = None;
         let line = describe("job", Some((&progress, ago)), waited);
-        assert!(line.ends_with("held by web-3:7:sh, we are next"), "{line}");
+        assert!(line.ends_with("next in line: held by web-3:7:sh"), "{line}");
+        progress.by = None;
+        let line = describe("job", Some((&progress, ago)), waited);
+        assert!(line.ends_with("next in line: it passes on"), "{line}");
         assert_eq!(
             describe("job", None, Duration::ZERO),
             "waiting for lock \"job\" (0s)"

@@ -163,6 +163,7 @@ fn missing_rights_are_named_with_the_rule_that_grants_them() {
     );
     finds(&json, 0, "acl_checks", "warning", &["+info +config|get"]);
     finds(&json, 0, "acl_list", "note", &["+scan"]);
+    finds(&json, 0, "acl_waking", "warning", &["&fencepost:wake:*"]);
 }
 
 #[test]

@@ -23,13 +23,13 @@ fn a_spinner_tells_for_whom_we_wait_and_is_gone_in_the_end() {
     let owner = value.split_once(':').unwrap().1;
     let owner: String = owner.chars().take(12).collect();
     let waiter = Terminal::start(bench.command(&["run", "job", "--", "echo", "ran"]));
-    waiter.shows("waiting for lock \"job\" (0s): held by ");
+    waiter.shows("waiting for lock \"job\" (0s): held for ");
     waiter.shows(&owner);
     // It moves, and goes on telling how long still.
     for frame in ['⠋', '⠙', '⠹'] {
         waiter.shows(&format!("{CLEAR}{frame} "));
     }
-    waiter.shows(" (1s): held by ");
+    waiter.shows(" (1s), next in line: held for ");
     assert_eq!(
         bench.run(&["release", "job", "--value", &value]).code,
         Some(0)
@@ -50,7 +50,7 @@ fn a_signal_while_the_spinner_turns_leaves_a_clean_line() {
     let bench = Bench::new();
     take(&bench);
     let waiter = Terminal::start(bench.command(&["acquire", "job"]));
-    waiter.shows("held by");
+    waiter.shows("held for");
     send("INT", i32::try_from(waiter.child.id()).unwrap());
     let (code, seen) = waiter.end();
     assert_eq!(code, Some(128 + 2), "{seen}");

@@ -14,6 +14,8 @@ use crate::survey::{MissingRight, NeededFor};
 
 /// The lock whose keys are tried. Nobody takes it.
 const PROBE: &str = "fencepost:doctor";
+/// The channel that is tried. Nobody listens to it.
+const PROBE_CHANNEL: &str = "fencepost:wake:doctor";
 /// How long what is written there lasts if it is not deleted.
 const PROBE_MILLIS: &str = "1000";
 /// The digest of a script that no server has: the answer is that it is not there.
@@ -25,7 +27,7 @@ pub(super) async fn missing(server: &Server, user: &str) -> Result<Vec<MissingRi
         return Ok(Vec::new());
     };
     let mut missing = Vec::new();
-    let mut keys_denied = false;
+    let (mut keys_denied, mut channels_denied) = (false, false);
     for (words, rule, needed_for) in attempts(&lock, &counter) {
         let mut cmd = Cmd::new();
         for word in &words {
@@ -35,6 +37,7 @@ pub(super) async fn missing(server: &Server, user: &str) -> Result<Vec<MissingRi
             None | Some(Denial::None) => {}
             Some(Denial::Broken(error)) => return Err(error),
             Some(Denial::Keys) => keys_denied = true,
+            Some(Denial::Channels) => channels_denied = true,
             Some(Denial::Command) => missing.push(MissingRight {
                 command: words[0].clone(),
                 rule,
@@ -47,6 +50,13 @@ pub(super) async fn missing(server: &Server, user: &str) -> Result<Vec<MissingRi
             command: format!("keys such as {lock} and {counter}, as user {user}"),
             rule: "~*".into(),
             needed_for: NeededFor::Locks,
+        });
+    }
+    if channels_denied {
+        missing.push(MissingRight {
+            command: "the channels fencepost:wake:*".into(),
+            rule: "&fencepost:wake:*".into(),
+            needed_for: NeededFor::Waking,
         });
     }
     Ok(missing)
@@ -83,13 +93,18 @@ fn attempts(lock: &str, counter: &str) -> Vec<(Vec<String>, String, NeededFor)> 
     let within = commands_of_scripts().into_iter().filter_map(|command| {
         let words = harmless(&command, lock, counter)?;
         let words = words.into_iter().map(str::to_owned).collect();
-        Some((
-            words,
-            format!("+{}", command.to_lowercase()),
-            NeededFor::Locks,
-        ))
+        let needed_for = match command.as_str() {
+            // The scripts go on without it.
+            "PUBLISH" => NeededFor::Waking,
+            _ => NeededFor::Locks,
+        };
+        let rule = format!("+{}", command.to_lowercase());
+        Some((words, rule, needed_for))
     });
-    fixed.chain(within).collect()
+    // The last of all: afterwards the connection is good for nothing else.
+    let subscribe = ["SUBSCRIBE", PROBE_CHANNEL].map(str::to_owned).to_vec();
+    let subscribe = (subscribe, "+subscribe".to_owned(), NeededFor::Waking);
+    fixed.chain(within).chain([subscribe]).collect()
 }
 
 /// The commands that our scripts call, in upper case, each once. `SET` comes first, so that the key is
@@ -114,7 +129,7 @@ fn harmless<'a>(command: &'a str, lock: &'a str, counter: &'a str) -> Option<Vec
         "TIME" => &[],
         "SET" => &[lock, "", "PX", PROBE_MILLIS],
         "MGET" => &[lock, counter],
-        "PUBLISH" => &[PROBE, ""],
+        "PUBLISH" => &[PROBE_CHANNEL, ""],
         "GET" | "EXISTS" | "PTTL" | "TTL" | "PEXPIRETIME" | "DEL" | "UNLINK" | "TYPE" | "INCR"
         | "HGETALL" | "HLEN" | "ZCARD" | "SCARD" | "LLEN" => &[lock],
         "PEXPIRE" | "PEXPIREAT" => &[lock, PROBE_MILLIS],
@@ -135,6 +150,7 @@ enum Denial {
     None,
     Command,
     Keys,
+    Channels,
     /// There is no connection any more.
     Broken(NodeError),
 }
@@ -144,15 +160,16 @@ fn denial(error: &RedisError) -> Denial {
         return Denial::Broken(fault::node_error(error));
     }
     match fault::node_error(error) {
-        NodeError::Permission(text) if is_about_keys(&text) => Denial::Keys,
+        NodeError::Permission(text) if is_about(&text, "channel") => Denial::Channels,
+        NodeError::Permission(text) if is_about(&text, "key") => Denial::Keys,
         NodeError::Permission(_) => Denial::Command,
         _ => Denial::None,
     }
 }
 
 /// Redis 6 and 7 say it differently, and both name what they are about.
-fn is_about_keys(text: &str) -> bool {
-    text.contains("access") && (text.contains("key") || text.contains("channel"))
+fn is_about(text: &str, what: &str) -> bool {
+    text.contains("access") && text.contains(what)
 }
 
 #[cfg(test)]
@@ -187,7 +204,7 @@ mod tests {
                 false,
             ),
         ] {
-            assert_eq!(is_about_keys(text), keys, "{text}");
+            assert_eq!(is_about(text, "key"), keys, "{text}");
         }
     }
 }

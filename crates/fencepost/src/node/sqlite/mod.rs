@@ -14,6 +14,7 @@
 //! | `fork` | was this process forked with a file open? |
 //! | `busy` | how long to wait while another process writes |
 //! | `worker` | the thread that owns the connection |
+//! | `watch` | whose turn is it? What other processes have done |
 //! | `fault` | what SQLite's errors mean for people |
 //!
 //! The rules of a lock are those of [`state`](crate::state); none of them may be written again
@@ -25,12 +26,13 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use self::worker::Worker;
-use super::{Call, Names, Node};
+use super::{Call, Ear, Listener, Names, Node};
 use crate::clock::Clock;
 use crate::error::{Error, NodeError};
 use crate::listing::NamePattern;
 use crate::name::LockName;
 use crate::state::Command;
+use crate::ticket::ClientId;
 
 mod boot;
 mod busy;
@@ -44,6 +46,7 @@ mod process;
 mod row;
 mod store;
 mod survey;
+mod watch;
 mod worker;
 
 pub use holder::HolderProcess;
@@ -112,6 +115,10 @@ impl Node for SqliteNode {
     fn call(&self, name: &LockName, command: Command) -> Call {
         let (worker, name) = (self.worker.clone(), name.clone());
         Box::pin(async move { worker.call(name, command).await })
+    }
+
+    fn listen(&self, client: &ClientId, ear: Arc<dyn Ear>) -> Listener {
+        self.worker.listen(client, ear)
     }
 
     fn address(&self) -> &str {
