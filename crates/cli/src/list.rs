@@ -70,7 +70,7 @@ fn holder(lock: &Status) -> String {
 }
 
 fn as_table(shown: &[&Status]) -> String {
-    let titles = ["lock", "holder", "remaining", "token"].map(str::to_owned);
+    let titles = ["lock", "holder", "remaining", "token", "waiting"].map(str::to_owned);
     let rows = shown.iter().map(|lock| {
         let remaining = lock.holder.as_ref().map(|holder| left(holder.remaining));
         [
@@ -78,6 +78,7 @@ fn as_table(shown: &[&Status]) -> String {
             holder(lock),
             remaining.unwrap_or_else(|| NOTHING.into()),
             token(lock.token.get()),
+            lock.waiting.to_string(),
         ]
     });
     match shown.is_empty() {
@@ -95,6 +96,7 @@ fn as_json(listing: &Listing, shown: &[&Status]) -> Value {
             "holder": holder.map(|holder| holder.owner.as_str()),
             "remaining_ms": holder.and_then(|holder| holder.remaining).map(millis),
             "token": lock.token.get(),
+            "waiting": lock.waiting,
         })
     });
     let failed = listing.failed.iter();

@@ -57,6 +57,7 @@ fn as_table(status: &Status) -> String {
         ["holder".into(), holder],
         ["remaining".into(), remaining],
         ["token".into(), token(status.token.get())],
+        ["waiting".into(), status.waiting.to_string()],
     ];
     let titles = ["node", "holder", "remaining", "token"].map(str::to_owned);
     let mut nodes = vec![titles];
@@ -101,6 +102,7 @@ fn as_json(status: &Status) -> Value {
         "holder": holder.map(|holder| holder.owner.as_str()),
         "remaining_ms": holder.and_then(|holder| holder.remaining).map(millis),
         "token": status.token.get(),
+        "waiting": status.waiting,
         "nodes": nodes.collect::<Vec<_>>(),
     })
 }

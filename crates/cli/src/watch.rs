@@ -95,6 +95,7 @@ fn as_json(status: &Status, now: u64) -> Value {
         "holder": holder.map(|holder| holder.owner.as_str()),
         "remaining_ms": holder.and_then(|holder| holder.remaining).map(millis),
         "token": status.token.get(),
+        "waiting": status.waiting,
     })
 }
 
