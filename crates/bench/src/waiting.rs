@@ -67,6 +67,8 @@ struct Waits {
     hand_off: Histogram<u64>,
     cycles: u64,
     time: Duration,
+    /// Scripts that one of the nodes has run.
+    scripts: u64,
 }
 
 impl Waits {
@@ -76,6 +78,7 @@ impl Waits {
             hand_off: histogram(),
             cycles: 0,
             time: Duration::ZERO,
+            scripts: 0,
         }
     }
 
@@ -88,7 +91,13 @@ impl Waits {
     }
 
     /// Lets all workers work for that long.
-    async fn round<W: Worker>(&mut self, workers: Vec<W>, time: Duration) -> Vec<W> {
+    async fn round<W: Worker>(
+        &mut self,
+        node: &RedisServer,
+        workers: Vec<W>,
+        time: Duration,
+    ) -> Vec<W> {
+        let scripts = scripts_run(node);
         let begin = Instant::now();
         let end = begin + time;
         let last_release = Arc::new(Mutex::new(begin));
@@ -105,8 +114,18 @@ impl Waits {
             back.push(worker);
         }
         self.time += begin.elapsed();
+        self.scripts += scripts_run(node) - scripts;
         back
     }
+}
+
+fn scripts_run(node: &RedisServer) -> u64 {
+    let stats = node.cli(&["INFO", "commandstats"]);
+    let calls = |line: &str| -> Option<u64> {
+        let rest = line.strip_prefix("cmdstat_evalsha:calls=")?;
+        rest.split(',').next()?.parse().ok()
+    };
+    stats.lines().find_map(calls).unwrap_or(0)
 }
 
 async fn work<W: Worker>(worker: W, end: Instant, last_release: Arc<Mutex<Instant>>) -> (W, Waits) {
@@ -148,9 +167,9 @@ pub(crate) async fn run(effort: Effort) {
             .collect();
         for _ in 0..rounds {
             slice(&mut floor_clients, 1, effort.slice, &mut floor).await;
-            ours_plain = plain.round(ours_plain, time).await;
-            ours_fair = fair.round(ours_fair, time).await;
-            rslock = theirs.round(rslock, time).await;
+            ours_plain = plain.round(&servers[0], ours_plain, time).await;
+            ours_fair = fair.round(&servers[0], ours_fair, time).await;
+            rslock = theirs.round(&servers[0], rslock, time).await;
         }
         let trip = floor.acquire_micros(0.5);
         println!("n = 5, {workers} workers; one round trip of the floor: {trip:.0} us (p50)\n");
@@ -176,9 +195,12 @@ pub(crate) async fn run(effort: Effort) {
             );
         }
         println!(
-            "fencepost over rslock: {:.1} x the cycles, p99 wait {:.1} x lower\n",
+            "fencepost over rslock: {:.1} x the cycles, p99 wait {:.1} x lower\n\
+             scripts a node and cycle: {:.1}, fair {:.1}\n",
             plain.per_second() / theirs.per_second(),
             theirs.wait_ms(0.99) / plain.wait_ms(0.99),
+            plain.scripts as f64 / plain.cycles as f64,
+            fair.scripts as f64 / fair.cycles as f64,
         );
     }
     crowd(&urls, effort).await;

@@ -86,6 +86,24 @@ impl LockOptions {
 
 /// A lock that is being asked for. Await it.
 ///
+/// # How it waits
+/// If the lock is taken, the request gets in line on all nodes. A release wakes the next in line and
+/// nobody else, and it makes its attempt. Nothing is left in line when the request is dropped, or
+/// its wait is over.
+///
+/// - The next in line is woken by the release, within a few round trips.
+/// - A holder that dies wakes nobody: the next in line looks when the holder's time is up.
+/// - A wake-up that gets lost costs a second at the most: that is how often everybody in line looks
+///   by itself. So does a release by a client of another library; if the next in line knows that it
+///   is one, it looks four times a second.
+/// - A waiter that dies costs the next one 50 ms, or one [ticket lease](crate::ticket::TICKET_LEASE)
+///   of 3 s where the line is [fair](LockOptions::fair). Many that die together cost no more.
+/// - A waiter that hears no majority of the nodes leaves the line until it does, so that it stands
+///   in nobody's way. It keeps its number.
+///
+/// So the first in line that can reach a majority has the lock within the rest of the present hold,
+/// one ticket lease and one second. Except by `fair` it may be passed by newcomers.
+///
 /// While too few nodes can be asked it goes on trying, until the wait is over; without a limit to
 /// the wait, for one TTL in a row, not counting the time in which restarted nodes do not vote yet.
 /// Then it ends with [`Error::NoQuorum`].
@@ -249,7 +267,9 @@ struct Wait {
 
 impl Wait {
     async fn sit(mut self) -> Result<Lease, Error> {
-        let seat = self.locks.core.room.join(&self.name, self.fair);
+        let is_watched = self.watcher.is_some();
+        let room = &self.locks.core.room;
+        let seat = room.join(&self.name, self.fair, is_watched);
         loop {
             let is_last = self.until_called(&seat).await?;
             let ticket = seat.ticket();

@@ -70,6 +70,10 @@ struct Waiter {
     /// The nodes that have said that it is its turn.
     woken: NodeSet,
     news: Option<News>,
+    /// Whether somebody wants to know how it goes on.
+    is_watched: bool,
+    /// Whether the last it heard was bad news.
+    is_worried: bool,
     notify: Arc<Notify>,
 }
 
@@ -115,7 +119,7 @@ impl Line {
         self.waiters.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn join(&self, sequence: u64, id: TicketId) {
+    pub(super) fn join(&self, sequence: u64, id: TicketId, is_watched: bool) {
         let proposed = TicketNumber::saturating(self.fleet.clock.wall_micros());
         let waiter = Waiter {
             id,
@@ -126,6 +130,8 @@ impl Line {
             go: false,
             woken: NodeSet::NONE,
             news: None,
+            is_watched,
+            is_worried: false,
             notify: Arc::new(Notify::new()),
         };
         let mut waiters = self.waiters();
@@ -331,7 +337,10 @@ impl Line {
                 waiter.seated = true;
                 all_settled &= waiter.settled;
             }
-            waiter.tell(News::Progress(Progress::new(outlook, n, waiter.settled)));
+            if waiter.is_watched || waiter.is_worried {
+                waiter.is_worried = false;
+                waiter.tell(News::Progress(Progress::new(outlook, n, waiter.settled)));
+            }
         }
         waiters.rounds = if all_settled { 0 } else { waiters.rounds + 1 };
         // Whoever came during the look has not been shown yet.
@@ -389,6 +398,7 @@ impl Line {
         for waiter in waiters.seats.values_mut() {
             let outcomes = outcomes.iter().cloned();
             let error = self.fleet.no_quorum(self.name.clone(), outcomes);
+            waiter.is_worried = true;
             waiter.tell(News::NoQuorum(error));
         }
         let next = waiters.soon().max(MOMENT);

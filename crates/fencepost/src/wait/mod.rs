@@ -93,8 +93,8 @@ impl Room {
         self.lists.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a seat and gets in line.
-    pub(crate) fn join(self: &Arc<Self>, name: &LockName, fair: bool) -> Seat {
+    /// Takes a seat and gets in line. Only one that is watched is told how it goes on.
+    pub(crate) fn join(self: &Arc<Self>, name: &LockName, fair: bool, is_watched: bool) -> Seat {
         let is_deaf = self.is_deaf();
         let mut lists = self.lists();
         let sequence = lists.next_sequence;
@@ -108,7 +108,7 @@ impl Room {
         });
         lists.seats.insert(sequence, Arc::clone(&line));
         let id = TicketId::new(&self.client, sequence, fair, &self.owner);
-        line.join(sequence, id.clone());
+        line.join(sequence, id.clone(), is_watched);
         drop(lists);
         Seat {
             room: Arc::clone(self),
