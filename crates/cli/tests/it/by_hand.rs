@@ -17,11 +17,11 @@ struct Held {
 impl Held {
     fn of(ran: &Ran) -> Self {
         assert_eq!(ran.code, Some(0), "{ran:?}");
-        let json: Value = serde_json::from_str(&ran.out).unwrap();
+        let json: Value = serde_json::from_str(&ran.out).expect("as it is printed");
         Self {
-            name: json["lock"].as_str().unwrap().to_owned(),
-            value: json["value"].as_str().unwrap().to_owned(),
-            token: json["token"].as_u64().unwrap(),
+            name: json["lock"].as_str().expect("as it is printed").to_owned(),
+            value: json["value"].as_str().expect("as it is printed").to_owned(),
+            token: json["token"].as_u64().expect("as it is printed"),
         }
     }
 

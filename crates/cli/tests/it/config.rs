@@ -6,8 +6,8 @@ use crate::bench::Bench;
 
 fn configured(text: &str) -> Bench {
     let bench = Bench::new();
-    fs::create_dir_all(bench.path("fencepost")).unwrap();
-    fs::write(bench.path("fencepost/config.toml"), text).unwrap();
+    fs::create_dir_all(bench.path("fencepost")).expect("a directory");
+    fs::write(bench.path("fencepost/config.toml"), text).expect("a file");
     bench
 }
 

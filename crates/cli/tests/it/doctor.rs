@@ -13,10 +13,16 @@ fn diagnose(bench: &Bench, store: &str, options: &[&str]) -> (Option<i32>, Value
 
 /// What was found of the node with that place in the configuration: its kind, severity, and words.
 fn findings(json: &Value, place: usize) -> Vec<(String, String, String)> {
-    let node = json["nodes"][place]["node"].as_str().unwrap();
-    let all = json["findings"].as_array().unwrap().iter();
+    let node = json["nodes"][place]["node"]
+        .as_str()
+        .expect("as it is printed");
+    let all = json["findings"]
+        .as_array()
+        .expect("as it is printed")
+        .iter();
     let of_it = all.filter(|finding| finding["node"] == node);
-    let text = |finding: &Value, key: &str| finding[key].as_str().unwrap().to_owned();
+    let text =
+        |finding: &Value, key: &str| finding[key].as_str().expect("as it is printed").to_owned();
     of_it
         .map(|it| {
             let words = format!("{} {}", text(it, "why"), text(it, "mend"));

@@ -8,10 +8,10 @@ use serde_json::Value;
 use crate::bench::{Bench, LIMIT};
 
 fn names(json: &str) -> Vec<String> {
-    let json: Value = serde_json::from_str(json).unwrap();
-    let locks = json["locks"].as_array().unwrap().iter();
+    let json: Value = serde_json::from_str(json).expect("as it is printed");
+    let locks = json["locks"].as_array().expect("as it is printed").iter();
     locks
-        .map(|lock| lock["lock"].as_str().unwrap().to_owned())
+        .map(|lock| lock["lock"].as_str().expect("as it is printed").to_owned())
         .collect()
 }
 

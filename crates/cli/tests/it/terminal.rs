@@ -12,8 +12,8 @@ const CLEAR: &str = "\r\u{1b}[2K";
 /// A lock that is held, and what it takes to give it back.
 fn take(bench: &Bench) -> String {
     let held = bench.run(&["acquire", "job", "--json"]);
-    let held: Value = serde_json::from_str(&held.out).unwrap();
-    held["value"].as_str().unwrap().to_owned()
+    let held: Value = serde_json::from_str(&held.out).expect("as it is printed");
+    held["value"].as_str().expect("as it is printed").to_owned()
 }
 
 #[test]
