@@ -133,6 +133,7 @@ pub struct FileFacts {
 }
 
 /// The one in the middle.
+#[cfg(any(feature = "redis", feature = "sqlite"))]
 pub(crate) fn median(mut times: Vec<Duration>) -> Duration {
     times.sort_unstable();
     times.get(times.len() / 2).copied().unwrap_or_default()
