@@ -100,7 +100,7 @@ pub(super) struct RawExtend {
     #[arg(env = "FENCEPOST_TTL", hide_env_values = true)]
     ttl: Duration,
 
-    /// The process with whose end a lock in a file is free at once, or `none` [default: as it was]
+    /// The process with whose end a lock in a file is free at once [default: as it was]
     #[arg(long, value_name = "PID", value_parser = ForPid::parse)]
     #[arg(env = "FENCEPOST_FOR_PID", hide_env_values = true)]
     for_pid: Option<ForPid>,
@@ -267,6 +267,12 @@ impl RawExtend {
             receipt: self.receipt.checked(self.token)?,
             ttl: self.ttl,
             holder: match self.for_pid {
+                Some(ForPid::Nobody) => {
+                    return Err(Failure::usage(
+                        "an extension cannot untie a lock from its process; leave --for-pid out, \
+                         or give another process",
+                    ));
+                }
                 Some(holder) => holder.checked()?,
                 None => ForPid::Nobody,
             },

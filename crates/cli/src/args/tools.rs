@@ -33,7 +33,7 @@ pub(super) struct RawDoctor {
 
 /// Measure how fast your own nodes grant and release locks
 ///
-/// Takes and gives back locks of its own (`fencepost:bench:N`) as fast as it can. The figures are
+/// Takes and gives back locks of its own (`fencepost:bench:PID:N`) as fast as it can. The figures are
 /// those of this machine, these nodes and this moment: compare only what was measured together.
 #[derive(Args)]
 pub(super) struct RawBench {

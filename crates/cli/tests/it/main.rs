@@ -5,6 +5,7 @@ mod bench;
 mod by_hand;
 mod config;
 mod contention;
+mod docs;
 mod doctor;
 mod exit_codes;
 mod looking;
