@@ -24,8 +24,9 @@ fn every_command_under_a_lock_in_the_documentation_runs() {
         let page = page(name);
         let commands = page.lines().filter_map(|line| {
             let (before, _) = line.rsplit_once(" -- ")?;
-            let (_, words) = before.rsplit_once("run ")?;
-            line.contains("fencepost").then_some(words)
+            let (program, words) = before.rsplit_once("run ")?;
+            let program = program.trim_end().trim_end_matches(" --");
+            program.ends_with("fencepost").then_some(words)
         });
         for words in commands {
             let words: Vec<_> = words.split_whitespace().collect();
