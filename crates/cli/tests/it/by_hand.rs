@@ -101,7 +101,7 @@ fn what_is_lost_is_never_called_held() {
         }
         assert!(!is_free(bench, "job", store), "it is still the thief's");
 
-        let short = Held::take(bench, "short", &[store, &["--ttl", "50ms"]].concat());
+        let short = Held::take(bench, "short", &[store, &["--ttl", "1s"]].concat());
         eventually("it ends", LIMIT, || is_free(bench, "short", store));
         for _ in 0..2 {
             // Nobody has it, and it must not be taken again either.
@@ -232,7 +232,7 @@ fn on_a_server_only_the_ttl_ends_a_lock_that_is_not_given_back() {
 fn a_lock_is_stolen_only_when_it_was_said_and_the_old_holder_is_named_and_stopped() {
     on_every_store(|bench, store| {
         let line = "echo >up; while :; do sleep 0.01; done";
-        let words = [&["run", "job", "--ttl", "1s"], store, &["--shell", line]].concat();
+        let words = [&["run", "job", "--ttl", "3s"], store, &["--shell", line]].concat();
         let holder = bench.start_until("up", &words);
         let unasked = bench.run(&[&["steal", "job"], store].concat());
         assert_eq!(unasked.code, Some(64), "{unasked:?}");

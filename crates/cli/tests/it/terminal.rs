@@ -29,7 +29,8 @@ fn a_spinner_tells_for_whom_we_wait_and_is_gone_in_the_end() {
     for frame in ['⠋', '⠙', '⠹'] {
         waiter.shows(&format!("{CLEAR}{frame} "));
     }
-    waiter.shows(" (1s), next in line: held for ");
+    waiter.shows(" (1s)");
+    waiter.shows(", next in line: held for ");
     assert_eq!(
         bench.run(&["release", "job", "--value", &value]).code,
         Some(0)
@@ -82,8 +83,8 @@ fn without_a_terminal_there_is_one_line_at_the_start_and_one_at_the_end() {
             .await_file("said")
             .contains("waiting: lock \"job\" is held by")
     );
-    // Longer than the spinner takes to look again.
-    std::thread::sleep(std::time::Duration::from_millis(1500));
+    // Longer than the spinner would take to turn.
+    std::thread::sleep(std::time::Duration::from_millis(400));
     bench.run(&["release", "job", "--value", &value]);
     assert_eq!(end_of(waiter).code, Some(0));
     let said = fs::read_to_string(bench.path("said")).unwrap();
