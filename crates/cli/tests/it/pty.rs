@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
 
 use fencepost_tests::eventually;
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
@@ -14,6 +15,7 @@ use crate::bench::LIMIT;
 pub(crate) struct Terminal {
     ours: File,
     seen: Arc<Mutex<String>>,
+    reader: JoinHandle<()>,
     pub(crate) child: Child,
 }
 
@@ -39,12 +41,12 @@ impl Terminal {
         // The command keeps its handles; the terminal ends with the last one.
         drop(command);
         let ours = File::from(ours);
-        let mut reader = ours.try_clone().expect("a second handle");
+        let mut end = ours.try_clone().expect("a second handle");
         let seen = Arc::new(Mutex::new(String::new()));
         let sink = Arc::clone(&seen);
-        std::thread::spawn(move || {
+        let reader = std::thread::spawn(move || {
             let mut bytes = [0; 4096];
-            while let Ok(count) = reader.read(&mut bytes)
+            while let Ok(count) = end.read(&mut bytes)
                 && count > 0
             {
                 let text = String::from_utf8_lossy(&bytes[..count]);
@@ -52,7 +54,12 @@ impl Terminal {
                 sink.push_str(&text);
             }
         });
-        Self { ours, seen, child }
+        Self {
+            ours,
+            seen,
+            reader,
+            child,
+        }
     }
 
     /// What it has written so far.
@@ -77,6 +84,8 @@ impl Terminal {
         eventually("the program ends", LIMIT, || {
             self.child.try_wait().expect("our own child").is_some()
         });
+        // The terminal ends with its last user, and not before all of it is read.
+        eventually("the terminal ends", LIMIT, || self.reader.is_finished());
         let code = self.child.wait().expect("our own child").code();
         (code, self.seen())
     }
