@@ -107,8 +107,12 @@ fn eviction(facts: &RedisFacts) -> String {
 }
 
 fn clock(ahead: i64) -> String {
-    // Half a round trip of it is guesswork: tenths of a millisecond would only look exact.
-    let sign = if ahead < 0 { "-" } else { "+" };
+    // Half a round trip of it is guesswork: parts of a millisecond would only look exact.
+    let sign = match ahead / 1000 {
+        0 => "",
+        1.. => "+",
+        _ => "-",
+    };
     format!(
         "{sign}{}",
         Readable(Duration::from_micros(ahead.unsigned_abs()))

@@ -97,6 +97,22 @@ fn a_server_that_evicts_and_a_replica_and_a_closed_port_are_named() {
 }
 
 #[test]
+fn a_server_that_hangs_is_named() {
+    let (bench, server) = (Bench::new(), RedisServer::start());
+    server.freeze();
+    let (code, json) = diagnose(&bench, &server.url(), &TRUST);
+    assert_eq!(code, Some(69), "{json:#}");
+    finds(
+        &json,
+        0,
+        "timeout",
+        "unsafe",
+        &["no answer within", "hangs"],
+    );
+    server.thaw();
+}
+
+#[test]
 fn one_server_under_two_names_and_an_even_number_are_named() {
     let bench = Bench::new();
     let servers = RedisServer::start_many(2);

@@ -106,6 +106,7 @@ impl Server {
     async fn tell<T: FromRedisValue>(&self, cmd: &Cmd) -> Result<Option<T>, NodeError> {
         match self.ask(cmd).await {
             Ok(value) => Ok(from_redis_value(value).ok()),
+            Err(error) if error.is_timeout() => Err(NodeError::Timeout(ANSWER_LIMIT)),
             Err(error) => match fault::node_error(&error) {
                 NodeError::Permission(_) | NodeError::Other(_) => Ok(None),
                 refused => Err(refused),
