@@ -17,6 +17,8 @@ pub(crate) enum Exit {
     Unavailable,
     /// 70: the operating system denied us something that it never should.
     Internal,
+    /// 73: a file cannot be written.
+    CannotCreate,
     /// 75, or what `-E` says: somebody else has the lock.
     Busy(u8),
     /// 79: the lock was lost.
@@ -38,6 +40,7 @@ impl Exit {
             Self::Usage => 64,
             Self::Unavailable => 69,
             Self::Internal => 70,
+            Self::CannotCreate => 73,
             Self::Busy(code) => code,
             Self::Lost => 79,
             Self::CannotExecute => 126,

@@ -1,26 +1,53 @@
-//! `fencepost`: holds a lock while a command runs, and tells who holds one.
+//! `fencepost`: holds a lock while a command runs, tells who holds one, and looks after the nodes.
 //!
 //! | file | what it answers |
 //! | --- | --- |
 //! | `args` | what did the user ask for? Raw arguments become checked ones here and nowhere else |
+//! | `config` | what does the config file say? |
 //! | `run` | the command under the lock |
-//! | `status` | who holds a lock |
+//! | `acquire`, `extend`, `release`, `steal` | a lock in the hands of a script |
+//! | `status`, `list`, `watch` | who holds which lock? |
+//! | `doctor` | what is unsafe about the nodes, and how is it mended? |
+//! | `bench` | how fast are they? |
+//! | `pages` | completions and man pages |
+//! | `wait` | from a name to a lock that is ours, and what people see meanwhile |
+//! | `holder`, `owner` | for which process is a lock, and how is that shown? |
+//! | `handed`, `table` | how is it printed? |
+//! | `client` | a runtime and a client for one errand |
 //! | `shim` | what runs between our fork and the user's command |
 //! | `guard` | what ends the user's command if we are killed |
+//! | `signals` | what would end us |
 //! | `voice` | what people and programs read on stderr |
 //! | `exit` | exit codes, and errors with theirs |
 //! | `duration` | `250ms`, `10s`, `2m`, `1h` |
 //! | `store` | where the locks are |
 
+mod acquire;
 mod args;
+mod bench;
+mod client;
+mod config;
+mod doctor;
 mod duration;
 mod exit;
+mod extend;
 mod guard;
+mod handed;
+mod holder;
+mod list;
+mod owner;
+mod pages;
+mod release;
 mod run;
 mod shim;
+mod signals;
 mod status;
+mod steal;
 mod store;
+mod table;
 mod voice;
+mod wait;
+mod watch;
 
 use std::process::ExitCode;
 
@@ -46,7 +73,17 @@ fn main() -> ExitCode {
     let voice = job.voice();
     let outcome = match job {
         Job::Run(job) => run::run(&job),
+        Job::Acquire(job) => acquire::run(&job),
+        Job::Extend(job) => extend::run(&job),
+        Job::Release(job) => release::run(&job),
         Job::Status(job) => status::run(&job),
+        Job::List(job) => list::run(&job),
+        Job::Watch(job) => watch::run(&job),
+        Job::Steal(job) => steal::run(&job),
+        Job::Doctor(job) => doctor::run(&job),
+        Job::Bench(job) => bench::run(&job),
+        Job::Completions(job) => Ok(pages::completions(&job)),
+        Job::Man(job) => pages::man(&job),
     };
     match outcome {
         Ok(code) => code,

@@ -1,25 +1,26 @@
 //! `fencepost status`: who holds a lock, and what each node says of it.
 
 use std::process::ExitCode;
-use std::time::Duration;
 
 use fencepost::{NodeStatus, Status};
 use serde_json::{Value, json};
 
 use crate::args::StatusJob;
-use crate::duration::{Readable, millis};
+use crate::client::{self, Connect, fault};
+use crate::duration::millis;
 use crate::exit::{Exit, Failure};
+use crate::table::{NOTHING, aligned, left, token};
 use crate::voice;
 
 pub(crate) fn run(job: &StatusJob) -> Result<ExitCode, Failure> {
-    let runtime = crate::run::runtime()?;
-    let status = runtime.block_on(async {
-        let locks = job.place.builder().build()?;
-        locks.status(job.name.as_str()).await
-    });
-    // A name that is being looked up must not keep us.
-    runtime.shutdown_background();
-    let status = status.map_err(|error| Failure::of(&error, Exit::BUSY))?;
+    let status = client::with(
+        || job.place.builder(),
+        Connect::Meanwhile,
+        async |locks| {
+            let status = locks.status(job.name.as_str()).await;
+            status.map_err(|error| fault(&error))
+        },
+    )?;
     let text = match job.json {
         true => format!("{:#}\n", as_json(&status)),
         false => as_table(&status),
@@ -38,12 +39,12 @@ fn answered(status: &Status) -> usize {
 }
 
 /// Whether enough nodes answered to tell that nobody holds it.
-fn is_known(status: &Status) -> bool {
+pub(crate) fn is_known(status: &Status) -> bool {
     answered(status) * 2 > status.nodes.len()
 }
 
-const FREE: &str = "nobody";
-const NOTHING: &str = "-";
+/// Who has a lock that is free.
+pub(crate) const FREE: &str = "nobody";
 
 fn as_table(status: &Status) -> String {
     let (holder, remaining) = match &status.holder {
@@ -56,6 +57,7 @@ fn as_table(status: &Status) -> String {
         ["holder".into(), holder],
         ["remaining".into(), remaining],
         ["token".into(), token(status.token.get())],
+        ["waiting".into(), status.waiting.to_string()],
     ];
     let titles = ["node", "holder", "remaining", "token"].map(str::to_owned);
     let mut nodes = vec![titles];
@@ -80,38 +82,6 @@ fn node_row(node: &NodeStatus) -> [String; 4] {
     }
 }
 
-fn left(remaining: Option<Duration>) -> String {
-    match remaining {
-        Some(time) => Readable(time).to_string(),
-        None => "for ever".into(),
-    }
-}
-
-/// Zero is what a counter says that was never used.
-fn token(number: u64) -> String {
-    match number {
-        0 => NOTHING.into(),
-        number => number.to_string(),
-    }
-}
-
-/// Columns of equal width, two spaces apart, and none after the last.
-fn aligned<const N: usize>(rows: &[[String; N]]) -> String {
-    let width = |column: usize| {
-        let cells = rows.iter().map(|row| row[column].chars().count());
-        cells.max().unwrap_or(0)
-    };
-    let widths: [usize; N] = std::array::from_fn(width);
-    let line = |row: &[String; N]| {
-        let cells = row.iter().zip(widths);
-        let cells: Vec<_> = cells
-            .map(|(cell, width)| format!("{cell:width$}"))
-            .collect();
-        format!("{}\n", cells.join("  ").trim_end())
-    };
-    rows.iter().map(line).collect()
-}
-
 fn as_json(status: &Status) -> Value {
     let nodes = status.nodes.iter().map(|node| match &node.lock {
         Err(error) => json!({ "node": node.node, "error": error.to_string() }),
@@ -132,17 +102,7 @@ fn as_json(status: &Status) -> Value {
         "holder": holder.map(|holder| holder.owner.as_str()),
         "remaining_ms": holder.and_then(|holder| holder.remaining).map(millis),
         "token": status.token.get(),
+        "waiting": status.waiting,
         "nodes": nodes.collect::<Vec<_>>(),
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn columns_are_aligned_by_characters_and_lines_have_no_tail() {
-        let rows = [["täg", "x"], ["a", ""], ["long", "yy"]].map(|row| row.map(str::to_owned));
-        assert_eq!(aligned(&rows), "täg   x\na\nlong  yy\n");
-    }
 }

@@ -85,6 +85,15 @@ impl Loss {
 }
 
 impl Voice {
+    /// What the user asked for.
+    pub(crate) fn of(json: bool, quiet: bool) -> Self {
+        match (json, quiet) {
+            (true, _) => Self::Json,
+            (false, true) => Self::Quiet,
+            (false, false) => Self::Plain,
+        }
+    }
+
     pub(crate) fn tell(self, event: &Event<'_>) {
         let line = match self {
             Self::Plain => text(event),
@@ -115,6 +124,17 @@ pub(crate) fn print(text: &str) -> ExitCode {
         // Nobody reads it: `| head` has had enough.
         Err(_) => ExitCode::FAILURE,
     }
+}
+
+/// Whether somebody may still read our stdout: not once the other end of a pipe is closed.
+pub(crate) fn is_heard() -> bool {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+    let out = std::io::stdout();
+    let mut look = [PollFd::new(&out, PollFlags::empty())];
+    // Where it cannot be asked, writing will tell.
+    let _ = poll(&mut look, Some(&Timespec::default()));
+    !look[0].revents().contains(PollFlags::ERR)
 }
 
 fn text(event: &Event<'_>) -> Option<String> {

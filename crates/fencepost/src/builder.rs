@@ -1,5 +1,7 @@
 //! [`Builder`]: all options of a client, checked in one place.
 
+mod survey;
+
 #[cfg(feature = "sqlite")]
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,6 +18,8 @@ use crate::node::Node;
 use crate::node::open::Opener;
 #[cfg(feature = "redis")]
 use crate::node::redis::{Eviction, RedisOptions, Roster, TlsOptions};
+#[cfg(feature = "sqlite")]
+use crate::node::sqlite::HolderProcess;
 use crate::quorum::fleet::Fleet;
 use crate::quorum::{MOST_NODES, Quorum};
 use crate::ticket::ClientId;
@@ -65,6 +69,8 @@ pub struct Builder {
     prefix: String,
     owner: Option<String>,
     restart_policy: Option<RestartPolicy>,
+    #[cfg(feature = "sqlite")]
+    holder: HolderProcess,
     #[cfg(feature = "redis")]
     tls: TlsOptions,
 }
@@ -93,6 +99,8 @@ impl Builder {
             prefix: String::new(),
             owner: None,
             restart_policy: None,
+            #[cfg(feature = "sqlite")]
+            holder: HolderProcess::This,
             #[cfg(feature = "redis")]
             tls: TlsOptions::default(),
         }
@@ -196,6 +204,13 @@ impl Builder {
         self
     }
 
+    /// To whose life locks in a file are tied: this process's, unless set.
+    #[cfg(feature = "sqlite")]
+    pub fn holder_process(mut self, holder: HolderProcess) -> Self {
+        self.holder = holder;
+        self
+    }
+
     /// What to think of a restarted Redis server.
     pub fn restart_policy(mut self, policy: RestartPolicy) -> Self {
         self.restart_policy = Some(policy);
@@ -256,15 +271,7 @@ impl Builder {
                 "an even number of nodes is safe, but tolerates no more failures than one less"
             );
         }
-        let opener = Opener {
-            clock: self.clock.clone(),
-            #[cfg(feature = "redis")]
-            redis: self.redis_options(quorum),
-            #[cfg(feature = "redis")]
-            roster: Roster::default(),
-            #[cfg(feature = "redis")]
-            runtime: runtime.clone(),
-        };
+        let opener = self.opener(quorum)?;
         let (clock, drift, node_timeout) = (self.clock.clone(), self.drift, self.node_timeout);
         let (max_hold, max_renewals) = (self.max_hold, self.max_renewals);
         let nodes = self.open_nodes(&opener)?;
@@ -294,6 +301,22 @@ impl Builder {
         let locks = self.build()?;
         wait_for_majority(&locks.core.fleet).await?;
         Ok(locks)
+    }
+
+    fn opener(&self, #[allow(unused)] quorum: Quorum) -> Result<Opener, Error> {
+        #[cfg(feature = "redis")]
+        let runtime = Handle::try_current().map_err(|_| Error::NoRuntime)?;
+        Ok(Opener {
+            clock: self.clock.clone(),
+            #[cfg(feature = "sqlite")]
+            holder: self.holder,
+            #[cfg(feature = "redis")]
+            redis: self.redis_options(quorum),
+            #[cfg(feature = "redis")]
+            roster: Roster::default(),
+            #[cfg(feature = "redis")]
+            runtime,
+        })
     }
 
     #[cfg(feature = "redis")]

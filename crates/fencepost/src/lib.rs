@@ -56,7 +56,9 @@
 //! | [`LockRequest`], [`LockOptions`], [`Progress`] | asking and waiting |
 //! | [`MultiRequest`], [`MultiLease`] | several locks at once, all or none |
 //! | [`Lease`] | what you hold: its token, its renewal, its loss |
-//! | [`Status`], [`fence`] | what you see, and how a resource checks a token |
+//! | [`Receipt`] | what you hold beyond the end of your process |
+//! | [`Status`], [`Listing`], [`survey`] | what you see: of one lock, of all, of the nodes |
+//! | [`fence`] | how a resource checks a token |
 //! | [`events`] | what logs and metrics tell |
 //! | `wait` | tickets, wake-ups, and looking for what was missed |
 //! | [`quorum`] | acquire, certify, extend, release over n nodes; pure decisions |
@@ -77,14 +79,17 @@ mod error;
 pub mod events;
 pub mod fence;
 mod lease;
+mod listing;
 mod lock;
 mod multi;
 mod name;
 pub mod node;
 pub mod quorum;
+mod receipt;
 mod scope;
 pub mod state;
 mod status;
+pub mod survey;
 pub mod ticket;
 mod token;
 mod ttl;
@@ -95,9 +100,13 @@ pub use builder::{Builder, RestartPolicy};
 pub use client::{Fencepost, Stolen};
 pub use error::{Error, LossReason, NodeError, NodeOutcome, NodeReport};
 pub use lease::Lease;
+pub use listing::{Listing, NamePattern};
 pub use lock::{LockOptions, LockRequest};
 pub use multi::{LostOne, MultiLease, MultiRequest};
 pub use name::LockName;
+#[cfg(feature = "sqlite")]
+pub use node::sqlite::HolderProcess;
+pub use receipt::Receipt;
 pub use scope::Ended;
 pub use status::{HolderStatus, NodeStatus, Status};
 pub use token::FencingToken;

@@ -1,67 +1,54 @@
 //! `fencepost run`: a command under a lock.
 //!
-//! - `acquire`: connects and waits for the lock.
 //! - `supervise`: looks after the command while it runs.
 //! - `plan`: when it has to stop. Pure decisions.
 //! - `child`: the command and its process group.
-//! - `signals`, `terminal`: what comes from outside.
+//! - `terminal`: whose turn it is there.
 
-mod acquire;
 mod child;
 mod plan;
-mod signals;
 mod supervise;
 pub(crate) mod terminal;
 
 use std::ffi::{OsStr, OsString};
 use std::process::ExitCode;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
-use fencepost::{Error, Lease};
-use tokio::runtime::Runtime;
+use fencepost::{Error, HolderProcess, Lease};
 use tokio::time::timeout;
 
-use self::acquire::Acquired;
 use self::child::{Child, Env};
-use self::signals::Signals;
 use self::supervise::Outcome;
 use crate::args::RunJob;
-use crate::duration::{Readable, millis};
+use crate::client::{self, LAST_WORD};
+use crate::duration::Readable;
 use crate::exit::{Exit, Failure, by_signal};
 use crate::guard::Guard;
+use crate::owner;
 use crate::shim::cannot_run;
+use crate::signals::Signals;
 use crate::voice::{Ended, Event, Loss};
+use crate::wait::{self, Acquired, Want};
 
-/// How long a node that is slow may take to hear that the lock was given back, when a majority has
-/// heard it.
-const LAST_WORD: Duration = Duration::from_millis(100);
 /// How long the command of `--on-lost` may take.
 const ON_LOST_LIMIT: Duration = Duration::from_secs(60);
 
 pub(crate) fn run(job: &RunJob) -> Result<ExitCode, Failure> {
-    let runtime = runtime()?;
+    let runtime = client::runtime()?;
     let outcome = runtime.block_on(hold(job));
     // A name that is being looked up must not keep us.
     runtime.shutdown_background();
     outcome
 }
 
-/// All on the main thread: the command dies with the thread that started it.
-pub(crate) fn runtime() -> Result<Runtime, Failure> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build();
-    runtime.map_err(|error| Failure::new(Exit::Internal, format!("cannot begin: {error}")))
-}
-
 async fn hold(job: &RunJob) -> Result<ExitCode, Failure> {
     let mut signals = Signals::listen()
         .map_err(|error| Failure::new(Exit::Internal, format!("cannot begin: {error}")))?;
-    let (locks, lease) = match acquire::acquire(job, &mut signals).await? {
+    let (locks, lease) = match wait::acquire(&want(job), &mut signals).await? {
         Acquired::Ours(locks, lease) => (locks, lease),
         Acquired::Ended(signal) => return Ok(Exit::Signal(signal as i32).into()),
     };
-    let deadline = deadline(&lease);
+    let deadline = wait::deadline(lease.remaining());
     let (token, deadline) = (lease.token().to_string(), deadline.to_string());
     let env: [(&str, &OsStr); 3] = [
         ("FENCEPOST_LOCK", job.name.as_str().as_ref()),
@@ -120,10 +107,20 @@ async fn command(
     outcome.map_err(|error| Failure::new(Exit::Internal, format!("cannot wait: {error}")))
 }
 
-/// The milliseconds since 1970 until which the lock is ours, if it is not renewed.
-fn deadline(lease: &Lease) -> u64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    millis(now.unwrap_or_default() + lease.remaining())
+fn want(job: &RunJob) -> Want<'_> {
+    let host = nix::unistd::gethostname().unwrap_or_default();
+    let command = std::path::Path::new(&job.command[0]);
+    let command = command.file_name().unwrap_or_default();
+    Want {
+        name: &job.name,
+        place: &job.place,
+        claim: &job.claim,
+        owner: owner::label(&host, std::process::id(), command),
+        holder: HolderProcess::This,
+        renew: true,
+        max_hold: job.max_hold,
+        voice: job.voice,
+    }
 }
 
 fn tell_release(job: &RunJob, released: &Result<(), Error>) {

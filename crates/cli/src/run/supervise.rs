@@ -14,8 +14,8 @@ use tokio::time::sleep;
 
 use super::child::Child;
 use super::plan::{Plan, Situation, Step};
-use super::signals::Signals;
 use crate::args::RunJob;
+use crate::signals::Signals;
 use crate::voice::{Ended, Event, Loss};
 
 /// How long something of the group that got KILL may still be seen. It is dead, but nobody may

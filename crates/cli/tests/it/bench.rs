@@ -55,6 +55,7 @@ impl Bench {
             .args(words)
             .current_dir(self.dir.path())
             .env("XDG_STATE_HOME", self.dir.path())
+            .env("XDG_CONFIG_HOME", self.dir.path())
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
@@ -64,6 +65,22 @@ impl Bench {
     /// Runs it to its end.
     pub(crate) fn run(&self, words: &[&str]) -> Ran {
         self.command(words).output().expect("the program").into()
+    }
+
+    /// Runs a script in which `$F` is the program, to its end.
+    pub(crate) fn script(&self, script: &str) -> Ran {
+        let command = self.command(&[]);
+        let program = command.get_program().to_owned();
+        let mut shell = Command::new("sh");
+        shell.args(["-c", script]).current_dir(self.dir.path());
+        for (name, value) in command.get_envs() {
+            match value {
+                Some(value) => shell.env(name, value),
+                None => shell.env_remove(name),
+            };
+        }
+        let shell = shell.env("F", program).stdin(Stdio::null());
+        shell.output().expect("a shell").into()
     }
 
     /// Starts it.

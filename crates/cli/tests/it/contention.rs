@@ -2,9 +2,9 @@
 
 use std::fs;
 
-use fencepost_tests::Cluster;
+use fencepost_tests::{Cluster, eventually};
 
-use crate::bench::{Bench, end_of, send};
+use crate::bench::{Bench, LIMIT, end_of, send};
 
 /// Not safe in two processes at once, and slow enough to show it.
 const INCREMENT: &str =
@@ -39,12 +39,15 @@ fn fifty_at_once_on_one_machine_lose_no_increment() {
 }
 
 #[test]
-fn twenty_at_once_on_three_servers_lose_no_increment() {
+fn fifty_at_once_on_three_servers_lose_no_increment() {
     let cluster = Cluster::start(3);
     let urls = cluster.urls();
     let options = ["--store", &urls, "--restart-policy", "trust"];
-    increments_are_exact(&Bench::new(), 20, &options);
-    assert_eq!(cluster.leftovers(), Vec::<String>::new());
+    increments_are_exact(&Bench::new(), 50, &options);
+    // On a busy machine an answer may be so late that its attempt is refused for a while.
+    let mut left = cluster.leftovers();
+    left.retain(|key| !key.contains(":gone:"));
+    assert_eq!(left, Vec::<String>::new());
 }
 
 #[test]
@@ -78,6 +81,36 @@ fn a_second_run_waits_for_the_first_and_says_for_whom() {
     assert_eq!(bench.await_file("order"), "first\nsecond");
     let said = fs::read_to_string(said).unwrap();
     assert!(said.contains("fencepost: got lock \"job\" after"), "{said}");
+}
+
+#[test]
+fn in_a_fair_line_whoever_came_first_is_served_first() {
+    let cluster = Cluster::start(3);
+    let urls = cluster.urls();
+    let servers = ["--store", &urls, "--restart-policy", "trust"];
+    for store in [&[][..], &servers] {
+        let bench = Bench::new();
+        let first = ["--shell", "echo >up; until [ -e go ]; do sleep 0.01; done"];
+        let holder = bench.start_until("up", &[&["run", "job"], store, &first].concat());
+        let waiting = || {
+            let status = bench.run(&[&["status", "job", "--json"], store].concat());
+            let status: serde_json::Value = serde_json::from_str(&status.out).unwrap();
+            status["waiting"].as_u64()
+        };
+        let mut waiters = Vec::new();
+        for place in 1..=5 {
+            let line = format!("echo {place} >>order");
+            let words = [&["run", "job", "--fair", "-q"], store, &["--shell", &line]].concat();
+            waiters.push(bench.start(&words));
+            eventually("it is in line", LIMIT, || waiting() == Some(place));
+        }
+        fs::write(bench.path("go"), "").unwrap();
+        assert_eq!(end_of(holder).code, Some(0));
+        for waiter in waiters {
+            assert_eq!(end_of(waiter).code, Some(0));
+        }
+        assert_eq!(bench.await_file("order"), "1\n2\n3\n4\n5");
+    }
 }
 
 #[test]

@@ -8,7 +8,7 @@ use fencepost_tests::{Cluster, RedisServer};
 use crate::bench::{Bench, LIMIT, dies, end_of, runs};
 
 /// How often the loss is tried.
-const ROUNDS: usize = 4;
+const ROUNDS: usize = 20;
 const TTL: Duration = Duration::from_millis(1200);
 
 /// Freezes all servers a moment after the lock was renewed, and so that it cannot have been renewed

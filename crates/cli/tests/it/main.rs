@@ -2,8 +2,17 @@
 
 mod bad_input;
 mod bench;
+mod by_hand;
+mod config;
 mod contention;
+mod docs;
+mod doctor;
 mod exit_codes;
+mod looking;
 mod loss;
+mod pages;
+mod pty;
 mod signals;
+mod speed;
 mod status;
+mod terminal;

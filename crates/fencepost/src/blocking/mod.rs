@@ -49,6 +49,7 @@
 //! Make the client after the fork.
 
 mod background;
+mod handed_over;
 mod multi;
 
 use std::fmt;

@@ -1,11 +1,13 @@
 //! [`Lease`]: a lock that is held: its token, its deadline, its loss, and the ways to keep or end it.
 //!
+//! - `detach`: a lease that is to outlive its process.
 //! - `held`: what a lease, its renewal and its loss share.
 //! - `schedule`: one task that renews all leases of a client.
 //!
 //! A lease that might not be held must never say that it is: every question is answered from the
 //! holder's own clock, and a lease that has ended never comes back.
 
+mod detach;
 mod held;
 mod schedule;
 #[cfg(test)]

@@ -1,11 +1,16 @@
 //! A node that is a table in memory: for one process, and for tests.
 
+mod list;
+
 use std::collections::HashMap;
+use std::pin::Pin;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
 
 use super::listen::Audience;
-use super::{Call, Ear, Listener, Node};
+use super::{Call, Ear, Listener, Names, Node};
 use crate::clock::{Clock, SystemClock};
+use crate::error::NodeError;
+use crate::listing::NamePattern;
 use crate::name::LockName;
 use crate::state::{Command, LockState, Now, Reply};
 use crate::ticket::ClientId;
@@ -124,5 +129,12 @@ impl Node for MemoryNode {
 
     fn address(&self) -> &str {
         &self.address
+    }
+
+    fn names<'a>(
+        &'a self,
+        wanted: &'a NamePattern,
+    ) -> Pin<Box<dyn Future<Output = Result<Names, NodeError>> + Send + 'a>> {
+        Box::pin(async { Ok(self.known_names(wanted)) })
     }
 }

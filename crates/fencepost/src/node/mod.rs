@@ -8,6 +8,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use crate::error::NodeError;
+use crate::listing::NamePattern;
+pub use crate::listing::Names;
 use crate::name::LockName;
 use crate::state::{Command, Reply};
 use crate::ticket::ClientId;
@@ -61,6 +63,16 @@ pub trait Node: Send + Sync + 'static {
     /// connect time-out.
     fn hello(&self) -> Pin<Box<dyn Future<Output = Result<(), NodeError>> + Send + '_>> {
         Box::pin(std::future::ready(Ok(())))
+    }
+
+    /// The names of the locks that it knows, held or not. A node need not be able to tell.
+    fn names<'a>(
+        &'a self,
+        wanted: &'a NamePattern,
+    ) -> Pin<Box<dyn Future<Output = Result<Names, NodeError>> + Send + 'a>> {
+        let _ = wanted;
+        let why = "this kind of node cannot list its locks".to_owned();
+        Box::pin(std::future::ready(Err(NodeError::Other(why))))
     }
 
     /// Resolves when it is worth asking again after a failure: at once for a node that is never

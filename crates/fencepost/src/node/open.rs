@@ -9,13 +9,15 @@ use super::memory::MemoryNode;
 #[cfg(feature = "redis")]
 use super::redis::{RedisNode, RedisOptions, Roster};
 #[cfg(feature = "sqlite")]
-use super::sqlite::SqliteNode;
+use super::sqlite::{HolderProcess, SqliteNode};
 use crate::clock::Clock;
 use crate::error::Error;
 
 /// What it takes to open the nodes of one client.
 pub(crate) struct Opener {
     pub(crate) clock: Arc<dyn Clock>,
+    #[cfg(feature = "sqlite")]
+    pub(crate) holder: HolderProcess,
     #[cfg(feature = "redis")]
     pub(crate) redis: RedisOptions,
     #[cfg(feature = "redis")]
@@ -59,7 +61,8 @@ impl Opener {
 
     #[cfg(feature = "sqlite")]
     pub(crate) fn file(&self, path: &Path) -> Result<Arc<dyn Node>, Error> {
-        Ok(Arc::new(SqliteNode::open(path, self.clock.clone())?))
+        let node = SqliteNode::open_for(path, self.clock.clone(), self.holder)?;
+        Ok(Arc::new(node))
     }
 
     #[cfg(feature = "redis")]

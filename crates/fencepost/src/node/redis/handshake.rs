@@ -37,7 +37,7 @@ pub(super) struct Facts {
     eviction_policy: Option<String>,
     eviction_is_known: bool,
     append_only: bool,
-    fsync: Option<String>,
+    pub(super) fsync: Option<String>,
 }
 
 /// Asks everything in one round trip, and leaves the scripts on the server.
@@ -111,7 +111,7 @@ fn unless_hidden(error: NodeError) -> Result<Option<Value>, NodeError> {
 
 impl Facts {
     /// Reads what INFO printed.
-    fn read(info: &str) -> Self {
+    pub(super) fn read(info: &str) -> Self {
         let fields: HashMap<&str, &str> = info
             .lines()
             .filter_map(|line| line.trim_end().split_once(':'))

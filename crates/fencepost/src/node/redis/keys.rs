@@ -35,6 +35,36 @@ impl Prefix {
         })
     }
 
+    /// The pattern of every counter's key behind this prefix.
+    pub(super) fn counters(&self) -> String {
+        // With and without the brace that a side key begins with; what else fits is sorted out by
+        // `name_of_counter`.
+        let mut pattern = String::from("*");
+        for c in self.0.chars() {
+            if matches!(c, '*' | '?' | '[' | ']' | '\\' | '^') {
+                pattern.push('\\');
+            }
+            pattern.push(c);
+        }
+        if !self.0.is_empty() {
+            pattern.push('*');
+        }
+        pattern + COUNTER_KEY
+    }
+
+    /// The name of the lock whose counter stands at this key, if it is one behind this prefix.
+    pub(super) fn name_of_counter(&self, key: &str) -> Option<LockName> {
+        let stem = key.strip_suffix(COUNTER_KEY)?;
+        let inner = stem.strip_prefix('{').and_then(|s| s.strip_suffix('}'));
+        let name = |lock: &str| LockName::new(lock.strip_prefix(&self.0)?).ok();
+        // Which of the two it is shows in the key that the name would have.
+        inner.into_iter().chain([stem]).find_map(|lock| {
+            let name = name(lock)?;
+            let counter = self.keys(&name).ok()?.counter().to_string();
+            (counter == key).then_some(name)
+        })
+    }
+
     /// The keys of one lock.
     pub(super) fn keys(&self, name: &LockName) -> Result<Keys, NodeError> {
         let name = name.as_str();
@@ -149,6 +179,38 @@ mod tests {
             assert_eq!(hash_tag(&withdrawn), Some(slot));
             assert!(withdrawn.ends_with(&format!(":gone:{}", "0".repeat(32))));
         }
+    }
+
+    #[test]
+    fn a_counter_tells_the_name_of_its_lock_and_nothing_else_does() {
+        for (prefix, name) in [
+            ("", "job"),
+            ("", "{t}job"),
+            ("", "a{b"),
+            ("", "{a}x{c}"),
+            ("app:", "job"),
+            ("app:", "a{t}job"),
+            ("{app}:", "job"),
+            ("", "job:fence"),
+        ] {
+            let key = keys(prefix, name).counter().to_string();
+            let found = Prefix::new(prefix).unwrap().name_of_counter(&key);
+            assert_eq!(found.as_ref().map(LockName::as_str), Some(name), "{key}");
+        }
+        let none = Prefix::new("").unwrap();
+        for key in [
+            "job:fence",
+            "{job}",
+            "job",
+            "{}:fence",
+            ":fence",
+            "{a\nb}:fence",
+        ] {
+            assert_eq!(none.name_of_counter(key), None, "{key}");
+        }
+        let other = Prefix::new("other:").unwrap();
+        assert_eq!(other.name_of_counter("{app:job}:fence"), None);
+        assert_eq!(Prefix::new("a[b").unwrap().counters(), "*a\\[b*:fence");
     }
 
     #[test]

@@ -112,7 +112,8 @@ impl Link {
         }
     }
 
-    async fn send(&self, cmd: &Cmd, clock: &dyn Clock) -> RedisResult<Value> {
+    /// Sends one command and waits for its answer.
+    pub(super) async fn send(&self, cmd: &Cmd, clock: &dyn Clock) -> RedisResult<Value> {
         let number = self.sent.fetch_add(1, Ordering::SeqCst) + 1;
         if self.watch_is_idle.load(Ordering::SeqCst)
             && self.watch_is_idle.swap(false, Ordering::SeqCst)

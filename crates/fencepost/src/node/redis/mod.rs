@@ -4,6 +4,8 @@
 //!   implementation of [`state`](crate::state).
 //! - `url`, `stream`, `tls`: from a URL to a byte stream.
 //! - `handshake`, `roster`: who may vote.
+//! - `list`: which locks a server knows.
+//! - `survey`, `rights`: what a server is like, and what its user may not do.
 //! - `gate`, `link`: where calls wait for a connection, and one connection's calls.
 //! - `keeper`: connecting, watching, connecting again.
 //! - `listener`: hearing whose turn it is.
@@ -31,11 +33,14 @@ mod handshake;
 mod keeper;
 mod keys;
 mod link;
+mod list;
 mod listener;
 mod options;
+mod rights;
 mod roster;
 mod scripts;
 mod stream;
+mod survey;
 #[cfg(feature = "tls")]
 mod tls;
 mod url;
@@ -51,10 +56,12 @@ use tokio::task::AbortHandle;
 
 pub use options::{Eviction, RedisOptions, TlsOptions};
 pub use roster::Roster;
+pub(crate) use survey::survey;
 
-use super::{Call, Ear, Listener, Node};
+use super::{Call, Ear, Listener, Names, Node};
 use crate::clock::Clock;
 use crate::error::{Error, NodeError};
+use crate::listing::NamePattern;
 use crate::name::LockName;
 use crate::state::Command;
 use crate::ticket::ClientId;
@@ -201,6 +208,17 @@ impl Node for RedisNode {
                 Some(left) => Err(NodeError::Quarantined(left)),
                 None => Ok(()),
             }
+        })
+    }
+
+    fn names<'a>(
+        &'a self,
+        wanted: &'a NamePattern,
+    ) -> Pin<Box<dyn Future<Output = Result<Names, NodeError>> + Send + 'a>> {
+        Box::pin(async {
+            let link = self.gate.settled().await?;
+            let prefix = self.prefix.as_ref().map_err(Clone::clone)?;
+            list::names(&link, prefix, wanted, &*self.clock).await
         })
     }
 

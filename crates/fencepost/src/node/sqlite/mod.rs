@@ -8,6 +8,9 @@
 //! | `row` | how is a lock written down? |
 //! | `boot` | was a row written before the last reboot? |
 //! | `process` | is the holder's process gone? |
+//! | `holder` | to whose life is a lock tied? |
+//! | `survey` | what is the file like? |
+//! | `list` | which locks are there? |
 //! | `fork` | was this process forked with a file open? |
 //! | `busy` | how long to wait while another process writes |
 //! | `worker` | the thread that owns the connection |
@@ -18,13 +21,15 @@
 //! here. Nothing here may open the file other than through SQLite: closing any handle to it would
 //! drop the locks that SQLite holds on it for this process.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
 use std::sync::Arc;
 
 use self::worker::Worker;
-use super::{Call, Ear, Listener, Node};
+use super::{Call, Ear, Listener, Names, Node};
 use crate::clock::Clock;
-use crate::error::Error;
+use crate::error::{Error, NodeError};
+use crate::listing::NamePattern;
 use crate::name::LockName;
 use crate::state::Command;
 use crate::ticket::ClientId;
@@ -34,12 +39,18 @@ mod busy;
 mod fault;
 mod file;
 mod fork;
+mod holder;
+mod list;
 mod place;
 mod process;
 mod row;
 mod store;
+mod survey;
 mod watch;
 mod worker;
+
+pub use holder::HolderProcess;
+pub(crate) use survey::survey;
 
 /// A file of locks, shared by all processes of one machine. Clones share the connection; any
 /// number of nodes in any number of processes may have the same file open.
@@ -59,6 +70,7 @@ mod worker;
 pub struct SqliteNode {
     worker: Worker,
     address: Arc<str>,
+    path: Arc<PathBuf>,
 }
 
 impl SqliteNode {
@@ -70,12 +82,26 @@ impl SqliteNode {
     /// # Errors
     /// [`Error::Store`] says why the file cannot be used, and what to do about it.
     pub fn open(path: impl AsRef<Path>, clock: Arc<dyn Clock>) -> Result<Self, Error> {
+        Self::open_for(path, clock, HolderProcess::This)
+    }
+
+    /// The same, with its locks tied to the life of another process.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open), and when that process is not there.
+    pub fn open_for(
+        path: impl AsRef<Path>,
+        clock: Arc<dyn Clock>,
+        holder: HolderProcess,
+    ) -> Result<Self, Error> {
         let path = path.as_ref();
         let address = format!("file:{}", path.display());
-        match Worker::start(path, clock) {
+        match Worker::start(path, clock, holder) {
             Ok(worker) => Ok(Self {
                 worker,
                 address: address.into(),
+                // It stays right when the process changes its working directory.
+                path: Arc::new(std::path::absolute(path).unwrap_or_else(|_| path.into())),
             }),
             Err(why) => Err(Error::Store {
                 store: address,
@@ -97,6 +123,18 @@ impl Node for SqliteNode {
 
     fn address(&self) -> &str {
         &self.address
+    }
+
+    fn names<'a>(
+        &'a self,
+        wanted: &'a NamePattern,
+    ) -> Pin<Box<dyn Future<Output = Result<Names, NodeError>> + Send + 'a>> {
+        let (path, wanted) = (Arc::clone(&self.path), wanted.clone());
+        let look = move || list::names(&path, &wanted).map_err(NodeError::Store);
+        Box::pin(async {
+            let looked = tokio::task::spawn_blocking(look).await;
+            looked.unwrap_or_else(|error| Err(NodeError::Store(error.to_string())))
+        })
     }
 }
 

@@ -37,6 +37,17 @@ impl Process {
         None
     }
 
+    /// The process of that id, or `None` if it is not there or `/proc` does not tell.
+    pub(super) fn of(pid: u32) -> Option<Self> {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        let stat = Stat::parse(&stat).filter(|stat| stat.pid == pid && !stat.is_dead())?;
+        Some(Self {
+            pid,
+            started: stat.started,
+            namespace: Self::current()?.namespace,
+        })
+    }
+
     /// Whether this process is known to be gone, as `observer` sees it.
     pub(super) fn is_gone(&self, observer: &Self) -> bool {
         if self == observer || self.namespace != observer.namespace {

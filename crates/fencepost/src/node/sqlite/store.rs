@@ -14,6 +14,7 @@ use super::boot::{self, Boot};
 use super::fault::explain;
 use super::file;
 use super::fork::Open;
+use super::holder::Holder;
 use super::place::{self, FileId};
 use super::process::Process;
 use super::row::Row;
@@ -50,10 +51,22 @@ struct Here {
     /// This process. It stays the same: a store belongs to a thread, and threads do not survive a
     /// fork.
     process: Option<Process>,
+    /// Who holds what is taken here: this process, unless the user said otherwise.
+    holder: Holder,
 }
 
 impl Store {
+    /// With this process as the holder.
     pub(super) fn open(path: &Path, clock: Arc<dyn Clock>) -> Result<Self, String> {
+        let us = super::holder::HolderProcess::This;
+        Self::open_for(path, clock, Holder::find(us)?)
+    }
+
+    pub(super) fn open_for(
+        path: &Path,
+        clock: Arc<dyn Clock>,
+        holder: Holder,
+    ) -> Result<Self, String> {
         boot::check_time_namespace()?;
         let path = place::prepare(path)?;
         let open = Open::register()?;
@@ -66,6 +79,7 @@ impl Store {
                 clock,
                 boot: Boot::current(),
                 process: Process::current(),
+                holder,
             },
             changes: 0,
             swept_to: String::new(),
@@ -125,7 +139,8 @@ impl Store {
     }
 
     fn open_again(&mut self) -> Result<(), String> {
-        *self = Self::open(&self.path, Arc::clone(&self.here.clock))?;
+        let clock = Arc::clone(&self.here.clock);
+        *self = Self::open_for(&self.path, clock, self.here.holder)?;
         Ok(())
     }
 
@@ -157,8 +172,7 @@ impl Store {
         let reply = state.apply_and_wake(command, now, |wake| woken.push(wake));
         let process = match (&reply, state.holder()) {
             (_, None) => None,
-            (Reply::Granted { .. } | Reply::Extended | Reply::Repaired, _) => self.here.process,
-            _ => holder,
+            (reply, Some(_)) => self.here.holder.after(reply, holder),
         };
         let changed = match &before {
             Some(row) => row.state != state || row.process != process,

@@ -12,6 +12,7 @@ use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot};
 
 use super::fork::FORKED;
+use super::holder::{Holder, HolderProcess};
 use super::store::Store;
 use super::watch::Watch;
 use crate::clock::Clock;
@@ -46,8 +47,12 @@ struct Job {
 
 impl Worker {
     /// Opens the file and starts the thread.
-    pub(super) fn start(path: &Path, clock: Arc<dyn Clock>) -> Result<Self, String> {
-        let store = Store::open(path, Arc::clone(&clock))?;
+    pub(super) fn start(
+        path: &Path,
+        clock: Arc<dyn Clock>,
+        holder: HolderProcess,
+    ) -> Result<Self, String> {
+        let store = Store::open_for(path, Arc::clone(&clock), Holder::find(holder)?)?;
         let (queue, jobs) = mpsc::channel(QUEUE);
         let watch = Watch::new(path.to_owned(), clock);
         let watching = watch.clone();

@@ -15,7 +15,7 @@ const PASSED_ON: [Signal; 4] = [
 ];
 
 /// The signals that came and have not been looked at.
-pub(super) struct Signals {
+pub(crate) struct Signals {
     listeners: Vec<(Signal, unix::Signal)>,
     children: unix::Signal,
 }
@@ -23,7 +23,7 @@ pub(super) struct Signals {
 impl Signals {
     /// Listens to what would end us, from now on. What we were started to ignore (by `nohup`, or by a shell without job
     /// control) stays ignored, by us and by the command: listening would undo it.
-    pub(super) fn listen() -> io::Result<Self> {
+    pub(crate) fn listen() -> io::Result<Self> {
         let mut signals = Self {
             listeners: Vec::new(),
             children: unix::signal(SignalKind::child())?,
@@ -35,7 +35,7 @@ impl Signals {
     }
 
     /// Listens to ^Z too.
-    pub(super) fn listen_to_stop(&mut self) -> io::Result<()> {
+    pub(crate) fn listen_to_stop(&mut self) -> io::Result<()> {
         self.add(Signal::SIGTSTP)
     }
 
@@ -48,12 +48,12 @@ impl Signals {
     }
 
     /// The next that would end us.
-    pub(super) async fn next(&mut self) -> Signal {
+    pub(crate) async fn next(&mut self) -> Signal {
         std::future::poll_fn(|cx| first(&mut self.listeners, cx)).await
     }
 
     /// The next that is for us to see: `None` when it tells of a child.
-    pub(super) async fn next_or_child(&mut self) -> Option<Signal> {
+    pub(crate) async fn next_or_child(&mut self) -> Option<Signal> {
         let Self {
             listeners,
             children,

@@ -1,0 +1,55 @@
+//! `fencepost acquire`: a lock for a script.
+
+use std::process::ExitCode;
+
+use tokio::time::timeout;
+
+use crate::args::AcquireJob;
+use crate::client::{self, LAST_WORD};
+use crate::exit::{Exit, Failure};
+use crate::handed::Handed;
+use crate::signals::Signals;
+use crate::voice;
+use crate::wait::{self, Acquired, Want};
+
+pub(crate) fn run(job: &AcquireJob) -> Result<ExitCode, Failure> {
+    let runtime = client::runtime()?;
+    let outcome = runtime.block_on(take(job));
+    // A name that is being looked up must not keep us.
+    runtime.shutdown_background();
+    outcome
+}
+
+async fn take(job: &AcquireJob) -> Result<ExitCode, Failure> {
+    let fault = |error| Failure::of(&error, job.claim.busy);
+    let mut signals = Signals::listen()
+        .map_err(|error| Failure::new(Exit::Internal, format!("cannot begin: {error}")))?;
+    let want = Want {
+        name: &job.name,
+        place: &job.place,
+        claim: &job.claim,
+        owner: job.holder.owner(),
+        holder: job.holder.process(),
+        renew: false,
+        max_hold: None,
+        voice: job.voice,
+    };
+    let (locks, lease) = match wait::acquire(&want, &mut signals).await? {
+        Acquired::Ours(locks, lease) => (locks, lease),
+        Acquired::Ended(signal) => return Ok(Exit::Signal(signal as i32).into()),
+    };
+    let begun = std::time::Instant::now();
+    let remaining = lease.remaining();
+    let receipt = lease.detach().await.map_err(fault)?;
+    let handed = Handed {
+        receipt: &receipt,
+        remaining: remaining.saturating_sub(begun.elapsed()),
+    };
+    let printed = voice::print(&handed.print(job.form));
+    if printed != ExitCode::SUCCESS {
+        // Nobody got the receipt, so nobody could give the lock back.
+        let _ = locks.release_receipt(&receipt).await;
+    }
+    let _ = timeout(LAST_WORD, locks.shutdown()).await;
+    Ok(printed)
+}

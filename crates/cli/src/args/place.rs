@@ -1,0 +1,80 @@
+//! Where the locks are: common to all commands.
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use fencepost::RestartPolicy;
+
+use crate::duration;
+use crate::exit::Failure;
+use crate::store::Store;
+
+#[derive(Args)]
+pub(super) struct RawPlace {
+    /// Where the locks are: file:PATH, redis://HOST, rediss://HOST, redis+unix:///PATH, or several,
+    /// separated by commas [default: a file in $XDG_STATE_HOME or ~/.local/state]
+    // The value may have a password in it.
+    #[arg(
+        long,
+        value_name = "URL",
+        env = "FENCEPOST_STORE",
+        hide_env_values = true
+    )]
+    store: Option<String>,
+
+    /// Whether a Redis server that restarted a short while ago may vote at once, or has to wait
+    /// because it may have forgotten locks [default: trust for one or two, delay for more]
+    #[arg(long, value_name = "POLICY")]
+    #[arg(env = "FENCEPOST_RESTART_POLICY", hide_env_values = true)]
+    restart_policy: Option<RawRestartPolicy>,
+
+    /// The longest TTL that anybody uses on these nodes: all clients must agree on it, because a
+    /// restarted node does not vote for that long
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = duration::parse)]
+    #[arg(env = "FENCEPOST_MAX_TTL", hide_env_values = true)]
+    max_ttl: Duration,
+
+    /// The config file [default: $XDG_CONFIG_HOME/fencepost/config.toml, if it is there]
+    // Read before everything else: see `config_of`.
+    #[arg(long, value_name = "FILE")]
+    #[arg(env = "FENCEPOST_CONFIG", hide_env_values = true)]
+    config: Option<OsString>,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum RawRestartPolicy {
+    Trust,
+    Delay,
+}
+
+/// Where the locks are, and what to think of nodes that restarted.
+pub(crate) struct Place {
+    pub(crate) store: Store,
+    pub(crate) restart_policy: Option<RestartPolicy>,
+    pub(crate) max_ttl: Duration,
+}
+
+impl RawPlace {
+    pub(super) fn checked(self) -> Result<Place, Failure> {
+        Ok(Place {
+            store: Store::checked(self.store)?,
+            restart_policy: self.restart_policy.map(|policy| match policy {
+                RawRestartPolicy::Trust => RestartPolicy::Trust,
+                RawRestartPolicy::Delay => RestartPolicy::Delay,
+            }),
+            max_ttl: self.max_ttl,
+        })
+    }
+}
+
+impl Place {
+    /// A client, to set up further.
+    pub(crate) fn builder(&self) -> fencepost::Builder {
+        let builder = self.store.builder().max_ttl(self.max_ttl);
+        match self.restart_policy {
+            Some(policy) => builder.restart_policy(policy),
+            None => builder,
+        }
+    }
+}

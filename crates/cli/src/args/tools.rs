@@ -1,0 +1,151 @@
+//! What is about the nodes and about the program itself.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use clap_complete::Shell;
+
+use super::RawJson;
+use super::place::{Place, RawPlace};
+use crate::duration;
+use crate::exit::Failure;
+
+/// The most tasks that a benchmark runs at once.
+const MOST_TASKS: usize = 1000;
+/// The longest time it takes.
+const LONGEST_BENCH: Duration = Duration::from_secs(600);
+
+/// Check every node and say what is unsafe and how to mend it
+///
+/// Connects to each node and looks at its version, role, uptime, persistence, eviction policy,
+/// clock, latency and access rights, and whether two of them are the same server. Changes nothing
+/// but a key `fencepost:doctor` of its own. Exits with 0 when nothing is unsafe, with 1 when
+/// something is, and with 69 when fewer than a majority of the nodes could vote.
+#[derive(Args)]
+pub(super) struct RawDoctor {
+    #[command(flatten)]
+    place: RawPlace,
+
+    #[command(flatten)]
+    json: RawJson,
+}
+
+/// Measure how fast your own nodes grant and release locks
+///
+/// Takes and gives back locks of its own (`fencepost:bench:PID:N`) as fast as it can. The figures are
+/// those of this machine, these nodes and this moment: compare only what was measured together.
+#[derive(Args)]
+pub(super) struct RawBench {
+    /// How long to measure
+    #[arg(long, value_name = "TIME", default_value = "3s", value_parser = duration::parse)]
+    #[arg(env = "FENCEPOST_BENCH_TIME", hide_env_values = true)]
+    time: Duration,
+
+    /// How many tasks at once, each with a lock of its own
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(env = "FENCEPOST_BENCH_TASKS", hide_env_values = true)]
+    tasks: usize,
+
+    /// Also draw the histogram into this file
+    #[arg(long, value_name = "FILE")]
+    #[arg(env = "FENCEPOST_BENCH_SVG", hide_env_values = true)]
+    svg: Option<PathBuf>,
+
+    #[command(flatten)]
+    place: RawPlace,
+
+    #[command(flatten)]
+    json: RawJson,
+}
+
+/// Print a script that completes commands and options in your shell
+///
+///   fencepost completions bash >~/.local/share/bash-completion/completions/fencepost
+///   fencepost completions zsh >~/.zfunc/_fencepost
+///   fencepost completions fish >~/.config/fish/completions/fencepost.fish
+#[derive(Args)]
+#[command(verbatim_doc_comment)]
+pub(super) struct RawCompletions {
+    /// The shell
+    shell: Shell,
+}
+
+/// Write the man pages into a directory
+///
+///   fencepost man ~/.local/share/man/man1
+#[derive(Args)]
+#[command(verbatim_doc_comment)]
+pub(super) struct RawMan {
+    /// The directory; it is made if it is missing
+    #[arg(value_name = "DIR")]
+    directory: PathBuf,
+}
+
+/// A look at the nodes.
+pub(crate) struct DoctorJob {
+    pub(crate) place: Place,
+    pub(crate) json: bool,
+}
+
+/// A measurement.
+pub(crate) struct BenchJob {
+    pub(crate) time: Duration,
+    pub(crate) tasks: usize,
+    pub(crate) svg: Option<PathBuf>,
+    pub(crate) place: Place,
+    pub(crate) json: bool,
+}
+
+/// A completion script.
+pub(crate) struct CompletionsJob {
+    pub(crate) shell: Shell,
+}
+
+/// The man pages.
+pub(crate) struct ManJob {
+    pub(crate) directory: PathBuf,
+}
+
+impl RawDoctor {
+    pub(super) fn checked(self) -> Result<DoctorJob, Failure> {
+        Ok(DoctorJob {
+            place: self.place.checked()?,
+            json: self.json.json,
+        })
+    }
+}
+
+impl RawBench {
+    pub(super) fn checked(self) -> Result<BenchJob, Failure> {
+        if !(1..=MOST_TASKS).contains(&self.tasks) {
+            return Err(Failure::usage(format!(
+                "--tasks is 1 to {MOST_TASKS}, and not {}",
+                self.tasks
+            )));
+        }
+        if self.time.is_zero() || self.time > LONGEST_BENCH {
+            return Err(Failure::usage("--time is more than 0 and at most 10m"));
+        }
+        Ok(BenchJob {
+            time: self.time,
+            tasks: self.tasks,
+            svg: self.svg,
+            place: self.place.checked()?,
+            json: self.json.json,
+        })
+    }
+}
+
+impl RawCompletions {
+    pub(super) fn checked(self) -> CompletionsJob {
+        CompletionsJob { shell: self.shell }
+    }
+}
+
+impl RawMan {
+    pub(super) fn checked(self) -> ManJob {
+        let directory = self.directory;
+        ManJob { directory }
+    }
+}

@@ -1,0 +1,484 @@
+//! From what the nodes are like to what is unsafe about them. Pure.
+//!
+//! Each finding says what may go wrong and what to do, in words that can be typed. What would keep a
+//! node from voting must be found here too, by the same rules.
+
+use std::time::Duration;
+
+use fencepost::survey::{Facts, FileFacts, LinkKind, NeededFor, NodeSurvey, RedisFacts};
+use fencepost::{NodeError, RestartPolicy};
+
+use crate::duration::Readable;
+use crate::exit::Exit;
+
+/// From how many nodes on restarted ones do not vote, unless the user says otherwise.
+const DELAY_FROM: usize = 3;
+/// How far a server's clock may be off without a word.
+const CLOCK_TOLERANCE_US: u64 = 1_000_000;
+/// A round trip that is worth a word.
+const SLOW: Duration = Duration::from_millis(50);
+/// The first version of Redis whose scripts can do what ours do.
+const OLDEST_MAJOR: u64 = 6;
+
+/// How bad it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Severity {
+    /// Good to know.
+    Note,
+    /// Works, and should be mended.
+    Warning,
+    /// Unsafe, or keeps the node from voting.
+    Bad,
+}
+
+/// Something about a node, or about all of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Finding {
+    /// The node's place in the configuration; `None` when it is about all of them.
+    pub(super) node: Option<usize>,
+    pub(super) severity: Severity,
+    /// One word, for programs.
+    pub(super) what: &'static str,
+    /// What is so, and what may come of it.
+    pub(super) why: String,
+    /// What to do.
+    pub(super) mend: String,
+}
+
+/// What was decided about restarts.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Policy {
+    pub(super) restart: Option<RestartPolicy>,
+    pub(super) max_ttl: Duration,
+}
+
+/// All findings, and whether the nodes could decide anything.
+#[derive(Debug)]
+pub(super) struct Diagnosis {
+    pub(super) findings: Vec<Finding>,
+    /// How many nodes could vote.
+    pub(super) voters: usize,
+    /// How many have to.
+    pub(super) needed: usize,
+}
+
+impl Diagnosis {
+    pub(super) fn exit_code(&self) -> u8 {
+        let bad = |finding: &Finding| finding.severity == Severity::Bad;
+        if self.voters < self.needed {
+            Exit::Unavailable.code()
+        } else {
+            u8::from(self.findings.iter().any(bad))
+        }
+    }
+}
+
+/// Judges all nodes.
+pub(super) fn judge(surveys: &[NodeSurvey], policy: Policy) -> Diagnosis {
+    let mut ward = Ward {
+        policy,
+        nodes: surveys.len(),
+        findings: Vec::new(),
+        at: None,
+    };
+    let mut voters = 0;
+    for (index, survey) in surveys.iter().enumerate() {
+        ward.at = Some(index);
+        let before = ward.findings.len();
+        match &survey.facts {
+            Err(error) => ward.unreachable(error),
+            Ok(Facts::Redis(facts)) => {
+                ward.redis(facts);
+                ward.same_server(&surveys[..index], facts);
+            }
+            Ok(Facts::File(facts)) => ward.file(facts),
+            Ok(_) => {}
+        }
+        let found = &ward.findings[before..];
+        voters += usize::from(found.iter().all(|finding| !keeps_from_voting(finding)));
+    }
+    ward.at = None;
+    ward.together(surveys);
+    Diagnosis {
+        findings: ward.findings,
+        voters,
+        needed: surveys.len() / 2 + 1,
+    }
+}
+
+fn keeps_from_voting(finding: &Finding) -> bool {
+    finding.severity == Severity::Bad
+}
+
+/// Where findings are collected.
+struct Ward {
+    policy: Policy,
+    nodes: usize,
+    findings: Vec<Finding>,
+    at: Option<usize>,
+}
+
+impl Ward {
+    fn find(
+        &mut self,
+        severity: Severity,
+        what: &'static str,
+        why: impl Into<String>,
+        mend: impl Into<String>,
+    ) {
+        self.findings.push(Finding {
+            node: self.at,
+            severity,
+            what,
+            why: why.into(),
+            mend: mend.into(),
+        });
+    }
+
+    fn unreachable(&mut self, error: &NodeError) {
+        let (what, mend) = match error {
+            NodeError::Auth(_) => (
+                "auth",
+                "correct user and password in the URL: redis://USER:PASSWORD@HOST, with special \
+                 characters percent-encoded",
+            ),
+            NodeError::Store(_) => ("store", "do as it says, or give another file:PATH"),
+            NodeError::Timeout(_) => (
+                "timeout",
+                "see whether the server hangs, and whether a firewall drops what is sent to it",
+            ),
+            _ => (
+                "unreachable",
+                "start the server, or correct host and port in the URL; see whether it listens on \
+                 an address that this machine can reach (`bind` in redis.conf), and with TLS or \
+                 without",
+            ),
+        };
+        let why = format!("it cannot be asked: {error}");
+        self.find(Severity::Bad, what, why, mend);
+    }
+
+    fn redis(&mut self, facts: &RedisFacts) {
+        self.role(facts);
+        self.eviction(facts);
+        self.restart(facts);
+        self.rights(facts);
+        self.version(facts);
+        if facts.cluster {
+            self.find(
+                Severity::Bad,
+                "cluster",
+                "it is part of a Redis Cluster, which answers for some names only and fails over \
+                 without its locks",
+                "give independent servers instead (cluster-enabled no)",
+            );
+        }
+        if let Some(ahead) = facts.clock_ahead_us
+            && ahead.unsigned_abs() > CLOCK_TOLERANCE_US
+        {
+            let off = Readable(Duration::from_micros(ahead.unsigned_abs()));
+            let which = if ahead > 0 { "ahead of" } else { "behind" };
+            self.find(
+                Severity::Warning,
+                "clock",
+                format!(
+                    "its clock is {off} {which} ours; after a loss of data tokens grow only as far \
+                     as clocks agree"
+                ),
+                "run chrony or another NTP client on both machines",
+            );
+        }
+        if facts.round_trip > SLOW {
+            let time = Readable(facts.round_trip);
+            self.find(
+                Severity::Warning,
+                "latency",
+                format!("a round trip takes {time}, and every lock takes at least one"),
+                "take nodes that are nearer, or see what keeps this one busy (redis-cli --latency)",
+            );
+        }
+        if facts.link == LinkKind::Plain {
+            self.find(
+                Severity::Warning,
+                "tls",
+                "it is reached over a network without TLS: whoever listens in sees the password \
+                 and can take or release any lock",
+                "let the server speak TLS (tls-port in redis.conf) and write rediss://, or keep \
+                 the way to it private",
+            );
+        }
+    }
+
+    fn role(&mut self, facts: &RedisFacts) {
+        match facts.role.as_deref() {
+            Some("master") | None => {}
+            Some(_) => self.find(
+                Severity::Bad,
+                "replica",
+                "it is a replica: it takes no locks, and is behind its master",
+                "give the address of a master; replicas do not make locks safer, more independent \
+                 masters do",
+            ),
+        }
+        if facts.loading {
+            self.find(
+                Severity::Bad,
+                "loading",
+                "it is still loading its data",
+                "wait until it is done",
+            );
+        }
+    }
+
+    fn eviction(&mut self, facts: &RedisFacts) {
+        let limited = facts.memory_limit.is_some_and(|limit| limit > 0);
+        let Some(policy) = facts.eviction_policy.as_deref().filter(|_| limited) else {
+            return;
+        };
+        if policy == "noeviction" {
+            return;
+        }
+        // As the library does: one node votes with a warning, several refuse it.
+        let (severity, follows) = match self.nodes {
+            1 => (Severity::Warning, "it votes all the same"),
+            _ => (Severity::Bad, "so it does not vote"),
+        };
+        self.find(
+            severity,
+            "eviction",
+            format!(
+                "it evicts keys when its memory is full (maxmemory-policy {policy}), and an \
+                 evicted key is a lost lock; {follows}"
+            ),
+            "CONFIG SET maxmemory-policy noeviction, and the same in redis.conf",
+        );
+    }
+
+    fn delays(&self) -> bool {
+        match self.policy.restart {
+            Some(policy) => policy == RestartPolicy::Delay,
+            None => self.nodes >= DELAY_FROM,
+        }
+    }
+
+    fn restart(&mut self, facts: &RedisFacts) {
+        let keeps_all = facts.append_only == Some(true) && facts.fsync.as_deref() == Some("always");
+        if keeps_all {
+            return;
+        }
+        const MEND: &str = "CONFIG SET appendonly yes and CONFIG SET appendfsync always, and the \
+                            same in redis.conf";
+        let max_ttl = Readable(self.policy.max_ttl);
+        match (facts.quarantine, self.delays()) {
+            (Some(left), true) => {
+                let left = Readable(left);
+                self.find(
+                    Severity::Bad,
+                    "restarted",
+                    format!(
+                        "it was restarted less than {max_ttl} ago and may have forgotten locks, so \
+                         it does not vote for another {left}"
+                    ),
+                    format!("wait; to vote at once after the next restart: {MEND}"),
+                );
+            }
+            (Some(_), false) => self.find(
+                Severity::Warning,
+                "restarted",
+                format!(
+                    "it was restarted less than {max_ttl} ago and may have forgotten locks, and \
+                     votes all the same"
+                ),
+                format!("use --restart-policy delay, or {MEND}"),
+            ),
+            (None, delays) => {
+                let follows = match delays {
+                    true => format!("it will not vote for {max_ttl} after each restart"),
+                    false => "a restart forgets locks that are held".into(),
+                };
+                self.find(
+                    Severity::Note,
+                    "persistence",
+                    format!("it does not force every write to disk: {follows}"),
+                    MEND,
+                );
+            }
+        }
+    }
+
+    fn rights(&mut self, facts: &RedisFacts) {
+        for (needed_for, severity, what, follows) in [
+            (
+                NeededFor::Locks,
+                Severity::Bad,
+                "acl",
+                "without that no lock can be taken",
+            ),
+            (
+                NeededFor::Waking,
+                Severity::Warning,
+                "acl_waking",
+                "so waiters are not woken, and look once a second",
+            ),
+            (
+                NeededFor::Checks,
+                Severity::Warning,
+                "acl_checks",
+                "so whether it may vote cannot be checked fully",
+            ),
+            (
+                NeededFor::Listing,
+                Severity::Note,
+                "acl_list",
+                "so `list` does not work",
+            ),
+        ] {
+            let missing = facts.missing.iter();
+            let missing: Vec<_> = missing.filter(|it| it.needed_for == needed_for).collect();
+            if missing.is_empty() {
+                continue;
+            }
+            let commands: Vec<_> = missing.iter().map(|it| it.command.as_str()).collect();
+            let rules: Vec<_> = missing.iter().map(|it| it.rule.as_str()).collect();
+            let narrower = match rules.contains(&"~*") {
+                true => "; ~* may be narrower: each lock NAME needs the keys NAME and {NAME}:*",
+                false => "",
+            };
+            let user = &facts.user;
+            self.find(
+                severity,
+                what,
+                format!("user {user} may not use {}; {follows}", commands.join(", ")),
+                format!("ACL SETUSER {user} {}{narrower}", rules.join(" ")),
+            );
+        }
+    }
+
+    fn version(&mut self, facts: &RedisFacts) {
+        let major = facts.version.as_deref().and_then(|version| {
+            let major = version.split('.').next()?;
+            major.parse::<u64>().ok()
+        });
+        if facts.product == "Redis"
+            && let (Some(major), Some(version)) = (major, &facts.version)
+            && major < OLDEST_MAJOR
+        {
+            self.find(
+                Severity::Bad,
+                "version",
+                format!("Redis {version} cannot run our scripts"),
+                "take Redis 6 or newer, or Valkey",
+            );
+        }
+    }
+
+    fn same_server(&mut self, before: &[NodeSurvey], facts: &RedisFacts) {
+        let other = before.iter().find(|other| match &other.facts {
+            Ok(Facts::Redis(other)) => facts.run_id.is_some() && other.run_id == facts.run_id,
+            _ => false,
+        });
+        if let Some(other) = other {
+            let other = &other.node;
+            self.find(
+                Severity::Bad,
+                "same_server",
+                format!("it is the same server as {other}, which would vote twice"),
+                "give each server once; a quorum needs servers that fail independently",
+            );
+        }
+    }
+
+    fn file(&mut self, facts: &FileFacts) {
+        if !facts.tells_processes {
+            self.find(
+                Severity::Warning,
+                "processes",
+                "/proc does not tell who runs here, so the lock of a holder that died is free only \
+                 after its TTL",
+                "mount /proc of this pid namespace, or keep the TTL short",
+            );
+        }
+        if !facts.tells_boots {
+            self.find(
+                Severity::Note,
+                "boots",
+                "the boot has no id here, so a reboot may keep a lock for one TTL",
+                "nothing, unless that is too long",
+            );
+        }
+        if facts.writable_by_all {
+            self.find(
+                Severity::Warning,
+                "permissions",
+                "every user of this machine may write the file, and so take or release any lock",
+                "chmod o-w it, and its directory",
+            );
+        }
+    }
+
+    fn together(&mut self, surveys: &[NodeSurvey]) {
+        let count = |which: fn(&Facts) -> bool| {
+            let known = surveys
+                .iter()
+                .filter_map(|survey| survey.facts.as_ref().ok());
+            known.filter(|facts| which(facts)).count()
+        };
+        let files = count(|facts| matches!(facts, Facts::File(_)));
+        if self.nodes.is_multiple_of(2) {
+            let (nodes, fewer) = (self.nodes, self.nodes - 1);
+            self.find(
+                Severity::Warning,
+                "even",
+                format!("{nodes} nodes are safe, but tolerate no more failures than {fewer} would"),
+                "take one more or one less: 3 or 5 are best",
+            );
+        }
+        if files > 1 {
+            self.find(
+                Severity::Warning,
+                "files",
+                "several files of one machine fail together: they are slower than one and no safer",
+                "take one file, or servers on several machines",
+            );
+        }
+        if self.nodes == 1 && files == 0 {
+            self.find(
+                Severity::Note,
+                "single",
+                "there is one node: while it is down, no lock can be had",
+                "give 3 or 5 independent servers, separated by commas",
+            );
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_that_cannot_be_asked_has_a_finding_of_its_own_kind() {
+        let policy = Policy {
+            restart: None,
+            max_ttl: Duration::from_secs(60),
+        };
+        let mut ward = Ward {
+            policy,
+            nodes: 3,
+            findings: Vec::new(),
+            at: Some(0),
+        };
+        for error in [
+            NodeError::Auth("WRONGPASS".into()),
+            NodeError::Unreachable("refused".into()),
+            NodeError::Store("no".into()),
+            NodeError::Timeout(Duration::from_secs(1)),
+        ] {
+            ward.unreachable(&error);
+        }
+        let what: Vec<_> = ward.findings.iter().map(|finding| finding.what).collect();
+        assert_eq!(what, ["auth", "unreachable", "store", "timeout"]);
+        assert!(ward.findings.iter().all(keeps_from_voting));
+        assert!(ward.delays(), "three nodes");
+    }
+}

@@ -1,0 +1,36 @@
+//! `fencepost doctor`: what is unsafe about the nodes, and how it is mended.
+//!
+//! - `findings`: from facts to findings. Pure.
+//! - `report`: how they are shown.
+
+mod findings;
+mod report;
+
+use std::process::ExitCode;
+
+use self::findings::{Policy, judge};
+use crate::args::DoctorJob;
+use crate::client::{self, fault};
+use crate::exit::Failure;
+use crate::voice;
+
+pub(crate) fn run(job: &DoctorJob) -> Result<ExitCode, Failure> {
+    let runtime = client::runtime()?;
+    let surveys = runtime.block_on(job.place.builder().survey());
+    // A name that is being looked up must not keep us.
+    runtime.shutdown_background();
+    let surveys = surveys.map_err(|error| fault(&error))?;
+    let policy = Policy {
+        restart: job.place.restart_policy,
+        max_ttl: job.place.max_ttl,
+    };
+    let diagnosis = judge(&surveys, policy);
+    let text = match job.json {
+        true => format!("{:#}\n", report::json(&surveys, &diagnosis)),
+        false => report::text(&surveys, &diagnosis),
+    };
+    match voice::print(&text) {
+        ExitCode::SUCCESS => Ok(diagnosis.exit_code().into()),
+        unread => Ok(unread),
+    }
+}

@@ -1,0 +1,204 @@
+//! How the findings are shown.
+
+use std::time::Duration;
+
+use fencepost::survey::{Facts, FileFacts, LinkKind, NodeSurvey, RedisFacts};
+use serde_json::{Value, json};
+
+use super::findings::{Diagnosis, Finding, Severity};
+use crate::duration::{Readable, millis};
+use crate::table::{NOTHING, aligned};
+
+pub(super) fn text(surveys: &[NodeSurvey], diagnosis: &Diagnosis) -> String {
+    let titles = [
+        "node",
+        "version",
+        "role",
+        "up",
+        "persistence",
+        "eviction",
+        "clock",
+        "latency",
+        "link",
+    ];
+    let mut rows = vec![titles.map(str::to_owned)];
+    rows.extend(surveys.iter().map(row));
+    let mut text = aligned(&rows);
+    for (title, severity) in [
+        ("unsafe", Severity::Bad),
+        ("to be mended", Severity::Warning),
+        ("good to know", Severity::Note),
+    ] {
+        let of_it = |finding: &&Finding| finding.severity == severity;
+        let found: Vec<_> = diagnosis.findings.iter().filter(of_it).collect();
+        if found.is_empty() {
+            continue;
+        }
+        text += &format!("\n{title}\n");
+        for finding in found {
+            let node = match finding.node {
+                Some(index) => surveys[index].node.as_str(),
+                None => "all nodes",
+            };
+            text += &format!("  {node}: {}\n    mend: {}\n", finding.why, finding.mend);
+        }
+    }
+    let (voters, nodes, needed) = (diagnosis.voters, surveys.len(), diagnosis.needed);
+    let verdict = match voters >= needed {
+        true => format!("{voters} of {nodes} nodes can vote, {needed} are needed"),
+        false => format!("no quorum: {voters} of {nodes} nodes can vote, {needed} are needed"),
+    };
+    format!("{text}\n{verdict}\n")
+}
+
+fn row(survey: &NodeSurvey) -> [String; 9] {
+    let mut row = [NOTHING; 9].map(str::to_owned);
+    row[0].clone_from(&survey.node);
+    match &survey.facts {
+        Ok(Facts::Redis(facts)) => {
+            row[1] = version(facts);
+            row[2] = facts.role.clone().unwrap_or_else(unknown);
+            row[3] = facts
+                .uptime
+                .map_or_else(unknown, |up| Readable(up).to_string());
+            row[4] = persistence(facts);
+            row[5] = eviction(facts);
+            row[6] = facts.clock_ahead_us.map_or_else(unknown, clock);
+            row[7] = latency(facts.round_trip);
+            row[8] = link(facts.link).to_owned();
+        }
+        Ok(Facts::File(facts)) => {
+            row[1] = format!("SQLite {}", facts.sqlite);
+            row[2] = "file".into();
+            row[4] = "until a reboot".into();
+            row[5] = "none".into();
+            row[7] = latency(facts.round_trip);
+        }
+        Ok(_) | Err(_) => {}
+    }
+    row
+}
+
+fn unknown() -> String {
+    "?".into()
+}
+
+fn version(facts: &RedisFacts) -> String {
+    let version = facts.version.as_deref().unwrap_or("?");
+    format!("{} {version}", facts.product)
+}
+
+fn persistence(facts: &RedisFacts) -> String {
+    match (facts.append_only, facts.fsync.as_deref(), facts.snapshots) {
+        (Some(true), fsync, _) => format!("aof {}", fsync.unwrap_or("?")),
+        (Some(false), _, Some(true)) => "rdb".into(),
+        (Some(false), _, Some(false)) => "none".into(),
+        (Some(false), _, None) => "no aof".into(),
+        (None, ..) => unknown(),
+    }
+}
+
+fn eviction(facts: &RedisFacts) -> String {
+    match (facts.memory_limit, &facts.eviction_policy) {
+        (Some(0), _) => "none".into(),
+        (_, Some(policy)) => policy.clone(),
+        (_, None) => unknown(),
+    }
+}
+
+fn clock(ahead: i64) -> String {
+    // Half a round trip of it is guesswork: parts of a millisecond would only look exact.
+    let sign = match ahead / 1000 {
+        0 => "",
+        1.. => "+",
+        _ => "-",
+    };
+    format!(
+        "{sign}{}",
+        Readable(Duration::from_micros(ahead.unsigned_abs()))
+    )
+}
+
+fn latency(time: Duration) -> String {
+    match time < Duration::from_millis(10) {
+        true => format!("{}us", time.as_micros()),
+        false => Readable(time).to_string(),
+    }
+}
+
+fn link(kind: LinkKind) -> &'static str {
+    match kind {
+        LinkKind::Tls => "tls",
+        LinkKind::Unix => "unix",
+        LinkKind::Loopback => "loopback",
+        _ => "plain",
+    }
+}
+
+pub(super) fn json(surveys: &[NodeSurvey], diagnosis: &Diagnosis) -> Value {
+    let nodes = surveys.iter().map(|survey| match &survey.facts {
+        Err(error) => json!({ "node": survey.node, "error": error.to_string() }),
+        Ok(Facts::Redis(facts)) => redis(&survey.node, facts),
+        Ok(Facts::File(facts)) => file(&survey.node, facts),
+        Ok(_) => json!({ "node": survey.node }),
+    });
+    let findings = diagnosis.findings.iter().map(|finding| {
+        json!({
+            "node": finding.node.map(|index| &surveys[index].node),
+            "severity": match finding.severity {
+                Severity::Bad => "unsafe",
+                Severity::Warning => "warning",
+                Severity::Note => "note",
+            },
+            "what": finding.what,
+            "why": finding.why,
+            "mend": finding.mend,
+        })
+    });
+    json!({
+        "nodes": nodes.collect::<Vec<_>>(),
+        "findings": findings.collect::<Vec<_>>(),
+        "voters": diagnosis.voters,
+        "needed": diagnosis.needed,
+        "exit": diagnosis.exit_code(),
+    })
+}
+
+fn redis(node: &str, facts: &RedisFacts) -> Value {
+    let missing = facts.missing.iter().map(|right| right.rule.as_str());
+    json!({
+        "node": node,
+        "kind": "redis",
+        "version": version(facts),
+        "role": facts.role,
+        "uptime_s": facts.uptime.map(|up| up.as_secs()),
+        "run_id": facts.run_id,
+        "append_only": facts.append_only,
+        "fsync": facts.fsync,
+        "snapshots": facts.snapshots,
+        "maxmemory": facts.memory_limit,
+        "eviction_policy": facts.eviction_policy,
+        "quarantine_ms": facts.quarantine.map(millis),
+        "clock_ahead_us": facts.clock_ahead_us,
+        "round_trip_us": micros(facts.round_trip),
+        "link": link(facts.link),
+        "user": facts.user,
+        "missing_rights": missing.collect::<Vec<_>>(),
+    })
+}
+
+fn file(node: &str, facts: &FileFacts) -> Value {
+    json!({
+        "node": node,
+        "kind": "file",
+        "version": format!("SQLite {}", facts.sqlite),
+        "bytes": facts.bytes,
+        "locks": facts.locks,
+        "tells_processes": facts.tells_processes,
+        "round_trip_us": micros(facts.round_trip),
+    })
+}
+
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}

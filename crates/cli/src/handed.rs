@@ -1,0 +1,82 @@
+//! [`Handed`]: a lock that is handed to a script, as it is printed.
+
+use std::time::Duration;
+
+use fencepost::Receipt;
+use serde_json::{Value, json};
+
+use crate::args::Form;
+use crate::duration::{Readable, millis};
+use crate::table::aligned;
+use crate::wait::deadline;
+
+/// A lock that is ours for a while, and what it takes to keep it.
+pub(crate) struct Handed<'a> {
+    pub(crate) receipt: &'a Receipt,
+    /// How long it is ours, counted from now.
+    pub(crate) remaining: Duration,
+}
+
+impl Handed<'_> {
+    pub(crate) fn print(&self, form: Form) -> String {
+        match form {
+            Form::Table => self.table(),
+            Form::Export => self.export(),
+            Form::Json => format!("{:#}\n", self.json()),
+        }
+    }
+
+    fn table(&self) -> String {
+        let Self { receipt, remaining } = self;
+        aligned(&[
+            ["lock".into(), receipt.name().to_string()],
+            ["value".into(), receipt.value().to_owned()],
+            ["token".into(), receipt.token().to_string()],
+            ["ours for".into(), Readable(*remaining).to_string()],
+        ])
+    }
+
+    fn export(&self) -> String {
+        let receipt = self.receipt;
+        let deadline = deadline(self.remaining).to_string();
+        let lines = [
+            ("FENCEPOST_LOCK", receipt.name().as_str()),
+            ("FENCEPOST_VALUE", receipt.value()),
+            ("FENCEPOST_TOKEN", &receipt.token().to_string()),
+            ("FENCEPOST_DEADLINE", &deadline),
+        ];
+        let lines = lines.map(|(name, value)| format!("export {name}={}\n", quoted(value)));
+        lines.concat()
+    }
+
+    pub(crate) fn json(&self) -> Value {
+        json!({
+            "lock": self.receipt.name().as_str(),
+            "value": self.receipt.value(),
+            "token": self.receipt.token().get(),
+            "remaining_ms": millis(self.remaining),
+            "deadline_ms": deadline(self.remaining),
+        })
+    }
+}
+
+/// As a POSIX shell reads it back, whatever is in it.
+fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', r"'\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shell_reads_back_whatever_is_in_a_value() {
+        for text in ["plain", "it's", "$(touch x)`y`", "", "a\\b\"c", "'"] {
+            let line = format!("printf %s {}", quoted(text));
+            let out = std::process::Command::new("sh")
+                .args(["-c", &line])
+                .output();
+            assert_eq!(out.unwrap().stdout, text.as_bytes());
+        }
+    }
+}

@@ -1,0 +1,27 @@
+//! `fencepost release`: gives back a lock that `acquire` took.
+
+use std::process::ExitCode;
+
+use serde_json::json;
+
+use crate::args::ReleaseJob;
+use crate::client::{self, Connect, fault};
+use crate::exit::Failure;
+use crate::voice;
+
+pub(crate) fn run(job: &ReleaseJob) -> Result<ExitCode, Failure> {
+    // Whoever can be told is told, also when they are too few.
+    client::with(
+        || job.place.builder(),
+        Connect::Meanwhile,
+        async |locks| {
+            let released = locks.release_receipt(&job.receipt).await;
+            released.map_err(|error| fault(&error))
+        },
+    )?;
+    let lock = job.receipt.name().as_str();
+    Ok(voice::print(&match job.json {
+        true => format!("{:#}\n", json!({ "lock": lock, "released": true })),
+        false => format!("lock \"{lock}\" is given back\n"),
+    }))
+}

@@ -1,0 +1,52 @@
+//! Tables for people.
+
+use std::time::Duration;
+
+use crate::duration::Readable;
+
+/// Where there is nothing to say.
+pub(crate) const NOTHING: &str = "-";
+
+/// Columns of equal width, two spaces apart, and none after the last.
+pub(crate) fn aligned<const N: usize>(rows: &[[String; N]]) -> String {
+    let width = |column: usize| {
+        let cells = rows.iter().map(|row| row[column].chars().count());
+        cells.max().unwrap_or(0)
+    };
+    let widths: [usize; N] = std::array::from_fn(width);
+    let line = |row: &[String; N]| {
+        let cells = row.iter().zip(widths);
+        let cells: Vec<_> = cells
+            .map(|(cell, width)| format!("{cell:width$}"))
+            .collect();
+        format!("{}\n", cells.join("  ").trim_end())
+    };
+    rows.iter().map(line).collect()
+}
+
+/// How long a lock still lasts.
+pub(crate) fn left(remaining: Option<Duration>) -> String {
+    match remaining {
+        Some(time) => Readable(time).to_string(),
+        None => "for ever".into(),
+    }
+}
+
+/// A token. Zero is what a counter says that was never used.
+pub(crate) fn token(number: u64) -> String {
+    match number {
+        0 => NOTHING.into(),
+        number => number.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_aligned_by_characters_and_lines_have_no_tail() {
+        let rows = [["täg", "x"], ["a", ""], ["long", "yy"]].map(|row| row.map(str::to_owned));
+        assert_eq!(aligned(&rows), "täg   x\na\nlong  yy\n");
+    }
+}

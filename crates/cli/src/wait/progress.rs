@@ -1,0 +1,42 @@
+//! [`Told`]: what is known of a lock while we wait for it.
+//!
+//! It is for people only: nothing may be decided by it.
+
+use std::time::Duration;
+
+use fencepost::{Error, Progress};
+
+/// Who has the lock, and when it may be ours.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Told {
+    /// `None` while it passes from one to the next.
+    pub(super) by: Option<String>,
+    /// How long still, if it is not renewed. `None` when it never expires.
+    pub(super) remaining: Option<Duration>,
+    /// Our place in line; 1 is next. `None` while we have none.
+    pub(super) place: Option<usize>,
+}
+
+impl Told {
+    /// What an attempt that failed has told.
+    pub(super) fn by(why: &Error) -> Option<Self> {
+        match why {
+            Error::Held { by, remaining, .. } => Some(Self {
+                by: Some(by.to_string()),
+                remaining: *remaining,
+                place: None,
+            }),
+            _ => None,
+        }
+    }
+}
+
+impl From<Progress> for Told {
+    fn from(progress: Progress) -> Self {
+        Self {
+            by: progress.holder.map(|holder| holder.to_string()),
+            remaining: progress.remaining,
+            place: progress.place,
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! [`Spinner`]: one line at the terminal that moves while we wait.
+//!
+//! Nothing of it may be left when the wait is over, however it ends, and nothing of it may be
+//! written where it is not a person who reads.
+
+use std::convert::Infallible;
+use std::io::{IsTerminal, Write};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use fencepost::LockName;
+use tokio::time::sleep;
+
+use super::progress::Told;
+use crate::duration::Readable;
+use crate::voice::Voice;
+
+const FRAMES: [char; 10] = ['⠋', '⠙', '⠹', '⠸', '⠼', '⠴', '⠦', '⠧', '⠇', '⠏'];
+const EVERY: Duration = Duration::from_millis(100);
+/// Back to the first column, and away with what is there.
+const CLEAR: &str = "\r\x1b[2K";
+/// Where the terminal does not tell how wide it is.
+const USUAL_WIDTH: usize = 80;
+
+/// The line, for as long as this lives.
+pub(super) struct Spinner {
+    lock: String,
+    began: Instant,
+    board: Board,
+}
+
+/// Where what is known is written for the spinner to read, from whatever thread.
+#[derive(Clone, Default)]
+pub(super) struct Board(Arc<Mutex<Option<(Told, Instant)>>>);
+
+impl Board {
+    /// Takes note of what is known.
+    pub(super) fn tell(&self, told: Told) {
+        let mut latest = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        *latest = Some((told, Instant::now()));
+    }
+
+    fn latest(&self) -> Option<(Told, Instant)> {
+        let latest = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        latest.clone()
+    }
+}
+
+impl Spinner {
+    /// A spinner, if a person looks at stderr and wants to be told something.
+    pub(super) fn at_terminal(lock: &LockName, voice: Voice) -> Option<Self> {
+        let dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
+        let fits = voice == Voice::Plain && !dumb && std::io::stderr().is_terminal();
+        fits.then(|| Self {
+            lock: lock.to_string(),
+            began: Instant::now(),
+            board: Board::default(),
+        })
+    }
+
+    /// Takes note of what is known.
+    pub(super) fn tell(&self, told: Told) {
+        self.board.tell(told);
+    }
+
+    /// For whoever learns more.
+    pub(super) fn board(&self) -> Board {
+        self.board.clone()
+    }
+
+    /// Draws, again and again, until it is dropped.
+    pub(super) async fn turn(&self) -> Infallible {
+        for frame in FRAMES.into_iter().cycle() {
+            let line = self.line();
+            let line = shortened(&format!("{frame} {line}"), width());
+            write(&format!("{CLEAR}{line}"));
+            sleep(EVERY).await;
+        }
+        std::future::pending().await
+    }
+
+    fn line(&self) -> String {
+        let latest = self.board.latest();
+        let told = latest.as_ref().map(|(told, at)| (told, at.elapsed()));
+        describe(&self.lock, told, self.began.elapsed())
+    }
+}
+
+impl Drop for Spinner {
+    fn drop(&mut self) {
+        write(CLEAR);
+    }
+}
+
+/// What the line says of what was told some time ago.
+fn describe(lock: &str, told: Option<(&Told, Duration)>, waited: Duration) -> String {
+    let waited = seconds(waited);
+    let Some((told, ago)) = told else {
+        return format!("waiting for lock \"{lock}\" ({waited})");
+    };
+    // What changes comes first, and what may be long last: it is cut off where the line ends.
+    let place = match told.place {
+        Some(1) => ", next in line".to_owned(),
+        Some(place) => format!(", number {place} in line"),
+        None => String::new(),
+    };
+    let held = match (&told.by, told.remaining) {
+        // Its holder may renew it: so long it lasts at least, unless it is given back.
+        (Some(by), Some(time)) => {
+            let left = seconds(time.saturating_sub(ago));
+            format!("held for {left} by {by}")
+        }
+        (Some(by), None) => format!("held by {by}"),
+        (None, _) => "it passes on".to_owned(),
+    };
+    format!("waiting for lock \"{lock}\" ({waited}){place}: {held}")
+}
+
+/// Without tenths, which would only flicker.
+fn seconds(time: Duration) -> String {
+    match time.as_secs() {
+        0 => "0s".into(),
+        whole => Readable(Duration::from_secs(whole)).to_string(),
+    }
+}
+
+/// What fits on one line, so that there is one line to clear.
+fn shortened(line: &str, width: usize) -> String {
+    let room = width.saturating_sub(1);
+    match line.chars().count() {
+        length if length <= room => line.to_owned(),
+        _ => {
+            let kept: String = line.chars().take(room.saturating_sub(1)).collect();
+            format!("{kept}…")
+        }
+    }
+}
+
+fn width() -> usize {
+    match rustix::termios::tcgetwinsize(std::io::stderr()) {
+        Ok(size) if size.ws_col > 0 => size.ws_col.into(),
+        _ => USUAL_WIDTH,
+    }
+}
+
+fn write(text: &str) {
+    let mut err = std::io::stderr();
+    // A terminal that was hung up must not end us.
+    let _ = err.write_all(text.as_bytes()).and_then(|()| err.flush());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_line_says_who_has_it_for_how_long_and_our_place() {
+        let mut progress = Told {
+            by: Some("web-3:7:sh".into()),
+            remaining: Some(Duration::from_secs(20)),
+            place: Some(2),
+        };
+        let (ago, waited) = (Duration::from_millis(4500), Duration::from_secs(65));
+        let line = describe("job", Some((&progress, ago)), waited);
+        assert_eq!(
+            line,
+            "waiting for lock \"job\" (1m 5s), number 2 in line: held for 15s by web-3:7:sh"
+        );
+        progress.place = Some(1);
+        progress.remaining = None;
+        let line = describe("job", Some((&progress, ago)), waited);
+        assert!(line.ends_with("next in line: held by web-3:7:sh"), "{line}");
+        progress.by = None;
+        let line = describe("job", Some((&progress, ago)), waited);
+        assert!(line.ends_with("next in line: it passes on"), "{line}");
+        assert_eq!(
+            describe("job", None, Duration::ZERO),
+            "waiting for lock \"job\" (0s)"
+        );
+    }
+
+    #[test]
+    fn a_line_is_never_longer_than_the_terminal_is_wide() {
+        assert_eq!(shortened("abc", 4), "abc");
+        assert_eq!(shortened("abcd", 4), "ab…");
+        assert_eq!(shortened("äöüß", 3), "ä…");
+        assert_eq!(shortened("abc", 0), "…");
+    }
+}

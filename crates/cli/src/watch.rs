@@ -1,0 +1,122 @@
+//! `fencepost watch`: each change of a lock's holder.
+//!
+//! It looks again and again; it must never look more often than it was told to.
+
+use std::process::ExitCode;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use fencepost::Status;
+use serde_json::{Value, json};
+use tokio::time::{MissedTickBehavior, interval};
+
+use crate::args::WatchJob;
+use crate::client::{self, Connect, fault};
+use crate::duration::millis;
+use crate::exit::Failure;
+use crate::status::{FREE, is_known};
+use crate::table::{left, token};
+use crate::voice;
+
+/// What a change is a change of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Seen {
+    known: bool,
+    holder: Option<String>,
+    token: u64,
+}
+
+pub(crate) fn run(job: &WatchJob) -> Result<ExitCode, Failure> {
+    client::with(
+        || job.place.builder(),
+        Connect::Meanwhile,
+        async |locks| {
+            let mut last = None;
+            let mut ticks = interval(job.every);
+            ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+            loop {
+                ticks.tick().await;
+                if !voice::is_heard() {
+                    return Ok(ExitCode::SUCCESS);
+                }
+                let status = locks.status(job.name.as_str()).await;
+                let status = status.map_err(|error| fault(&error))?;
+                let seen = Some(Seen::of(&status));
+                if seen == last {
+                    continue;
+                }
+                let now = SystemTime::now()
+                    .duration_since(UNIX_EPOCH)
+                    .unwrap_or_default();
+                let line = match job.json {
+                    true => format!("{}\n", as_json(&status, millis(now))),
+                    false => format!("{}  {}\n", clock(now.as_secs()), sentence(&status)),
+                };
+                if voice::print(&line) != ExitCode::SUCCESS {
+                    // Nobody reads it any more.
+                    return Ok(ExitCode::SUCCESS);
+                }
+                last = seen;
+            }
+        },
+    )
+}
+
+impl Seen {
+    fn of(status: &Status) -> Self {
+        Self {
+            known: is_known(status),
+            holder: status
+                .holder
+                .as_ref()
+                .map(|holder| holder.owner.to_string()),
+            token: status.token.get(),
+        }
+    }
+}
+
+fn sentence(status: &Status) -> String {
+    let token = token(status.token.get());
+    match &status.holder {
+        Some(holder) => {
+            let (owner, left) = (&holder.owner, left(holder.remaining));
+            format!("held by {owner}, token {token}, for {left}")
+        }
+        None if is_known(status) => format!("held by {FREE}, last token {token}"),
+        None => "unknown: too few nodes answer".into(),
+    }
+}
+
+fn as_json(status: &Status, now: u64) -> Value {
+    let holder = status.holder.as_ref();
+    json!({
+        "at_ms": now,
+        "lock": status.name.as_str(),
+        "held": is_known(status).then_some(holder.is_some()),
+        "holder": holder.map(|holder| holder.owner.as_str()),
+        "remaining_ms": holder.and_then(|holder| holder.remaining).map(millis),
+        "token": status.token.get(),
+        "waiting": status.waiting,
+    })
+}
+
+/// The time of day in UTC: `14:03:59Z`.
+fn clock(since_1970: u64) -> String {
+    let (hours, minutes, seconds) = (
+        since_1970 / 3600 % 24,
+        since_1970 / 60 % 60,
+        since_1970 % 60,
+    );
+    format!("{hours:02}:{minutes:02}:{seconds:02}Z")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_clock_shows_the_time_of_day() {
+        assert_eq!(clock(0), "00:00:00Z");
+        assert_eq!(clock(86_399), "23:59:59Z");
+        assert_eq!(clock(1_700_000_000), "22:13:20Z");
+    }
+}

@@ -1,0 +1,100 @@
+//! The config file: below what is typed and the environment, above the defaults.
+
+use std::fs;
+
+use crate::bench::Bench;
+
+fn configured(text: &str) -> Bench {
+    let bench = Bench::new();
+    fs::create_dir_all(bench.path("fencepost")).expect("a directory");
+    fs::write(bench.path("fencepost/config.toml"), text).expect("a file");
+    bench
+}
+
+#[test]
+fn what_is_typed_beats_the_environment_and_that_beats_the_file() {
+    let bench = configured("conflict-exit-code = 11\nno-wait = true\nstore = \"file:from-file\"\n");
+    let code = |env: Option<&str>, typed: &[&str]| {
+        let words = [&["run", "job"], typed, &["--", "true"]].concat();
+        let mut command = bench.command(&words);
+        if let Some(value) = env {
+            command.env("FENCEPOST_CONFLICT_EXIT_CODE", value);
+        }
+        command.output().unwrap().status.code()
+    };
+    assert_eq!(bench.run(&["acquire", "job"]).code, Some(0));
+    assert!(bench.path("from-file").exists());
+    assert_eq!(code(None, &[]), Some(11));
+    assert_eq!(code(Some("12"), &[]), Some(12));
+    assert_eq!(code(Some("12"), &["-E", "13"]), Some(13));
+    assert_eq!(code(None, &["--store", "file:other"]), Some(0));
+    // A wait that is typed beats a no-wait of the file.
+    let ran = bench.run(&["run", "job", "--wait", "10ms", "--", "true"]);
+    assert_eq!(ran.code, Some(11), "{ran:?}");
+    let mut command = bench.command(&["run", "job", "--", "true"]);
+    let ran = command.env("FENCEPOST_WAIT", "10ms").output().unwrap();
+    assert_eq!(ran.status.code(), Some(11));
+}
+
+#[test]
+fn several_nodes_are_a_list_and_flags_are_true_or_false() {
+    let bench =
+        configured("store = [\"file:a\", \"file:b\", \"file:c\"]\njson = true\nquiet = false\n");
+    let ran = bench.run(&["status", "job"]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert!(ran.out.starts_with('{'), "{ran:?}");
+    assert_eq!(ran.out.matches("\"node\"").count(), 3, "{ran:?}");
+}
+
+#[test]
+fn the_file_can_be_named_and_has_to_be_there_then() {
+    let bench = configured("no-wait = true\n");
+    fs::write(bench.path("mine.toml"), "store = \"file:mine\"").unwrap();
+    assert_eq!(
+        bench
+            .run(&["run", "job", "--config", "mine.toml", "--", "true"])
+            .code,
+        Some(0)
+    );
+    assert!(bench.path("mine").exists());
+    let mut command = bench.command(&["status", "job"]);
+    let output = command
+        .env("FENCEPOST_CONFIG", "not-there.toml")
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(64));
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        said.contains("the config file not-there.toml cannot be read"),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_file_that_cannot_be_used_is_64_and_one_sentence_that_names_it() {
+    for (text, says) in [
+        ("stroe = \"file:x\"", "there is no option \"stroe\""),
+        ("ttl = \"5\"", "the unit is missing"),
+        ("ttl = 5", "the unit is missing"),
+        ("ttl = 5.5", "the value of ttl"),
+        ("[run]\nttl = \"5s\"", "the value of run"),
+        ("store = [1, 2]", "the value of store"),
+        ("store = ", "cannot be used"),
+        ("store = \"file:x\"\nstore = \"file:y\"", "cannot be used"),
+        ("value = \"x\"", "there is no option \"value\""),
+        ("yes = true", "there is no option \"yes\""),
+        ("help = true", "there is no option \"help\""),
+        ("config = \"x\"", "there is no option \"config\""),
+        ("restart-policy = \"hope\"", "trust, delay"),
+    ] {
+        let ran = configured(text).run(&["run", "job", "--", "touch", "began"]);
+        assert_eq!(ran.code, Some(64), "{text}: {ran:?}");
+        assert!(
+            ran.err.starts_with("fencepost: the config file "),
+            "{text}: {ran:?}"
+        );
+        assert!(ran.err.contains("config.toml"), "{text}: {ran:?}");
+        assert!(ran.err.contains(says), "{text}: {ran:?}");
+        assert_eq!(ran.err.lines().count(), 1, "{text}: {ran:?}");
+    }
+}

@@ -1,0 +1,226 @@
+//! `fencepost doctor` names what is wrong with deliberately bad nodes, and how to mend it.
+
+use fencepost_tests::{RedisServer, ServerOptions, free_port};
+use serde_json::Value;
+
+use crate::bench::Bench;
+
+fn diagnose(bench: &Bench, store: &str, options: &[&str]) -> (Option<i32>, Value) {
+    let ran = bench.run(&[&["doctor", "--json", "--store", store], options].concat());
+    let json = serde_json::from_str(&ran.out).unwrap_or_else(|_| panic!("{ran:?}"));
+    (ran.code, json)
+}
+
+/// What was found of the node with that place in the configuration: its kind, severity, and words.
+fn findings(json: &Value, place: usize) -> Vec<(String, String, String)> {
+    let node = json["nodes"][place]["node"]
+        .as_str()
+        .expect("as it is printed");
+    let all = json["findings"]
+        .as_array()
+        .expect("as it is printed")
+        .iter();
+    let of_it = all.filter(|finding| finding["node"] == node);
+    let text =
+        |finding: &Value, key: &str| finding[key].as_str().expect("as it is printed").to_owned();
+    of_it
+        .map(|it| {
+            let words = format!("{} {}", text(it, "why"), text(it, "mend"));
+            (text(it, "what"), text(it, "severity"), words)
+        })
+        .collect()
+}
+
+/// Asserts that the node has that finding, with these words.
+fn finds(json: &Value, place: usize, what: &str, severity: &str, says: &[&str]) {
+    let found = findings(json, place);
+    let it = found.iter().find(|finding| finding.0 == what);
+    let it = it.unwrap_or_else(|| panic!("{what}: {json:#}"));
+    assert_eq!(it.1, severity, "{what}: {}", it.2);
+    for words in says {
+        assert!(it.2.contains(words), "{what}: {words}: {}", it.2);
+    }
+}
+
+const TRUST: [&str; 2] = ["--restart-policy", "trust"];
+
+#[test]
+fn good_nodes_are_called_good_and_the_table_shows_them() {
+    let bench = Bench::new();
+    let always = ["--appendonly", "yes", "--appendfsync", "always"];
+    let servers: Vec<_> = (0..3).map(|_| RedisServer::start_args(&always)).collect();
+    let urls: Vec<_> = servers.iter().map(RedisServer::url).collect();
+    let (code, json) = diagnose(&bench, &urls.join(","), &[]);
+    assert_eq!(code, Some(0), "{json:#}");
+    assert_eq!(json["voters"], 3);
+    // A round trip may be long on a busy machine.
+    let mut found = json["findings"].as_array().unwrap().iter();
+    assert!(found.all(|it| it["what"] == "latency"), "{json:#}");
+    assert_eq!(servers[0].cli(&["KEYS", "*"]), "", "nothing is left behind");
+    let ran = bench.run(&["doctor", "--store", &urls.join(",")]);
+    assert_eq!(ran.code, Some(0));
+    for words in ["aof always", "master", "loopback", "3 of 3 nodes can vote"] {
+        assert!(ran.out.contains(words), "{words}: {}", ran.out);
+    }
+}
+
+#[test]
+fn a_server_that_evicts_and_a_replica_and_a_closed_port_are_named() {
+    let bench = Bench::new();
+    let lru = ["--maxmemory", "50mb", "--maxmemory-policy", "allkeys-lru"];
+    let evicts = RedisServer::start_args(&lru);
+    let port = evicts.port().to_string();
+    let replica = RedisServer::start_args(&["--replicaof", "127.0.0.1", &port]);
+    let nobody = format!("redis://127.0.0.1:{}", free_port());
+    let store = [evicts.url(), replica.url(), nobody].join(",");
+    let (code, json) = diagnose(&bench, &store, &TRUST);
+    assert_eq!(code, Some(69), "{json:#}");
+    let says = ["allkeys-lru", "CONFIG SET maxmemory-policy noeviction"];
+    finds(&json, 0, "eviction", "unsafe", &says);
+    finds(&json, 1, "replica", "unsafe", &["address of a master"]);
+    finds(
+        &json,
+        2,
+        "unreachable",
+        "unsafe",
+        &["refused", "start the server"],
+    );
+    let ran = bench.run(&[&["doctor", "--store", &store], &TRUST[..]].concat());
+    assert_eq!(ran.code, Some(69));
+    for words in ["unsafe\n", "mend: ", "no quorum: 0 of 3 nodes can vote"] {
+        assert!(ran.out.contains(words), "{words}: {}", ran.out);
+    }
+    // On one node eviction is a matter of taste.
+    let (code, json) = diagnose(&bench, &evicts.url(), &TRUST);
+    assert_eq!(code, Some(0), "{json:#}");
+    finds(&json, 0, "eviction", "warning", &["allkeys-lru"]);
+}
+
+#[test]
+fn a_server_that_hangs_is_named() {
+    let (bench, server) = (Bench::new(), RedisServer::start());
+    server.freeze();
+    let (code, json) = diagnose(&bench, &server.url(), &TRUST);
+    assert_eq!(code, Some(69), "{json:#}");
+    finds(
+        &json,
+        0,
+        "timeout",
+        "unsafe",
+        &["no answer within", "hangs"],
+    );
+    server.thaw();
+}
+
+#[test]
+fn one_server_under_two_names_and_an_even_number_are_named() {
+    let bench = Bench::new();
+    let servers = RedisServer::start_many(2);
+    let socket = format!("redis+unix://{}", servers[0].socket().display());
+    let store = [servers[0].url(), servers[1].url(), socket].join(",");
+    let (code, json) = diagnose(&bench, &store, &TRUST);
+    assert_eq!(code, Some(1), "two of three can vote: {json:#}");
+    let says = ["vote twice", &servers[0].url()];
+    finds(&json, 2, "same_server", "unsafe", &says);
+    let both = [servers[0].url(), servers[1].url()].join(",");
+    let (code, json) = diagnose(&bench, &both, &TRUST);
+    assert_eq!(code, Some(0), "{json:#}");
+    let even = json["findings"].as_array().unwrap().iter();
+    assert!(even.clone().any(|it| it["what"] == "even"), "{json:#}");
+}
+
+#[test]
+fn a_server_that_was_restarted_just_now_is_named_by_the_policy() {
+    let bench = Bench::new();
+    let servers = RedisServer::start_many(3);
+    let urls: Vec<_> = servers.iter().map(RedisServer::url).collect();
+    let (code, json) = diagnose(&bench, &urls.join(","), &[]);
+    assert_eq!(code, Some(69), "{json:#}");
+    let says = ["does not vote for another", "CONFIG SET appendfsync always"];
+    finds(&json, 0, "restarted", "unsafe", &says);
+    let (code, json) = diagnose(&bench, &urls.join(","), &TRUST);
+    assert_eq!(code, Some(0), "{json:#}");
+    let says = ["votes all the same", "--restart-policy delay"];
+    finds(&json, 0, "restarted", "warning", &says);
+}
+
+#[test]
+fn missing_rights_are_named_with_the_rule_that_grants_them() {
+    let bench = Bench::new();
+    let server = RedisServer::start();
+    let grant = ["reset", "on", ">pw", "~*", "&*", "+@all", "-evalsha"];
+    server.cli(&[&["ACL", "SETUSER", "app"], &grant[..]].concat());
+    let store = format!("redis://app:pw@127.0.0.1:{}", server.port());
+    let (code, json) = diagnose(&bench, &store, &TRUST);
+    assert_eq!(code, Some(69), "{json:#}");
+    let says = ["may not use EVALSHA", "ACL SETUSER app +evalsha"];
+    finds(&json, 0, "acl", "unsafe", &says);
+    // The rule is exact: with it, all is well.
+    server.cli(&["ACL", "SETUSER", "app", "+evalsha"]);
+    let (code, json) = diagnose(&bench, &store, &TRUST);
+    assert_eq!(code, Some(0), "{json:#}");
+    assert!(!findings(&json, 0).iter().any(|it| it.0.starts_with("acl")));
+
+    let grant = [
+        "reset",
+        "on",
+        ">pw",
+        "~other:*",
+        "+@all",
+        "-info",
+        "-scan",
+        "-config|get",
+    ];
+    server.cli(&[&["ACL", "SETUSER", "poor"], &grant[..]].concat());
+    let store = format!("redis://poor:pw@127.0.0.1:{}", server.port());
+    let (_, json) = diagnose(&bench, &store, &TRUST);
+    finds(
+        &json,
+        0,
+        "acl",
+        "unsafe",
+        &["keys such as", "ACL SETUSER poor ~*"],
+    );
+    finds(&json, 0, "acl_checks", "warning", &["+info +config|get"]);
+    finds(&json, 0, "acl_list", "note", &["+scan"]);
+    finds(&json, 0, "acl_waking", "warning", &["&fencepost:wake:*"]);
+}
+
+#[test]
+fn a_wrong_password_is_named_and_not_shown() {
+    let bench = Bench::new();
+    let server = RedisServer::start_with(ServerOptions {
+        args: vec!["--requirepass".into(), "right".into()],
+        password: Some("right".into()),
+    });
+    for login in [":wr0ng@", ""] {
+        let store = format!("redis://{login}127.0.0.1:{}", server.port());
+        let (code, json) = diagnose(&bench, &store, &TRUST);
+        assert_eq!(code, Some(69), "{json:#}");
+        finds(
+            &json,
+            0,
+            "auth",
+            "unsafe",
+            &["user and password in the URL"],
+        );
+        assert!(!json.to_string().contains("wr0ng"));
+    }
+}
+
+#[test]
+fn the_file_of_this_machine_is_looked_at_too() {
+    let bench = Bench::new();
+    let ran = bench.run(&["doctor"]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert!(ran.out.contains("SQLite 3."), "{ran:?}");
+    assert!(ran.out.contains("1 of 1 nodes can vote"), "{ran:?}");
+    let bad = format!("file:{}", bench.path("").display());
+    let (code, json) = diagnose(&bench, &bad, &[]);
+    assert_eq!(code, Some(69), "{json:#}");
+    finds(&json, 0, "store", "unsafe", &["it is a directory"]);
+    let (code, json) = diagnose(&bench, "file:a,file:b,file:c", &[]);
+    assert_eq!(code, Some(0), "{json:#}");
+    let mut all = json["findings"].as_array().unwrap().iter();
+    assert!(all.any(|it| it["what"] == "files"), "{json:#}");
+}

@@ -1,0 +1,140 @@
+//! `list` and `watch`.
+
+use std::fs;
+
+use fencepost_tests::{Cluster, RedisServer, eventually, free_port};
+use serde_json::Value;
+
+use crate::bench::{Bench, LIMIT};
+
+fn names(json: &str) -> Vec<String> {
+    let json: Value = serde_json::from_str(json).expect("as it is printed");
+    let locks = json["locks"].as_array().expect("as it is printed").iter();
+    locks
+        .map(|lock| lock["lock"].as_str().expect("as it is printed").to_owned())
+        .collect()
+}
+
+#[test]
+fn the_locks_that_are_held_are_listed_on_every_store() {
+    let (one, three) = (Cluster::start(1), Cluster::start(3));
+    let trust = ["--restart-policy", "trust"];
+    for store in [None, Some(one.urls()), Some(three.urls())] {
+        let bench = Bench::new();
+        let store = store.as_deref().map_or(vec![], |url| vec!["--store", url]);
+        let run = |words: &[&str]| bench.run(&[words, &store, &trust].concat());
+        assert_eq!(run(&["list"]).out, "no lock is held\n");
+        for name in ["job-1", "job-2", "{t}odd", "other"] {
+            assert_eq!(run(&["acquire", name]).code, Some(0));
+        }
+        let words = [&["run", "past"], &store[..], &trust, &["--", "true"]].concat();
+        assert_eq!(bench.run(&words).code, Some(0));
+
+        let all = run(&["list", "--json"]);
+        assert_eq!(all.code, Some(0), "{all:?}");
+        assert_eq!(names(&all.out), ["job-1", "job-2", "other", "{t}odd"]);
+        assert_eq!(
+            names(&run(&["list", "job-?", "--json"]).out),
+            ["job-1", "job-2"]
+        );
+        assert_eq!(
+            names(&run(&["list", "p*", "--all", "--json"]).out),
+            ["past"]
+        );
+        let table = run(&["list", "other"]).out;
+        let mut lines = table.lines();
+        assert!(lines.next().unwrap().starts_with("lock "), "{table}");
+        assert!(lines.next().unwrap().starts_with("other  "), "{table}");
+        assert_eq!(lines.next(), None);
+    }
+}
+
+#[test]
+fn a_server_is_scanned_and_what_is_no_lock_is_not_shown() {
+    let (bench, server) = (Bench::new(), RedisServer::start());
+    let url = server.url();
+    for key in ["session:1", "plain", "a:fence", "{}:fence"] {
+        server.cli(&["SET", key, "data"]);
+    }
+    server.cli(&["HSET", "hash", "a", "1"]);
+    server.cli(&["SET", "foreign", "value", "PX", "60000"]);
+    bench.run(&["acquire", "job", "--store", &url]);
+    bench.run(&["acquire", "gone", "--store", &url]);
+    server.cli(&["DEL", "gone"]);
+    // A foreign client holds a lock that we know.
+    server.cli(&["SET", "gone", "my_random_value", "NX", "PX", "60000"]);
+    let ran = bench.run(&["list", "--json", "--store", &url]);
+    assert_eq!(names(&ran.out), ["gone", "job"], "{ran:?}");
+    assert!(ran.out.contains("my_random_value"), "{ran:?}");
+    let stats = server.cli(&["INFO", "commandstats"]);
+    assert!(stats.contains("cmdstat_scan:") && !stats.contains("cmdstat_keys:"));
+}
+
+#[test]
+fn a_list_of_many_locks_is_whole() {
+    let (bench, server) = (Bench::new(), RedisServer::start());
+    let script = "for i = 1, 5000 do \
+                  redis.call('SET', '{n' .. i .. '}:fence', '1'); \
+                  redis.call('SET', 'n' .. i, 'v') end";
+    server.cli(&["EVAL", script, "0"]);
+    let url = server.url();
+    let ran = bench.run(&["list", "--json", "--store", &url]);
+    assert_eq!(names(&ran.out).len(), 5000);
+}
+
+#[test]
+fn a_list_without_a_majority_is_69() {
+    let (bench, server) = (Bench::new(), RedisServer::start());
+    let nobody = || format!("redis://127.0.0.1:{}", free_port());
+    for (store, says) in [
+        (nobody(), "cannot connect"),
+        (
+            [server.url(), nobody(), nobody()].join(","),
+            "1 of 3 nodes answered",
+        ),
+    ] {
+        let ran = bench.run(&["list", "--store", &store, "--restart-policy", "trust"]);
+        assert_eq!(ran.code, Some(69), "{ran:?}");
+        assert!(ran.err.contains(says), "{ran:?}");
+    }
+}
+
+#[test]
+fn each_change_of_the_holder_is_a_line() {
+    let bench = Bench::new();
+    let seen = bench.path("seen");
+    let mut watch = bench.command(&["watch", "job", "--every", "50ms", "--json"]);
+    let mut watch = watch
+        .stdout(fs::File::create(&seen).unwrap())
+        .spawn()
+        .unwrap();
+    let lines = || -> Vec<Value> {
+        let text = fs::read_to_string(&seen).unwrap();
+        let whole = text.lines().take(text.matches('\n').count());
+        whole
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect()
+    };
+    eventually("the first look", LIMIT, || lines().len() == 1);
+    assert_eq!(lines()[0]["held"], false);
+    let held = bench.run(&["acquire", "job", "--json"]);
+    let held: Value = serde_json::from_str(&held.out).unwrap();
+    eventually("it is held", LIMIT, || lines().len() == 2);
+    assert_eq!(lines()[1]["held"], true);
+    assert_eq!(lines()[1]["token"], held["token"]);
+    let value = held["value"].as_str().unwrap();
+    assert_eq!(
+        bench.run(&["release", "job", "--value", value]).code,
+        Some(0)
+    );
+    eventually("it is free", LIMIT, || lines().len() == 3);
+    assert_eq!(lines()[2]["held"], false);
+    watch.kill().unwrap();
+    watch.wait().unwrap();
+    // In words, and to its end when nobody reads any more.
+    let ran = bench.script(r#""$F" watch job --every 50ms | head -n 1"#);
+    assert!(
+        ran.out.contains("Z  held by nobody, last token 1"),
+        "{ran:?}"
+    );
+}

@@ -1,0 +1,89 @@
+//! Asks every node what it is like, without a client.
+
+use futures_util::future::join_all;
+
+use super::{Builder, Source, invalid};
+use crate::error::Error;
+use crate::node::open::Opener;
+use crate::quorum::{MOST_NODES, Quorum};
+use crate::survey::{Facts, NodeSurvey};
+
+impl Builder {
+    /// Asks every node what it is like, also those that would not be let vote. It takes no lock;
+    /// on Redis it writes and deletes a key `fencepost:doctor`, to see whether it may.
+    ///
+    /// # Errors
+    /// As [`build`](Self::build). A node that cannot be asked is part of the answer.
+    pub async fn survey(self) -> Result<Vec<NodeSurvey>, Error> {
+        let count = self.nodes.len();
+        let Some(quorum) = Quorum::of(count) else {
+            let why = format!("a client takes 1 to {MOST_NODES} nodes, and these are {count}");
+            return Err(invalid("nodes", why));
+        };
+        crate::ttl::Ttl::new(self.max_ttl)?;
+        let opener = self.opener(quorum)?;
+        let mut asked = Vec::new();
+        for source in &self.nodes {
+            asked.push(self.ask(source, &opener)?);
+        }
+        let surveys = join_all(asked).await;
+        for (index, survey) in surveys.iter().enumerate() {
+            if surveys[..index]
+                .iter()
+                .any(|other| other.node == survey.node)
+            {
+                return Err(Error::InvalidUrl {
+                    url: survey.node.clone(),
+                    why: "it is there twice, and no node may vote twice".into(),
+                });
+            }
+        }
+        Ok(surveys)
+    }
+
+    /// What is wrong with the URL shows at once, the rest when it is awaited.
+    fn ask(
+        &self,
+        source: &Source,
+        opener: &Opener,
+    ) -> Result<std::pin::Pin<Box<dyn Future<Output = NodeSurvey> + Send>>, Error> {
+        match source {
+            Source::Url(url) => match url.split_once(':') {
+                #[cfg(feature = "sqlite")]
+                Some(("file", path)) if !path.trim_start_matches('/').is_empty() => {
+                    let path = path.strip_prefix("//").unwrap_or(path);
+                    Ok(Box::pin(crate::node::sqlite::survey(
+                        path.into(),
+                        self.clock.clone(),
+                    )))
+                }
+                #[cfg(feature = "redis")]
+                Some(("redis" | "rediss" | "redis+unix" | "unix", _)) => {
+                    let options = opener.redis.clone();
+                    let max_ttl = self.max_ttl;
+                    Ok(Box::pin(crate::node::redis::survey(
+                        url,
+                        options,
+                        max_ttl,
+                        self.clock.clone(),
+                    )?))
+                }
+                _ => Ok(other(opener.url(url)?.address())),
+            },
+            #[cfg(feature = "sqlite")]
+            Source::File(path) => Ok(Box::pin(crate::node::sqlite::survey(
+                path.clone(),
+                self.clock.clone(),
+            ))),
+            Source::Made(node) => Ok(other(node.address())),
+            #[cfg(feature = "redis")]
+            Source::Connection(label, _) => Ok(other(label)),
+        }
+    }
+}
+
+fn other(address: &str) -> std::pin::Pin<Box<dyn Future<Output = NodeSurvey> + Send>> {
+    let node = address.to_owned();
+    let facts = Ok(Facts::Other);
+    Box::pin(std::future::ready(NodeSurvey { node, facts }))
+}

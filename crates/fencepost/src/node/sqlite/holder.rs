@@ -1,0 +1,96 @@
+//! To whose life a lock in a file is tied.
+//!
+//! It must never tie a lock to a process that might end before its holder does without being told
+//! to: whoever extends a lock for another leaves it tied as it was.
+
+use super::process::Process;
+use crate::state::Reply;
+
+/// To whose life a lock in a file is tied: when that process is gone, the lock is free at once.
+///
+/// It is for programs that take a lock and end, and leave it to others; see
+/// [`Lease::detach`](crate::Lease::detach). Redis knows no processes: there a lock ends with its TTL.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum HolderProcess {
+    /// This process.
+    #[default]
+    This,
+    /// The process of that id, which has to be there when the store is opened.
+    Other(u32),
+    /// None: what is taken ends with its TTL, and what is extended stays tied as it was.
+    Unbound,
+}
+
+/// The same, once it is known who that is.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Holder {
+    Process(Option<Process>),
+    AsItWas,
+}
+
+impl Holder {
+    /// Finds the process.
+    pub(super) fn find(holder: HolderProcess) -> Result<Self, String> {
+        match holder {
+            HolderProcess::This => Ok(Self::Process(Process::current())),
+            HolderProcess::Unbound => Ok(Self::AsItWas),
+            HolderProcess::Other(pid) => match (Process::current(), Process::of(pid)) {
+                (Some(_), None) => Err(format!(
+                    "there is no process {pid} that could hold its locks; give the id of one that \
+                     runs"
+                )),
+                // Where processes cannot be told apart, the TTL decides.
+                (_, process) => Ok(Self::Process(process)),
+            },
+        }
+    }
+
+    /// To whom a lock is tied after a command with that reply, when it was tied to `before`.
+    pub(super) fn after(self, reply: &Reply, before: Option<Process>) -> Option<Process> {
+        match (self, reply) {
+            (Self::Process(us), Reply::Granted { .. } | Reply::Extended | Reply::Repaired) => us,
+            (Self::AsItWas, Reply::Granted { .. } | Reply::Repaired) => None,
+            _ => before,
+        }
+    }
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    use crate::token::FencingToken;
+
+    const GRANTED: Reply = Reply::Granted {
+        counter: FencingToken::ZERO,
+        evicted: None,
+    };
+
+    #[test]
+    fn what_is_taken_is_tied_to_whom_it_was_taken_for() {
+        let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+        let other = Holder::find(HolderProcess::Other(child.id())).unwrap();
+        let tied = other.after(&GRANTED, None).unwrap();
+        assert_eq!(tied.pid, child.id());
+        assert_eq!(other.after(&Reply::Extended, None), Some(tied));
+        assert_eq!(other.after(&Reply::NotHeld(None), None), None);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(tied.is_gone(&Process::current().unwrap()));
+        let error = Holder::find(HolderProcess::Other(child.id())).unwrap_err();
+        assert!(error.contains("there is no process"), "{error}");
+    }
+
+    #[test]
+    fn who_extends_for_another_leaves_it_tied_as_it_was() {
+        let unbound = Holder::find(HolderProcess::Unbound).unwrap();
+        let us = Process::current();
+        assert_eq!(unbound.after(&Reply::Extended, us), us);
+        assert_eq!(unbound.after(&Reply::Repaired, us), None);
+        assert_eq!(unbound.after(&GRANTED, us), None);
+        let this = Holder::find(HolderProcess::This).unwrap();
+        assert_eq!(this.after(&GRANTED, None), us);
+    }
+}

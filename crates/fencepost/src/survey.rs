@@ -1,0 +1,140 @@
+//! What the nodes are like: [`Builder::survey`](crate::Builder::survey) asks each of them, also those
+//! that would not be let vote.
+//!
+//! Facts only. What is unsafe about them is for whoever reads them to judge; `fencepost doctor` does.
+
+use std::time::Duration;
+
+use crate::error::NodeError;
+
+/// What one node is like.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct NodeSurvey {
+    /// The node's address, without a password.
+    pub node: String,
+    /// What was found out, or why it could not be asked.
+    pub facts: Result<Facts, NodeError>,
+}
+
+/// What was found out of one node.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Facts {
+    /// A Redis or Valkey server.
+    Redis(Box<RedisFacts>),
+    /// A file.
+    File(FileFacts),
+    /// A node of another kind, of which nothing more is known.
+    Other,
+}
+
+/// What a Redis or Valkey server is like. `None` is what it does not tell this user.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct RedisFacts {
+    /// `Redis` or `Valkey`.
+    pub product: &'static str,
+    /// Its version.
+    pub version: Option<String>,
+    /// What tells this server process from every other.
+    pub run_id: Option<String>,
+    /// `master` or `slave`.
+    pub role: Option<String>,
+    /// How long it has been up, in whole seconds.
+    pub uptime: Option<Duration>,
+    /// Whether it is still loading its data.
+    pub loading: bool,
+    /// Whether it is part of a Redis Cluster.
+    pub cluster: bool,
+    /// Whether it writes an append-only file.
+    pub append_only: Option<bool>,
+    /// When that is forced to disk: `always`, `everysec` or `no`.
+    pub fsync: Option<String>,
+    /// Whether it takes snapshots by itself.
+    pub snapshots: Option<bool>,
+    /// The limit of its memory in bytes; zero when there is none.
+    pub memory_limit: Option<u64>,
+    /// What it does at that limit.
+    pub eviction_policy: Option<String>,
+    /// How long it may have forgotten locks of up to `max_ttl`, counted from now: it does not vote
+    /// for that long where that is the policy.
+    pub quarantine: Option<Duration>,
+    /// By how many microseconds its wall clock is ahead of ours, give or take half a round trip.
+    pub clock_ahead_us: Option<i64>,
+    /// How long a PING takes, there and back: the median of a few.
+    pub round_trip: Duration,
+    /// How it is reached.
+    pub link: LinkKind,
+    /// The user as which we are logged in.
+    pub user: String,
+    /// What this user may not do and should be able to.
+    pub missing: Vec<MissingRight>,
+}
+
+/// How a server is reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum LinkKind {
+    /// Over TLS.
+    Tls,
+    /// Over a Unix socket.
+    Unix,
+    /// In the clear, within this machine.
+    Loopback,
+    /// In the clear, over a network.
+    Plain,
+}
+
+/// Something that a user of a server may not do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct MissingRight {
+    /// The command.
+    pub command: String,
+    /// What `ACL SETUSER` has to be given to grant it.
+    pub rule: String,
+    /// What it is needed for.
+    pub needed_for: NeededFor,
+}
+
+/// What a right is needed for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum NeededFor {
+    /// Without it no lock can be taken.
+    Locks,
+    /// Without it waiters are not woken, and look once a second.
+    Waking,
+    /// Without it the server cannot be checked.
+    Checks,
+    /// Without it locks cannot be listed.
+    Listing,
+}
+
+/// What a file of locks is like.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct FileFacts {
+    /// The version of SQLite.
+    pub sqlite: &'static str,
+    /// Its size.
+    pub bytes: Option<u64>,
+    /// How many locks it knows.
+    pub locks: usize,
+    /// Whether others than its owner and group may write it.
+    pub writable_by_all: bool,
+    /// Whether a holder's process that is gone can be told from one that is not.
+    pub tells_processes: bool,
+    /// Whether a reboot can be noticed.
+    pub tells_boots: bool,
+    /// How long a look at a lock takes: the median of a few.
+    pub round_trip: Duration,
+}
+
+/// The one in the middle.
+#[cfg(any(feature = "redis", feature = "sqlite"))]
+pub(crate) fn median(mut times: Vec<Duration>) -> Duration {
+    times.sort_unstable();
+    times.get(times.len() / 2).copied().unwrap_or_default()
+}
