@@ -471,7 +471,7 @@ impl Waiter {
 }
 
 /// Between three quarters and the whole of `time`, so that waiters do not keep step with each other.
-fn spread(time: Duration) -> Duration {
+pub(crate) fn spread(time: Duration) -> Duration {
     let random = getrandom::u32().unwrap_or(u32::MAX / 2);
     time.mul_f64(0.75 + f64::from(random) / f64::from(u32::MAX) / 4.0)
 }
