@@ -49,6 +49,8 @@
 //! Make the client after the fork.
 
 mod background;
+mod election;
+mod semaphore;
 
 use std::fmt;
 #[cfg(feature = "sqlite")]
@@ -66,6 +68,8 @@ use crate::token::FencingToken;
 use crate::value::Owner;
 use crate::wait::Progress;
 use background::Background;
+pub use election::{Election, Leadership, Observer};
+pub use semaphore::{Permit, Semaphore};
 
 /// A client of one store, for threads without tokio: see the [module's page](self).
 ///
