@@ -52,7 +52,11 @@ pub fn stop_and_continue(cluster: &Cluster, mut done: impl FnMut() -> bool) -> u
 ///
 /// # Panics
 /// When they have not ended within `limit`, or print something else.
-pub fn run_in_chaos<T>(cluster: &Cluster, programs: Vec<Command>, limit: Duration) -> (Vec<T>, usize)
+pub fn run_in_chaos<T>(
+    cluster: &Cluster,
+    programs: Vec<Command>,
+    limit: Duration,
+) -> (Vec<T>, usize)
 where
     T: FromStr + Send + 'static,
     T::Err: Debug + Send,
@@ -68,7 +72,9 @@ where
         processes.push(process);
         readers.push(std::thread::spawn(move || {
             let lines = out.lines().map_while(Result::ok);
-            lines.map(|line| line.parse()).collect::<Result<Vec<T>, _>>()
+            lines
+                .map(|line| line.parse())
+                .collect::<Result<Vec<T>, _>>()
         }));
     }
     let end = Instant::now() + limit;

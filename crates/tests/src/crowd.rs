@@ -40,11 +40,11 @@ impl FromStr for Stay {
 /// # Errors
 /// The first thing that is wrong.
 pub fn check_crowd(stays: &[Stay], most: usize) -> Result<usize, String> {
-    // Whoever goes makes room for whoever comes at the same moment.
-    let goes = stays.iter().map(|stay| (stay.turn.end, false));
-    let comes = stays.iter().map(|stay| (stay.turn.begin, true));
+    let lasting = || stays.iter().filter(|stay| stay.turn.begin < stay.turn.end);
+    let goes = lasting().map(|stay| (stay.turn.end, false));
+    let comes = lasting().map(|stay| (stay.turn.begin, true));
     let mut steps: Vec<_> = goes.chain(comes).collect();
-    // A stay of no length comes after it goes: nobody saw it there.
+    // Whoever goes makes room for whoever comes at the same moment.
     steps.sort_unstable();
     let (mut now, mut crowd) = (0_isize, 0);
     for (time, comes) in steps {
