@@ -380,7 +380,10 @@ impl Line {
             _ => POLL,
         };
         let next = if outlook.is_split() {
-            waiters.soon()
+            let soon = waiters.soon();
+            // The first in line is there when a majority is free, however long some nodes have been.
+            let opens_in = opens_in.filter(|_| is_first).unwrap_or(soon);
+            soon.min(opens_in.max(SOON))
         } else if is_first || outlook.is_free() {
             waiters.soon = 0;
             // Not more often than that, also when the nodes' clocks say that it is time all the time.
