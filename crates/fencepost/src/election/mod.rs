@@ -62,6 +62,18 @@ impl Fencepost {
 /// - **A new leader** within one TTL and a few round trips after the old one died or was cut off, if
 ///   a candidate waits that reaches a majority of the nodes; at once after it resigned.
 /// - **Tokens grow** from leader to leader.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), fencepost::Error> {
+/// # let locks = fencepost::Fencepost::memory()?;
+/// let election = locks.election("scheduler");
+/// let first = election.campaign("a").await?;
+/// let token = first.token();
+/// first.resign().await?;
+/// assert!(election.campaign("b").await?.token() > token);
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Election {
     locks: Fencepost,
@@ -69,6 +81,18 @@ pub struct Election {
 }
 
 /// Who leads: see [`Election::leader`] and [`Election::observe`].
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), fencepost::Error> {
+/// # let locks = fencepost::Fencepost::memory()?;
+/// # let election = locks.election("scheduler");
+/// # let _leadership = election.campaign("10.0.0.7:8080").await?;
+/// if let Some(fencepost::Leader { value, token, .. }) = election.leader().await? {
+///     println!("ask {value}, and refuse tokens below {token}");
+/// }
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Leader {
@@ -337,6 +361,18 @@ impl Leadership {
 
     /// Lets others lead, and tells the outcome, as soon as a majority has answered: see
     /// [`Lease::release`].
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), fencepost::Error> {
+    /// # let locks = fencepost::Fencepost::memory()?;
+    /// let election = locks.election("scheduler");
+    /// let leadership = election.campaign("a").await?;
+    /// assert_eq!(leadership.proclaimed(), "a");
+    /// leadership.resign().await?;
+    /// assert!(election.try_campaign("b").await.is_ok());
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     /// As [`Lease::release`].

@@ -38,7 +38,21 @@ const SLOWEST: Duration = Duration::from_secs(24 * 60 * 60);
 /// Whoever is told may have ceased to lead since: let the resource check the token. If nodes have lost
 /// their data, a leader whose token is below one that was told before is not told.
 ///
-/// It is a [`Stream`], too, for those who have its combinators.
+/// It is a [`Stream`], too, for those who have its combinators:
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), fencepost::Error> {
+/// # let locks = fencepost::Fencepost::memory()?;
+/// use futures_util::StreamExt;
+///
+/// let election = locks.election("scheduler");
+/// let _leadership = election.campaign("10.0.0.7:8080").await?;
+/// let addresses = election.observe()?.map(|leader| leader.value);
+/// # let first: Vec<String> = addresses.take(1).collect().await;
+/// # assert_eq!(first, ["10.0.0.7:8080"]);
+/// # Ok(()) }
+/// ```
 pub struct Observer {
     leaders: Pin<Box<dyn Stream<Item = Leader> + Send>>,
 }
@@ -71,6 +85,20 @@ impl Observer {
 
     /// Waits for the next leader. Never `None`; and it may be dropped at any time without missing
     /// anybody.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), fencepost::Error> {
+    /// # let locks = fencepost::Fencepost::memory()?;
+    /// # let election = locks.election("scheduler");
+    /// # let _leadership = election.campaign("a").await?;
+    /// let mut observer = election.observe()?;
+    /// while let Some(leader) = observer.next().await {
+    ///     println!("{} leads with token {}", leader.value, leader.token);
+    /// #   break;
+    /// }
+    /// # Ok(()) }
+    /// ```
     pub async fn next(&mut self) -> Option<Leader> {
         self.leaders.next().await
     }

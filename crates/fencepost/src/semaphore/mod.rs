@@ -54,8 +54,23 @@ impl Fencepost {
 
 /// At most k holders at a time: see [`Fencepost::semaphore`].
 ///
-/// Keep it, and clone it: clones share the knowledge which slot was free last, and with it a permit
-/// takes one round trip while there are any; without, two.
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), fencepost::Error> {
+/// # let locks = fencepost::Fencepost::memory()?;
+/// let workers = locks.semaphore("workers", 2);
+/// let held = [workers.acquire().await?, workers.acquire().await?];
+/// assert!(workers.try_acquire().await.is_err(), "two, and no more");
+///
+/// // Grown: those who ask with the larger number have another one.
+/// let third = locks.semaphore("workers", 3).try_acquire().await?;
+/// assert_eq!(third.slot(), 2);
+/// # Ok(()) }
+/// ```
+///
+/// Keep it, and clone it: clones share the knowledge which slots were free a moment ago. While there
+/// are free ones, a permit takes one round trip if one is known, two if none is, and a third if
+/// somebody else was faster.
 ///
 /// # What is promised
 /// - **Never more than k.** A permit is the lock of one of k *slots*, numbered from 0, taken, kept
@@ -169,6 +184,18 @@ impl Semaphore {
 }
 
 /// Who holds a permit: see [`Semaphore::holders`].
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), fencepost::Error> {
+/// # let locks = fencepost::Fencepost::memory()?;
+/// # let workers = locks.semaphore("workers", 3);
+/// # let permit = workers.acquire().await?;
+/// for fencepost::PermitHolder { slot, holder, .. } in workers.holders().await? {
+///     println!("slot {slot} is {}'s", holder.owner);
+/// }
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PermitHolder {
@@ -310,6 +337,16 @@ impl Drop for Place {
 
 impl Permit {
     /// The number of the slot, from 0: no other valid permit has it at the same time.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), fencepost::Error> {
+    /// # let locks = fencepost::Fencepost::memory()?;
+    /// let permit = locks.semaphore("ports", 10).acquire().await?;
+    /// let port = 8000 + permit.slot();
+    /// # assert!(port < 8010);
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn slot(&self) -> usize {
         self.place.slot
@@ -317,6 +354,16 @@ impl Permit {
 
     /// Gives the permit back and tells the outcome, as soon as a majority has answered: see
     /// [`Lease::release`].
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), fencepost::Error> {
+    /// # let locks = fencepost::Fencepost::memory()?;
+    /// let workers = locks.semaphore("workers", 1);
+    /// workers.acquire().await?.release().await?;
+    /// assert!(workers.try_acquire().await.is_ok());
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     /// As [`Lease::release`].
