@@ -8,12 +8,13 @@ mod engines;
 use std::collections::BTreeSet;
 use std::process::Command;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use engines::every_node_shows_that;
 use fencepost::node::Node;
 use fencepost::{Fencepost, LockOptions, LossReason, Permit, Semaphore};
-use fencepost_tests::{ByCount, Cluster, Stay, Turn, check_crowd, run_in_chaos};
+use fencepost_tests::{ByCount, Cluster, Stay, Turn, check_crowd, eventually, run_in_chaos};
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
@@ -32,6 +33,7 @@ every_node_shows_that! {
     a_permit_that_is_lost_says_so_and_its_slot_goes_on,
     those_who_wait_fairly_are_served_in_their_order,
     k_may_grow_and_shrink_while_permits_are_out,
+    fifty_tasks_of_one_client_share_three_permits,
     threads_take_permits_too,
 }
 
@@ -265,6 +267,27 @@ async fn k_may_grow_and_shrink_while_permits_are_out(node: &Arc<dyn Node>) {
     assert_eq!(large.holders().await.unwrap().len(), 2);
 }
 
+async fn fifty_tasks_of_one_client_share_three_permits(node: &Arc<dyn Node>) {
+    let semaphore = client(node).semaphore("pool", 3);
+    let taken = Arc::new([const { AtomicBool::new(false) }; 3]);
+    let work = |_| {
+        let (semaphore, taken) = (semaphore.clone(), Arc::clone(&taken));
+        tokio::spawn(async move {
+            for _ in 0..4 {
+                let permit = semaphore.acquire().await.unwrap();
+                let slot = &taken[permit.slot()];
+                assert!(!slot.swap(true, Ordering::SeqCst), "two in one slot");
+                sleep(Duration::from_millis(1)).await;
+                slot.store(false, Ordering::SeqCst);
+                permit.release().await.unwrap();
+            }
+        })
+    };
+    for worker in (0..50).map(work).collect::<Vec<_>>() {
+        timeout(3 * LATE, worker).await.unwrap().unwrap();
+    }
+}
+
 async fn threads_take_permits_too(node: &Arc<dyn Node>) {
     let node = Arc::clone(node);
     let threads = tokio::task::spawn_blocking(move || {
@@ -419,12 +442,15 @@ fn forty_clients_in_four_processes_never_hold_more_than_three_permits() {
     );
     assert_eq!(most, PERMITS, "and there were three");
     assert!(stops > 20, "only {stops} stops");
+    eventually("nothing is left but counters", LATE, || {
+        cluster.leftovers().is_empty()
+    });
 }
 
 #[test]
 fn the_same_check_catches_a_semaphore_that_counts_on_each_node() {
     let cluster = Cluster::start(5);
-    let (stays, _) = crowd(&cluster, 800, "count");
+    let (stays, _) = crowd(&cluster, 160, "count");
     let fault = check_crowd(&stays, PERMITS).unwrap_err();
     println!("caught: {fault}");
     assert!(fault.contains("at a time where 3 may be"), "{fault}");

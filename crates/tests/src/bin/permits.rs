@@ -14,6 +14,9 @@ use tokio::time::{sleep, timeout};
 
 /// Short enough that stopped nodes make leases expire.
 const TTL: Duration = Duration::from_millis(300);
+/// How much longer a turn is by count. It asks one node after the other, and has to be there for
+/// longer than that to meet the others.
+const LONGER: Duration = Duration::from_millis(30);
 /// How long a request waits before it is made anew.
 const WAIT: Duration = Duration::from_secs(2);
 
@@ -111,6 +114,7 @@ async fn by_count(wrong: &ByCount, variety: usize, slot: usize) -> Stay {
     let left = places.iter().map(|place| place.remaining()).min();
     let places: Vec<_> = places.iter().collect();
     let valid_until = begin + left.unwrap_or_default();
+    sleep(LONGER).await;
     let turn = stay(asked, begin, &places, valid_until, variety).await;
     Stay { slot, turn }
 }
