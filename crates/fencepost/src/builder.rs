@@ -289,6 +289,7 @@ impl Builder {
                 default_ttl,
                 max_hold,
                 max_renewals,
+                node_timeout,
             }),
         })
     }

@@ -40,6 +40,7 @@ pub(crate) struct Core {
     pub(crate) default_ttl: Ttl,
     pub(crate) max_hold: Option<Duration>,
     pub(crate) max_renewals: Option<u32>,
+    pub(crate) node_timeout: Duration,
 }
 
 impl Drop for Core {
@@ -173,7 +174,8 @@ impl Fencepost {
     /// # Errors
     /// As [`try_lock`](Self::try_lock), without [`Error::Held`].
     pub async fn steal(&self, name: impl AsRef<str>, ttl: Duration) -> Result<Stolen, Error> {
-        let claim = self.claim(LockName::new(name)?, self.checked_ttl(ttl)?, None)?;
+        let (name, ttl) = (LockName::new(name)?, self.checked_ttl(ttl)?);
+        let claim = claim(&self.core.owner, name, ttl, None)?;
         let mut grant = self.take(&claim, &Take::Stolen).await?;
         let from = grant.evicted.take();
         let lease = Lease::new(self.core.clone(), grant, Limits::default());
@@ -206,7 +208,22 @@ impl Fencepost {
         turn: Turn,
         ticket: Option<Ticket>,
     ) -> Result<Lease, Error> {
-        let claim = self.claim(name, ttl, ticket)?;
+        let owner = &self.core.owner;
+        self.attempt_as(owner, name, ttl, limits, turn, ticket)
+            .await
+    }
+
+    /// As `attempt`, under another label than the client's.
+    pub(crate) async fn attempt_as(
+        &self,
+        owner: &Owner,
+        name: LockName,
+        ttl: Ttl,
+        limits: Limits,
+        turn: Turn,
+        ticket: Option<Ticket>,
+    ) -> Result<Lease, Error> {
+        let claim = claim(owner, name, ttl, ticket)?;
         let grant = self.take(&claim, &Take::Free(turn)).await?;
         Ok(Lease::new(self.core.clone(), grant, limits))
     }
@@ -227,16 +244,6 @@ impl Fencepost {
         outcome
     }
 
-    fn claim(&self, name: LockName, ttl: Ttl, ticket: Option<Ticket>) -> Result<Claim, Error> {
-        let value = AttemptValue::fresh(&self.core.owner)?;
-        Ok(Claim {
-            name,
-            value,
-            ttl,
-            ticket,
-        })
-    }
-
     pub(crate) fn checked_ttl(&self, ttl: Duration) -> Result<Ttl, Error> {
         let checked = Ttl::new(ttl)?;
         let most = self.core.max_ttl;
@@ -253,6 +260,16 @@ impl Fencepost {
         }
         Ok(checked)
     }
+}
+
+fn claim(owner: &Owner, name: LockName, ttl: Ttl, ticket: Option<Ticket>) -> Result<Claim, Error> {
+    let value = AttemptValue::fresh(owner)?;
+    Ok(Claim {
+        name,
+        value,
+        ttl,
+        ticket,
+    })
 }
 
 impl std::fmt::Debug for Fencepost {

@@ -53,12 +53,15 @@
 //! | --- | --- |
 //! | `blocking` | the same for threads without tokio |
 //! | [`Fencepost`], [`Builder`] | the client: [`scope`](Fencepost::scope), [`lock`](Fencepost::lock), [`try_lock`](Fencepost::try_lock) |
+//! | [`Semaphore`] | at most k at a time: [`Permit`], [`PermitRequest`] |
+//! | [`Election`] | one leader, whom all can see: [`Campaign`], [`Leadership`], [`Observer`] |
 //! | [`LockRequest`], [`LockOptions`], [`Progress`] | asking and waiting |
 //! | [`MultiRequest`], [`MultiLease`] | several locks at once, all or none |
 //! | [`Lease`] | what you hold: its token, its renewal, its loss |
 //! | [`Receipt`] | what you hold beyond the end of your process |
 //! | [`Status`], [`Listing`], [`survey`] | what you see: of one lock, of all, of the nodes |
 //! | [`fence`] | how a resource checks a token |
+//! | `look` | one look at several locks at once |
 //! | [`events`] | what logs and metrics tell |
 //! | `wait` | tickets, wake-ups, and looking for what was missed |
 //! | [`quorum`] | acquire, certify, extend, release over n nodes; pure decisions |
@@ -75,18 +78,21 @@ pub mod blocking;
 mod builder;
 mod client;
 pub mod clock;
+mod election;
 mod error;
 pub mod events;
 pub mod fence;
 mod lease;
 mod listing;
 mod lock;
+mod look;
 mod multi;
 mod name;
 pub mod node;
 pub mod quorum;
 mod receipt;
 mod scope;
+mod semaphore;
 pub mod state;
 mod status;
 pub mod survey;
@@ -98,6 +104,7 @@ mod wait;
 
 pub use builder::{Builder, RestartPolicy};
 pub use client::{Fencepost, Stolen};
+pub use election::{Campaign, Election, Leader, Leadership, Observer};
 pub use error::{Error, LossReason, NodeError, NodeOutcome, NodeReport};
 pub use lease::Lease;
 pub use listing::{Listing, NamePattern};
@@ -108,6 +115,7 @@ pub use name::LockName;
 pub use node::sqlite::HolderProcess;
 pub use receipt::Receipt;
 pub use scope::Ended;
+pub use semaphore::{Permit, PermitHolder, PermitRequest, Semaphore};
 pub use status::{HolderStatus, NodeStatus, Status};
 pub use token::FencingToken;
 pub use ttl::{Drift, Ttl};

@@ -9,16 +9,15 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep_until};
-
 use crate::client::Fencepost;
-use crate::error::{Error, NodeError, NodeOutcome, NodeReport};
+use crate::error::Error;
 use crate::lease::{Lease, Limits};
 use crate::name::LockName;
 use crate::state::Turn;
 use crate::ticket::Ticket;
 use crate::ttl::Ttl;
-use crate::wait::{Call, News, Progress, Seat};
+use crate::value::Owner;
+use crate::wait::{Call, News, Patience, Progress, Seat};
 
 /// How to acquire and keep a lock. Everything has a default: `LockOptions::new()` is what
 /// [`Fencepost::lock`] does.
@@ -82,6 +81,44 @@ impl LockOptions {
         self.max_renewals = Some(times);
         self
     }
+
+    /// What follows from the options, where the client says what they do not. Time counts from now.
+    pub(crate) fn plan(self, locks: &Fencepost) -> Result<Plan, Error> {
+        let ttl = match self.ttl {
+            Some(ttl) => locks.checked_ttl(ttl)?,
+            None => locks.core.default_ttl,
+        };
+        let limits = Limits {
+            renew: !self.no_renewal,
+            max_hold: self.max_hold.or(locks.core.max_hold),
+            max_renewals: self.max_renewals.or(locks.core.max_renewals),
+        };
+        Ok(Plan {
+            ttl,
+            limits,
+            fair: self.fair,
+            patience: Patience::new(self.wait, ttl),
+        })
+    }
+}
+
+/// Options that were checked.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Plan {
+    pub(crate) ttl: Ttl,
+    pub(crate) limits: Limits,
+    pub(crate) fair: bool,
+    pub(crate) patience: Patience,
+}
+
+impl Plan {
+    /// How somebody stands to those in line who has not got in line.
+    pub(crate) fn first_turn(&self) -> Turn {
+        match self.fair {
+            true => Turn::Last,
+            false => Turn::Newcomer,
+        }
+    }
 }
 
 /// A lock that is being asked for. Await it.
@@ -125,6 +162,7 @@ pub struct LockRequest {
     locks: Fencepost,
     name: Result<LockName, Error>,
     options: LockOptions,
+    owner: Option<Owner>,
     watcher: Option<Watcher>,
 }
 
@@ -143,6 +181,7 @@ impl LockRequest {
             locks,
             name: LockName::new(name),
             options: LockOptions::new(),
+            owner: None,
             watcher: None,
         }
     }
@@ -211,42 +250,30 @@ impl LockRequest {
         self
     }
 
+    /// Shows another label than the client's to others.
+    pub(crate) fn labelled(mut self, owner: Owner) -> Self {
+        self.owner = Some(owner);
+        self
+    }
+
     async fn acquire(self) -> Result<Lease, Error> {
         let Self {
             locks,
             name,
             options,
+            owner,
             watcher,
         } = self;
-        let ttl = match options.ttl {
-            Some(ttl) => locks.checked_ttl(ttl)?,
-            None => locks.core.default_ttl,
-        };
-        let limits = Limits {
-            renew: !options.no_renewal,
-            max_hold: options.max_hold.or(locks.core.max_hold),
-            max_renewals: options.max_renewals.or(locks.core.max_renewals),
-        };
+        let plan = options.plan(&locks)?;
         let mut wait = Wait {
             name: name?,
-            ttl,
-            limits,
-            fair: options.fair,
-            // A time-out beyond what the clock can count is none.
-            give_up: options
-                .wait
-                .and_then(|time| Instant::now().checked_add(time)),
-            is_limited: options.wait.is_some(),
-            no_quorum_since: None,
+            owner: owner.unwrap_or_else(|| locks.core.owner.clone()),
+            plan,
             watcher,
             locks,
         };
-        let first = match options.fair {
-            true => Turn::Last,
-            false => Turn::Newcomer,
-        };
-        match wait.attempt(first, None).await {
-            Err(error) if wait.goes_on_after(&error) => wait.sit().await,
+        match wait.attempt(plan.first_turn(), None).await {
+            Err(error) if wait.plan.patience.goes_on_after(&error) => wait.sit().await,
             outcome => outcome,
         }
     }
@@ -256,12 +283,8 @@ impl LockRequest {
 struct Wait {
     locks: Fencepost,
     name: LockName,
-    ttl: Ttl,
-    limits: Limits,
-    fair: bool,
-    give_up: Option<Instant>,
-    is_limited: bool,
-    no_quorum_since: Option<Instant>,
+    owner: Owner,
+    plan: Plan,
     watcher: Option<Watcher>,
 }
 
@@ -269,7 +292,7 @@ impl Wait {
     async fn sit(mut self) -> Result<Lease, Error> {
         let is_watched = self.watcher.is_some();
         let room = &self.locks.core.room;
-        let seat = room.join(&self.name, self.fair, is_watched);
+        let seat = room.join(&self.name, self.plan.fair, is_watched);
         loop {
             let is_last = self.until_called(&seat).await?;
             let ticket = seat.ticket();
@@ -282,7 +305,9 @@ impl Wait {
                     seat.served();
                     return Ok(lease);
                 }
-                Err(error) if is_last || !self.goes_on_after(&error) => return Err(error),
+                Err(error) if is_last || !self.plan.patience.goes_on_after(&error) => {
+                    return Err(error);
+                }
                 Err(_) => seat.sit_down(),
             }
         }
@@ -292,16 +317,10 @@ impl Wait {
     /// true, the last attempt is made.
     async fn until_called(&mut self, seat: &Seat) -> Result<bool, Error> {
         loop {
-            let over = async {
-                match self.give_up {
-                    Some(end) => sleep_until(end).await,
-                    None => std::future::pending().await,
-                }
-            };
             let call = tokio::select! {
                 biased;
                 call = seat.call() => call,
-                () = over => {
+                () = self.plan.patience.ends() => {
                     seat.stand_up();
                     return Ok(true);
                 }
@@ -309,13 +328,13 @@ impl Wait {
             match call {
                 Call::Go => return Ok(false),
                 Call::News(News::Progress(progress)) => {
-                    self.no_quorum_since = None;
+                    self.plan.patience.take_heart();
                     if let Some(Watcher(tell)) = &self.watcher {
                         tell(progress);
                     }
                 }
                 Call::News(News::NoQuorum(error)) => {
-                    if !self.goes_on_after(&error) {
+                    if !self.plan.patience.goes_on_after(&error) {
                         return Err(error);
                     }
                 }
@@ -324,45 +343,13 @@ impl Wait {
     }
 
     async fn attempt(&self, turn: Turn, ticket: Option<Ticket>) -> Result<Lease, Error> {
-        let name = self.name.clone();
+        let Plan { ttl, limits, .. } = self.plan;
+        let (name, owner) = (self.name.clone(), &self.owner);
         let locks = &self.locks;
         locks
-            .attempt(name, self.ttl, self.limits, turn, ticket)
+            .attempt_as(owner, name, ttl, limits, turn, ticket)
             .await
     }
-
-    /// Whether waiting may help.
-    fn goes_on_after(&mut self, error: &Error) -> bool {
-        if self.give_up.is_some_and(|end| Instant::now() >= end) {
-            return false;
-        }
-        match error {
-            Error::Held { .. } => {
-                self.no_quorum_since = None;
-                true
-            }
-            // A node that restarts or a connection that breaks must not end a long wait; a store
-            // that is away for a whole TTL must not leave the caller without a word.
-            Error::NoQuorum { nodes, .. } if nodes.iter().any(is_quarantined) => {
-                // That ends by itself.
-                self.no_quorum_since = None;
-                true
-            }
-            Error::NoQuorum { .. } => {
-                let since = *self.no_quorum_since.get_or_insert_with(Instant::now);
-                self.is_limited || since.elapsed() < self.ttl.get()
-            }
-            Error::TooLate { .. } => true,
-            _ => false,
-        }
-    }
-}
-
-fn is_quarantined(report: &NodeReport) -> bool {
-    matches!(
-        report.outcome,
-        NodeOutcome::Failed(NodeError::Quarantined(_))
-    )
 }
 
 impl IntoFuture for LockRequest {
@@ -376,6 +363,8 @@ impl IntoFuture for LockRequest {
 
 #[cfg(test)]
 mod tests {
+    use tokio::time::Instant;
+
     use super::*;
 
     const fn ms(millis: u64) -> Duration {

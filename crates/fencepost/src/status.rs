@@ -78,7 +78,7 @@ impl Status {
     }
 }
 
-fn majority_holder(holders: &[&Holder], needed: usize) -> Option<HolderStatus> {
+pub(crate) fn majority_holder(holders: &[&Holder], needed: usize) -> Option<HolderStatus> {
     holders.iter().find_map(|one| {
         let same = holders.iter().filter(|other| other.value == one.value);
         let mut remaining: Vec<_> = same

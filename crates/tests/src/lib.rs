@@ -2,11 +2,17 @@
 //!
 //! There is no mock of Redis here, and there must never be one.
 
+mod by_count;
+mod chaos;
 mod cluster;
+mod crowd;
 mod history;
 mod server;
 
+pub use by_count::ByCount;
+pub use chaos::{Random, run_in_chaos, stop_and_continue};
 pub use cluster::Cluster;
+pub use crowd::{Stay, check_crowd};
 pub use history::{Turn, check};
 pub use server::{RedisServer, ServerOptions, free_port};
 

@@ -49,8 +49,10 @@
 //! Make the client after the fork.
 
 mod background;
+mod election;
 mod handed_over;
 mod multi;
+mod semaphore;
 
 use std::fmt;
 #[cfg(feature = "sqlite")]
@@ -68,7 +70,9 @@ use crate::token::FencingToken;
 use crate::value::Owner;
 use crate::wait::Progress;
 use background::Background;
+pub use election::{Election, Leadership, Observer};
 pub use multi::{MultiLease, MultiRequest};
+pub use semaphore::{Permit, Semaphore};
 
 /// A client of one store, for threads without tokio: see the [module's page](self).
 ///

@@ -384,7 +384,10 @@ impl Line {
             _ => POLL,
         };
         let next = if outlook.is_split() {
-            waiters.soon()
+            let soon = waiters.soon();
+            // The first in line is there when a majority is free, however long some nodes have been.
+            let opens_in = opens_in.filter(|_| is_first).unwrap_or(soon);
+            soon.min(opens_in.max(SOON))
         } else if is_first || outlook.is_free() {
             waiters.soon = 0;
             // Not more often than that, also when the nodes' clocks say that it is time all the time.
@@ -475,7 +478,7 @@ impl Waiter {
 }
 
 /// Between three quarters and the whole of `time`, so that waiters do not keep step with each other.
-fn spread(time: Duration) -> Duration {
+pub(crate) fn spread(time: Duration) -> Duration {
     let random = getrandom::u32().unwrap_or(u32::MAX / 2);
     time.mul_f64(0.75 + f64::from(random) / f64::from(u32::MAX) / 4.0)
 }

@@ -5,6 +5,7 @@
 //! | this one | the room in which a client's waiters sit |
 //! | `line` | the waiters of one lock: when they look, and who acts |
 //! | `outlook` | what the nodes' answers mean; pure |
+//! | `patience` | how long to go on |
 //!
 //! Safety never depends on any of this: who is called makes an attempt like everybody else.
 //!
@@ -17,6 +18,7 @@
 
 mod line;
 mod outlook;
+mod patience;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -30,8 +32,9 @@ use crate::quorum::fleet::Fleet;
 use crate::ticket::{ClientId, Ticket, TicketId};
 use crate::value::Owner;
 use line::Line;
-pub(crate) use line::{Call, News};
+pub(crate) use line::{Call, News, spread};
 use outlook::Outlook;
+pub(crate) use patience::Patience;
 
 /// How a wait goes on: who holds the lock, how long still, and the place in line.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,0 +1,395 @@
+//! [`Election`]: one leader among many, with a value that everybody can read.
+//!
+//! | file | what it is |
+//! | --- | --- |
+//! | this one | what the user sees |
+//! | `view` | who leads, by what the nodes say; pure |
+//! | `observe` | who leads, again and again |
+//!
+//! The leader is whoever holds the lock of the election's name. Nothing here may make anybody a
+//! leader who does not.
+
+mod observe;
+mod view;
+
+use std::future::{Future, IntoFuture};
+use std::ops::Deref;
+use std::pin::Pin;
+use std::time::Duration;
+
+use crate::client::Fencepost;
+use crate::error::Error;
+use crate::lease::Lease;
+use crate::lock::{LockOptions, LockRequest};
+use crate::look::{look, too_few};
+use crate::name::LockName;
+use crate::token::FencingToken;
+use crate::value::Owner;
+use crate::wait::Progress;
+pub use observe::Observer;
+
+impl Fencepost {
+    /// An election: at most one leads at a time.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), fencepost::Error> {
+    /// # let locks = fencepost::Fencepost::memory()?;
+    /// let election = locks.election("scheduler");
+    /// let leadership = election.campaign("10.0.0.7:8080").await?;
+    /// let leader = election.leader().await?.expect("we lead");
+    /// assert_eq!(leader.value, "10.0.0.7:8080");
+    /// assert_eq!(leader.token, leadership.token());
+    /// leadership.resign().await?;
+    /// assert_eq!(election.leader().await?, None);
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn election(&self, name: impl AsRef<str>) -> Election {
+        Election {
+            locks: self.clone(),
+            name: LockName::new(name),
+        }
+    }
+}
+
+/// One leader among many: see [`Fencepost::election`].
+///
+/// The leader is whoever holds the *lock* of the election's name, under a label that is the value it
+/// proclaims, so all that is promised of a lock is promised of a leader:
+/// - **Never two** valid leaders. One that was paused past its deadline may not know yet that it no
+///   longer leads: only a resource that checks [tokens](Lease::token) is safe from it.
+/// - **A new leader** within one TTL and a few round trips after the old one died or was cut off, if
+///   a candidate waits that reaches a majority of the nodes; at once after it resigned.
+/// - **Tokens grow** from leader to leader.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), fencepost::Error> {
+/// # let locks = fencepost::Fencepost::memory()?;
+/// let election = locks.election("scheduler");
+/// let first = election.campaign("a").await?;
+/// let token = first.token();
+/// first.resign().await?;
+/// assert!(election.campaign("b").await?.token() > token);
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Election {
+    locks: Fencepost,
+    name: Result<LockName, Error>,
+}
+
+/// Who leads: see [`Election::leader`] and [`Election::observe`].
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), fencepost::Error> {
+/// # let locks = fencepost::Fencepost::memory()?;
+/// # let election = locks.election("scheduler");
+/// # let _leadership = election.campaign("10.0.0.7:8080").await?;
+/// if let Some(fencepost::Leader { value, token, .. }) = election.leader().await? {
+///     println!("ask {value}, and refuse tokens below {token}");
+/// }
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Leader {
+    /// What it has proclaimed.
+    pub value: String,
+    /// Its fencing token. In rare cases a smaller one than its own, but larger than that of every
+    /// leader that was seen before: while it is being elected, and when the clocks of the candidates
+    /// differ and a node is away.
+    pub token: FencingToken,
+}
+
+impl Election {
+    /// Waits to lead, and proclaims the value: an address, a name, at most 200 bytes without control
+    /// characters. Await what this returns, or set options on it first.
+    ///
+    /// The value stays the same for as long as one leads.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), fencepost::Error> {
+    /// # let locks = fencepost::Fencepost::memory()?;
+    /// use std::time::Duration;
+    ///
+    /// let election = locks.election("scheduler");
+    /// let leadership = election.campaign("a").ttl(Duration::from_secs(5)).await?;
+    /// let other = election.campaign("b").wait(Duration::from_millis(20)).await;
+    /// assert!(other.unwrap_err().is_held());
+    /// # Ok(()) }
+    /// ```
+    #[must_use = "nobody campaigns before it is awaited"]
+    pub fn campaign(&self, value: impl AsRef<str>) -> Campaign {
+        let request = match &self.name {
+            Ok(name) => Ok(self.locks.lock(name.as_str())),
+            Err(error) => Err(error.clone()),
+        };
+        Campaign {
+            request: request.and_then(|request| Ok((request, proclaimable(value.as_ref())?))),
+        }
+    }
+
+    /// Leads if nobody else does; never waits. Leadership renews itself, as after
+    /// [`campaign`](Self::campaign).
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), fencepost::Error> {
+    /// # let locks = fencepost::Fencepost::memory()?;
+    /// let election = locks.election("scheduler");
+    /// let leadership = election.try_campaign("a").await?;
+    /// assert!(election.try_campaign("b").await.unwrap_err().is_held());
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Campaign`].
+    pub async fn try_campaign(&self, value: impl AsRef<str>) -> Result<Leadership, Error> {
+        self.campaign(value).wait(Duration::ZERO).await
+    }
+
+    /// Who leads now, by what a majority of the nodes says. `None` when a majority knows of nobody,
+    /// or the lock is held by a client of another library.
+    ///
+    /// The answer is as old as a round trip: who leads may have changed meanwhile.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), fencepost::Error> {
+    /// # let locks = fencepost::Fencepost::memory()?;
+    /// let election = locks.election("scheduler");
+    /// assert_eq!(election.leader().await?, None);
+    /// let _leadership = election.campaign("10.0.0.7:8080").await?;
+    /// let leader = election.leader().await?;
+    /// assert_eq!(leader.map(|leader| leader.value), Some("10.0.0.7:8080".to_owned()));
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::NoQuorum`] when fewer than a majority of the nodes answered, [`Error::InvalidName`].
+    pub async fn leader(&self) -> Result<Option<Leader>, Error> {
+        let name = self.name.clone()?;
+        let core = &self.locks.core;
+        let quorum = core.fleet.quorum;
+        let names = std::slice::from_ref(&name);
+        let seen = look(core, names, |answers| view::is_clear(quorum, answers)).await;
+        let answers = &seen[0];
+        if crate::look::heard(answers).count() < quorum.needed() {
+            return Err(too_few(core, &name, answers));
+        }
+        Ok(view::leader(quorum, answers, None).map(|(_, leader)| leader))
+    }
+
+    /// Watches who leads.
+    ///
+    /// See [`Observer`] for what is promised. It looks about twice a second, which costs each node
+    /// one small command; [`observe_every`](Self::observe_every) sets another pace.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), fencepost::Error> {
+    /// # let locks = fencepost::Fencepost::memory()?;
+    /// let election = locks.election("scheduler");
+    /// let mut observer = election.observe()?;
+    /// let leadership = election.campaign("10.0.0.7:8080").await?;
+    /// let leader = observer.next().await.expect("it never ends");
+    /// assert_eq!((leader.value.as_str(), leader.token), ("10.0.0.7:8080", leadership.token()));
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::InvalidName`].
+    pub fn observe(&self) -> Result<Observer, Error> {
+        self.observe_every(observe::PACE)
+    }
+
+    /// As [`observe`](Self::observe), with that much time between two looks: a quarter less at
+    /// random, so that observers do not keep step with each other, and never under 10 ms.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), fencepost::Error> {
+    /// # let locks = fencepost::Fencepost::memory()?;
+    /// use std::time::Duration;
+    ///
+    /// let election = locks.election("scheduler");
+    /// let mut observer = election.observe_every(Duration::from_secs(5))?;
+    /// # let _leadership = election.campaign("a").await?;
+    /// while let Some(leader) = observer.next().await {
+    ///     println!("{} leads with token {}", leader.value, leader.token);
+    /// #   break;
+    /// }
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::InvalidName`].
+    pub fn observe_every(&self, pace: Duration) -> Result<Observer, Error> {
+        let name = self.name.clone()?;
+        Ok(Observer::new(self.locks.clone(), name, pace))
+    }
+}
+
+/// The value as the label that it is on the nodes.
+fn proclaimable(value: &str) -> Result<Owner, Error> {
+    Owner::new(value).map_err(|error| match error {
+        Error::InvalidOption { why, .. } => Error::InvalidOption {
+            option: "value",
+            why,
+        },
+        other => other,
+    })
+}
+
+/// A leadership that is being campaigned for. Await it.
+///
+/// # Errors
+/// [`Error::Held`] when somebody else led until the wait was over, [`Error::InvalidOption`] for a
+/// value that cannot be proclaimed, and what else a [lock](LockRequest) may be refused for.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), fencepost::Error> {
+/// # let locks = fencepost::Fencepost::memory()?;
+/// let refused = locks.election("scheduler").campaign("two\nlines").await;
+/// assert!(refused.unwrap_err().to_string().contains("no control characters"));
+/// # Ok(()) }
+/// ```
+#[must_use = "nobody campaigns before it is awaited"]
+#[derive(Debug)]
+pub struct Campaign {
+    request: Result<(LockRequest, Owner), Error>,
+}
+
+impl Campaign {
+    fn set(mut self, option: impl FnOnce(LockRequest) -> LockRequest) -> Self {
+        self.request = self
+            .request
+            .map(|(request, value)| (option(request), value));
+        self
+    }
+
+    /// All options at once.
+    pub fn options(self, options: LockOptions) -> Self {
+        self.set(|request| request.options(options))
+    }
+
+    /// See [`LockOptions::ttl`]. A shorter one brings a new leader sooner when this one dies.
+    pub fn ttl(self, ttl: Duration) -> Self {
+        self.set(|request| request.ttl(ttl))
+    }
+
+    /// See [`LockOptions::wait`].
+    pub fn wait(self, at_most: Duration) -> Self {
+        self.set(|request| request.wait(at_most))
+    }
+
+    /// See [`LockOptions::fair`].
+    pub fn fair(self, fair: bool) -> Self {
+        self.set(|request| request.fair(fair))
+    }
+
+    /// See [`LockOptions::renew`].
+    pub fn renew(self, renew: bool) -> Self {
+        self.set(|request| request.renew(renew))
+    }
+
+    /// See [`LockOptions::max_hold`].
+    pub fn max_hold(self, time: Duration) -> Self {
+        self.set(|request| request.max_hold(time))
+    }
+
+    /// See [`LockOptions::max_renewals`].
+    pub fn max_renewals(self, times: u32) -> Self {
+        self.set(|request| request.max_renewals(times))
+    }
+
+    /// See [`LockRequest::on_progress`].
+    pub fn on_progress(self, tell: impl Fn(Progress) + Send + Sync + 'static) -> Self {
+        self.set(|request| request.on_progress(tell))
+    }
+
+    async fn lead(self) -> Result<Leadership, Error> {
+        let (request, value) = self.request?;
+        let lease = request.labelled(value.clone()).await?;
+        Ok(Leadership { lease, value })
+    }
+}
+
+impl IntoFuture for Campaign {
+    type Output = Result<Leadership, Error>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.lead())
+    }
+}
+
+/// We lead, until this ends: the [`Lease`] on the election's lock.
+///
+/// It renews itself, and says when it is [lost](Lease::lost). Dropping it resigns in the background.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), fencepost::Error> {
+/// # let locks = fencepost::Fencepost::memory()?;
+/// # async fn schedule(_: fencepost::FencingToken) {}
+/// let leadership = locks.election("scheduler").campaign("10.0.0.7:8080").await?;
+/// tokio::select! {
+///     () = schedule(leadership.token()) => println!("done"),
+///     why = leadership.lost() => println!("step down: {why}"),
+/// }
+/// leadership.resign().await?;
+/// # Ok(()) }
+/// ```
+#[derive(Debug)]
+pub struct Leadership {
+    lease: Lease,
+    value: Owner,
+}
+
+impl Leadership {
+    /// The value under which we lead.
+    #[must_use]
+    pub fn proclaimed(&self) -> &str {
+        self.value.as_str()
+    }
+
+    /// Lets others lead, and tells the outcome, as soon as a majority has answered: see
+    /// [`Lease::release`].
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), fencepost::Error> {
+    /// # let locks = fencepost::Fencepost::memory()?;
+    /// let election = locks.election("scheduler");
+    /// let leadership = election.campaign("a").await?;
+    /// assert_eq!(leadership.proclaimed(), "a");
+    /// leadership.resign().await?;
+    /// assert!(election.try_campaign("b").await.is_ok());
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Lease::release`].
+    pub async fn resign(self) -> Result<(), Error> {
+        self.lease.release().await
+    }
+
+    #[cfg(feature = "blocking")]
+    pub(crate) fn into_parts(self) -> (Lease, Owner) {
+        (self.lease, self.value)
+    }
+}
+
+impl Deref for Leadership {
+    type Target = Lease;
+
+    fn deref(&self) -> &Lease {
+        &self.lease
+    }
+}

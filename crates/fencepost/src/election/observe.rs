@@ -1,0 +1,149 @@
+//! [`Observer`]: who leads, again and again.
+//!
+//! It looks now and then, and does not stand in line to be woken: the next in line is woken to take
+//! the lock, and an observer there would stand in the candidates' way.
+
+use std::fmt;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures_util::stream::{Stream, StreamExt, unfold};
+use tokio::time::{Instant, sleep_until};
+
+use super::{Leader, view};
+use crate::client::Fencepost;
+use crate::look::look;
+use crate::name::LockName;
+use crate::value::AttemptValue;
+use crate::wait::spread;
+
+/// How much time passes between two looks at the most, where nothing else is said.
+pub(super) const PACE: Duration = Duration::from_millis(500);
+/// The least and the most that may be asked for.
+const FASTEST: Duration = Duration::from_millis(10);
+const SLOWEST: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// Who leads, again and again: see [`Election::observe`](super::Election::observe).
+///
+/// # What is promised
+/// - The first to be told is whoever leads when it begins to look, then each new leader *once*.
+/// - Tokens only grow: whoever has been told is never told again, nor is anybody who led before.
+/// - A leader is told within one look of its election, if it still leads then. One who leads for
+///   less than that may be skipped; and so may all but the latest while nobody asks for the next:
+///   nothing is kept for an observer that does not ask.
+/// - Nothing is told while nobody leads, or while fewer than a majority of the nodes can be asked.
+///   It never ends by itself.
+///
+/// Whoever is told may have ceased to lead since: let the resource check the token. If nodes have lost
+/// their data, a leader whose token is below one that was told before is not told.
+///
+/// It is a [`Stream`], too, for those who have its combinators:
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), fencepost::Error> {
+/// # let locks = fencepost::Fencepost::memory()?;
+/// use futures_util::StreamExt;
+///
+/// let election = locks.election("scheduler");
+/// let _leadership = election.campaign("10.0.0.7:8080").await?;
+/// let addresses = election.observe()?.map(|leader| leader.value);
+/// # let first: Vec<String> = addresses.take(1).collect().await;
+/// # assert_eq!(first, ["10.0.0.7:8080"]);
+/// # Ok(()) }
+/// ```
+pub struct Observer {
+    leaders: Pin<Box<dyn Stream<Item = Leader> + Send>>,
+}
+
+struct Watch {
+    locks: Fencepost,
+    name: LockName,
+    pace: Duration,
+    next_look: Instant,
+    last: Option<(AttemptValue, Leader)>,
+}
+
+impl Observer {
+    pub(super) fn new(locks: Fencepost, name: LockName, pace: Duration) -> Self {
+        let watch = Watch {
+            locks,
+            name,
+            pace: pace.clamp(FASTEST, SLOWEST),
+            next_look: Instant::now(),
+            last: None,
+        };
+        let leaders = unfold(watch, |mut watch| async move {
+            let leader = watch.next().await;
+            Some((leader, watch))
+        });
+        Self {
+            leaders: Box::pin(leaders),
+        }
+    }
+
+    /// Waits for the next leader. Never `None`; and it may be dropped at any time without missing
+    /// anybody.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), fencepost::Error> {
+    /// # let locks = fencepost::Fencepost::memory()?;
+    /// # let election = locks.election("scheduler");
+    /// # let _leadership = election.campaign("a").await?;
+    /// let mut observer = election.observe()?;
+    /// while let Some(leader) = observer.next().await {
+    ///     println!("{} leads with token {}", leader.value, leader.token);
+    /// #   break;
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub async fn next(&mut self) -> Option<Leader> {
+        self.leaders.next().await
+    }
+}
+
+impl Watch {
+    async fn next(&mut self) -> Leader {
+        loop {
+            sleep_until(self.next_look).await;
+            // From the beginning of a look to that of the next, so that a slow node does not make
+            // it slower.
+            self.next_look = Instant::now() + spread(self.pace);
+            if let Some(leader) = self.look().await {
+                return leader;
+            }
+        }
+    }
+
+    /// Looks once: somebody new?
+    async fn look(&mut self) -> Option<Leader> {
+        let core = &self.locks.core;
+        let quorum = core.fleet.quorum;
+        let names = std::slice::from_ref(&self.name);
+        let seen = look(core, names, |answers| view::is_clear(quorum, answers)).await;
+        let last = self.last.as_ref();
+        let newest = last.map(|(_, leader)| leader.token);
+        let (value, leader) = view::leader(quorum, &seen[0], newest)?;
+        if last.is_some_and(|(known, _)| *known == value) {
+            return None;
+        }
+        self.last = Some((value, leader.clone()));
+        Some(leader)
+    }
+}
+
+impl Stream for Observer {
+    type Item = Leader;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Leader>> {
+        self.leaders.as_mut().poll_next(cx)
+    }
+}
+
+impl fmt::Debug for Observer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Observer").finish_non_exhaustive()
+    }
+}

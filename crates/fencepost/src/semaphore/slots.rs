@@ -1,0 +1,143 @@
+//! The slots of one semaphore: what their locks are called, and which of them were free when last
+//! seen.
+//!
+//! No slot may ever have the name of another semaphore's. What is remembered of free slots is a
+//! hint, and nothing may rest on it.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::error::Error;
+use crate::name::{LockName, hash_tag};
+
+/// The most permits of one semaphore: whoever waits, waits for all of them at once.
+pub(super) const MOST_PERMITS: usize = 1000;
+/// The longest name of a semaphore, in bytes. The rest of a lock's name is for the slot.
+const LONGEST_NAME: usize = 480;
+/// How long a slot that was seen free is tried without looking again.
+const BELIEF: Duration = Duration::from_secs(1);
+
+/// The slots of one semaphore.
+#[derive(Debug)]
+pub(super) struct Slots {
+    pub(super) names: Vec<LockName>,
+    /// When each slot was last known to be free, unless somebody has tried it since.
+    free: Mutex<Vec<Option<Instant>>>,
+}
+
+impl Slots {
+    pub(super) fn new(name: &str, permits: usize) -> Result<Self, Error> {
+        if permits == 0 || permits > MOST_PERMITS {
+            return Err(Error::InvalidOption {
+                option: "permits",
+                why: format!("a semaphore has 1 to {MOST_PERMITS} permits, not {permits}"),
+            });
+        }
+        let name = LockName::new(name)?;
+        if name.as_str().len() > LONGEST_NAME {
+            return Err(Error::InvalidName {
+                name: name.as_str().chars().take(64).collect(),
+                why: "it is longer than 480 bytes, and a semaphore's slots are named after it",
+            });
+        }
+        let names = (0..permits).map(|slot| slot_name(&name, slot));
+        Ok(Self {
+            names: names.collect::<Result<_, _>>()?,
+            free: Mutex::new(vec![None; permits]),
+        })
+    }
+
+    /// A slot that is believed to be free: the one of which that is the latest news. Nobody else is
+    /// told of it.
+    pub(super) fn take_free(&self) -> Option<usize> {
+        let mut free = self.free();
+        let news = free.iter().enumerate();
+        let latest = news.filter_map(|(slot, when)| Some(((*when)?, slot))).max();
+        let (when, slot) = latest?;
+        free[slot] = None;
+        (when.elapsed() < BELIEF).then_some(slot)
+    }
+
+    /// A slot was seen free, or has been given back.
+    pub(super) fn seen_free(&self, slot: usize) {
+        if let Some(news) = self.free().get_mut(slot) {
+            *news = Some(Instant::now());
+        }
+    }
+
+    fn free(&self) -> MutexGuard<'_, Vec<Option<Instant>>> {
+        // A panic while it was locked cannot have left it half changed.
+        self.free.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// In a tag of the semaphore's name, so that all its slots share a hash slot; and because no name
+/// is a tag alone, no two semaphores share a slot.
+fn slot_name(name: &LockName, slot: usize) -> Result<LockName, Error> {
+    match hash_tag(name.as_str()) {
+        Some(_) => LockName::new(format!("{name}:semaphore:{slot}")),
+        None => LockName::new(format!("{{{name}}}:semaphore:{slot}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn first_slot(name: &str) -> String {
+        Slots::new(name, 1).unwrap().names[0].to_string()
+    }
+
+    #[test]
+    fn slots_are_named_in_the_tag_of_their_semaphore() {
+        assert_eq!(first_slot("pool"), "{pool}:semaphore:0");
+        assert_eq!(first_slot("{t}:pool"), "{t}:pool:semaphore:0");
+        assert_eq!(first_slot("a{b"), "{a{b}:semaphore:0");
+        let slots = Slots::new("pool", 12).unwrap();
+        assert_eq!(slots.names[11].as_str(), "{pool}:semaphore:11");
+        assert_eq!(hash_tag(slots.names[11].as_str()), Some("pool"));
+    }
+
+    /// A semaphore whose name is a slot of another, or the tag alone, would share its locks.
+    #[test]
+    fn no_two_semaphores_share_a_slot() {
+        let names = ["a", "a:semaphore:0", "{a}:semaphore:0", "{a}x", "{a}:a"];
+        let mut slots: Vec<_> = names.into_iter().map(first_slot).collect();
+        slots.sort_unstable();
+        slots.dedup();
+        assert_eq!(slots.len(), names.len(), "{slots:?}");
+        assert!(Slots::new("{a}", 1).is_err(), "would be the slots of a");
+    }
+
+    #[test]
+    fn what_cannot_be_a_semaphore_is_refused_with_its_reason() {
+        for (name, permits, why) in [
+            ("pool".to_owned(), 0, "1 to 1000"),
+            ("pool".to_owned(), 1001, "1 to 1000"),
+            (String::new(), 1, "empty"),
+            ("x".repeat(481), 1, "480 bytes"),
+        ] {
+            let error = Slots::new(&name, permits).unwrap_err().to_string();
+            assert!(error.contains(why), "{error}");
+        }
+        assert!(Slots::new(&"x".repeat(480), 1000).is_ok());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_free_slot_is_told_to_one_and_not_for_long() {
+        let slots = Slots::new("pool", 3).unwrap();
+        assert_eq!(slots.take_free(), None);
+        slots.seen_free(2);
+        tokio::time::advance(BELIEF / 4).await;
+        slots.seen_free(0);
+        slots.seen_free(7);
+        assert_eq!(slots.take_free(), Some(0), "the latest first");
+        assert_eq!(slots.take_free(), Some(2));
+        assert_eq!(slots.take_free(), None);
+        slots.seen_free(1);
+        tokio::time::advance(BELIEF).await;
+        assert_eq!(slots.take_free(), None, "too long ago");
+    }
+}
