@@ -128,7 +128,8 @@ impl BentClock {
             offset,
             rate,
         } = self.bend;
-        self.file.write_all_at(&(self.sequence + 1).to_ne_bytes(), 0)?;
+        self.file
+            .write_all_at(&(self.sequence + 1).to_ne_bytes(), 0)?;
         for (place, number) in [(8, anchor), (16, offset), (24, rate)] {
             self.file.write_all_at(&number.to_ne_bytes(), place)?;
         }

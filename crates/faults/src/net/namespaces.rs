@@ -46,7 +46,10 @@ impl Namespaces {
             places: BTreeMap::new(),
         };
         all.add(&bridge)?;
-        ip(Some(&bridge), "link add bridge type bridge\nlink set bridge up")?;
+        ip(
+            Some(&bridge),
+            "link add bridge type bridge\nlink set bridge up",
+        )?;
         for (i, end) in ends.iter().enumerate() {
             let (namespace, host) = match end {
                 End::Node(n) => (format!("{prefix}-node{n}"), 10 + *n),
