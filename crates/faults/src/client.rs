@@ -33,13 +33,14 @@ const SAME_END: Duration = Duration::from_millis(2);
 /// How a client asks and works.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Manner {
-    /// Waits for the lock, works briefly.
+    /// Waits for the lock and works briefly, without a look at its lease: as most programs do.
     Wait,
-    /// Waits, and now and then works longer than the TTL: only renewal keeps the lock.
-    Long,
-    /// Tries without waiting, renews by hand.
+    /// Waits, and now and then works longer than the TTL, so that only renewal keeps the lock; stops
+    /// when that is lost.
+    Careful,
+    /// Tries without waiting, and extends by hand; without a look at its lease.
     Try,
-    /// Waits, and goes on working after it was told that the lock is lost.
+    /// As the careful one, but goes on when the lock is lost.
     Careless,
 }
 
@@ -245,8 +246,11 @@ impl Client {
             }
         });
         self.use_resource(of, &lease).await?;
-        watch.abort();
-        // Whether it was aborted or had ended: it has let go of the lease.
+        if lease.loss().is_none() {
+            watch.abort();
+        }
+        // Whoever asks is told at once; whoever waits for it must be too. Whether it was aborted or
+        // has ended: it has let go of the lease.
         let _ = watch.await;
         self.scribe.step(of, Step::Releasing);
         let Some(lease) = Arc::into_inner(lease) else {
@@ -284,9 +288,9 @@ impl Client {
 
     /// Works for a while; whether to go on.
     async fn pass_time(&mut self, of: &LeaseRef, lease: &Lease) -> bool {
-        let careless = self.options.manner == Manner::Careless;
+        let careful = self.options.manner == Manner::Careful;
         let work = match self.options.manner {
-            Manner::Long | Manner::Careless if self.random.one_in(8) => {
+            Manner::Careful | Manner::Careless if self.random.one_in(8) => {
                 self.ttl + self.random.millis(1..=200)
             }
             _ => self.random.millis(2..=25),
@@ -304,7 +308,7 @@ impl Client {
                 valid_until = seen;
                 self.scribe.step(of, Step::Extended { valid_until });
             }
-            if !careless && !lease.is_valid() {
+            if careful && !lease.is_valid() {
                 return false;
             }
             if now() >= end {

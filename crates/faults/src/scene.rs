@@ -27,7 +27,7 @@ pub const TTL: Duration = Duration::from_millis(500);
 /// The longest TTL that the clients agree on: so long a restarted server is not asked.
 pub const MAX_TTL: Duration = Duration::from_secs(1);
 /// The client processes of a run, by what they do.
-pub const MANNERS: [Manner; 4] = [Manner::Wait, Manner::Long, Manner::Try, Manner::Careless];
+pub const MANNERS: [Manner; 4] = [Manner::Wait, Manner::Careful, Manner::Try, Manner::Careless];
 /// How long a client may take to end when it is told to.
 const LAST_TURN: Duration = Duration::from_secs(15);
 

@@ -1,8 +1,8 @@
 //! Processes that stand still or die: servers, the holder, those who wait.
 //!
 //! A holder that stood still past its end finds its lease lost before anything else, but what it
-//! had decided before it was stopped it may still do: one of the clients writes to the resource
-//! without a look at its lease, and only the token stops it. Everything is promised.
+//! had decided before it was stopped it may still do: most of the clients write to the resource
+//! without a look at their lease, and only the token stops them. Everything is promised.
 
 use fencepost_checks::Change;
 

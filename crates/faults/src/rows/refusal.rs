@@ -67,8 +67,15 @@ pub(super) const ROWS: &[Row] = &[
     Row {
         lay_out: |layout| {
             layout.options.persistence = Persistence::EveryWrite;
-            let slow = ["--key-load-delay", "2000"];
-            layout.options.words = slow.map(str::to_owned).to_vec();
+            // Slowly, and with an ear for questions.
+            layout.options.words = [
+                "--key-load-delay",
+                "2000",
+                "--loading-process-events-interval-bytes",
+                "1024",
+            ]
+            .map(str::to_owned)
+            .to_vec();
         },
         prepare: |scene| {
             for node in &scene.cluster.nodes {
@@ -156,7 +163,11 @@ pub(super) const ROWS: &[Row] = &[
                 for node in &nodes {
                     let node = &scene.cluster.nodes[*node];
                     // A folder where the file should go: not even root can save there.
-                    std::fs::create_dir_all(node.data().join("dump.rdb/x"))?;
+                    let file = node.data().join("dump.rdb");
+                    if file.is_file() {
+                        std::fs::remove_file(&file)?;
+                    }
+                    std::fs::create_dir_all(file.join("x"))?;
                     save(node, "err")?;
                 }
                 scene.pass(50..=700);

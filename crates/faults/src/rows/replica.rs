@@ -23,13 +23,15 @@ pub(super) const ROWS: &[Row] = &[Row {
     lay_out: |layout| {
         layout.policy = RestartPolicy::Delay;
         layout.proxied = true;
+        let at_once = ["--repl-diskless-sync-delay", "0"];
+        layout.options.words = at_once.map(str::to_owned).to_vec();
     },
     prepare: |scene| {
         for node in 0..scene.cluster.nodes.len() {
             let spare = follow(scene, node, "spare")?;
             scene.spares.push(spare);
         }
-        Ok(())
+        scene.spares.iter().try_for_each(until_in_step)
     },
     ..Row::new(
         "stale-replica",
@@ -38,31 +40,28 @@ pub(super) const ROWS: &[Row] = &[Row {
     )
 }];
 
-/// A replica of that node, in step with it.
+/// A replica of that node, soon in step with it.
 fn follow(scene: &Scene, node: usize, name: &str) -> io::Result<Node> {
     let cluster = &scene.cluster;
     let master = cluster.nodes[node].address();
-    let words = [
-        "--replicaof".to_owned(),
-        master.ip().to_string(),
-        master.port().to_string(),
-        "--repl-diskless-sync-delay".to_owned(),
-        "0".to_owned(),
-    ];
-    let options = NodeOptions {
-        words: words.to_vec(),
+    let mut options = NodeOptions {
         hidden: true,
         ..cluster.layout.options.clone()
     };
+    let (host, port) = (master.ip().to_string(), master.port().to_string());
+    options.words.extend(["--replicaof".to_owned(), host, port]);
     let folder = cluster.folder().join(format!("{name}{node}"));
-    let replica = Node::start(&cluster.network, node, &folder, options)?;
+    Node::start(&cluster.network, node, &folder, options)
+}
+
+fn until_in_step(replica: &Node) -> io::Result<()> {
     let end = Instant::now() + SYNC_LIMIT;
     loop {
         let info: String = replica
             .ask(&["INFO", "replication"])
             .map_err(io::Error::other)?;
         if info.contains("master_link_status:up") {
-            return Ok(replica);
+            return Ok(());
         }
         if Instant::now() >= end {
             return Err(io::Error::other("the replica does not get in step"));
@@ -85,6 +84,7 @@ fn promote(scene: &mut Scene) -> io::Result<usize> {
     // The next to take its place. The dead one's folder must not be in the way.
     let name = format!("heir{}-", scene.random.below(1 << 30));
     scene.spares[node] = follow(scene, node, &name)?;
+    until_in_step(&scene.spares[node])?;
     scene.pass(100..=900);
     Ok(1)
 }
