@@ -48,8 +48,20 @@ pub struct Cluster {
     /// How they were asked for.
     pub layout: Layout,
     urls: Vec<String>,
-    _runtime: Option<Runtime>,
+    _runtime: Option<ProxyRuntime>,
     folder: Folder,
+}
+
+/// What the proxies run on. It goes without waiting, so that a test's own runtime may drop it.
+#[derive(Debug)]
+struct ProxyRuntime(Option<Runtime>);
+
+impl Drop for ProxyRuntime {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.0.take() {
+            runtime.shutdown_background();
+        }
+    }
 }
 
 impl Cluster {
@@ -92,7 +104,7 @@ impl Cluster {
                 let seed = proxies.len() as u64;
                 proxies.push(Proxy::start(listener, &node.socket(), seed, own.handle())?);
             }
-            runtime = Some(own);
+            runtime = Some(ProxyRuntime(Some(own)));
         } else {
             urls.extend(
                 nodes

@@ -72,11 +72,11 @@ fn until_in_step(replica: &Node) -> io::Result<()> {
 
 fn promote(scene: &mut Scene) -> io::Result<usize> {
     let node = scene.random.place(scene.cluster.nodes.len());
-    // It stands still, and misses what its master is told meanwhile.
-    scene.spares[node].freeze()?;
+    // It hears no more of its master. To stop it would not do: what it was sent meanwhile waits in
+    // its socket.
+    scene.spares[node].tell(&["REPLICAOF", "127.0.0.1", "1"])?;
     scene.pass(50..=300);
     scene.cluster.nodes[node].kill()?;
-    scene.spares[node].thaw()?;
     scene.spares[node].tell(&["REPLICAOF", "NO", "ONE"])?;
     scene.cluster.proxies[node].lead_to(&scene.spares[node].socket());
     std::mem::swap(&mut scene.cluster.nodes[node], &mut scene.spares[node]);
