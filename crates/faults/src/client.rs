@@ -198,7 +198,7 @@ impl Client {
             if let Some(lease) = self.ask(&of).await {
                 self.hold(&of, lease).await?;
             }
-            let pause = self.random.millis(1..=15);
+            let pause = self.random.millis(5..=70);
             tokio::time::sleep(pause).await;
         }
         self.locks.shutdown().await;
@@ -290,7 +290,7 @@ impl Client {
     async fn pass_time(&mut self, of: &LeaseRef, lease: &Lease) -> bool {
         let careful = self.options.manner == Manner::Careful;
         let work = match self.options.manner {
-            Manner::Careful | Manner::Careless if self.random.one_in(8) => {
+            Manner::Careful | Manner::Careless if self.random.one_in(12) => {
                 self.ttl + self.random.millis(1..=200)
             }
             _ => self.random.millis(2..=25),
