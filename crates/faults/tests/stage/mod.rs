@@ -18,7 +18,7 @@ use fencepost_faults::now::now;
 
 pub(crate) const LOCK: &str = "job";
 /// Long enough for a server to be restarted on a busy machine while a lease is valid.
-pub(crate) const TTL: Duration = Duration::from_secs(3);
+pub(crate) const TTL: Duration = Duration::from_secs(2);
 /// How long fresh servers may take until they vote: the longest TTL, and what their uptime cannot
 /// tell.
 const VOTE_LIMIT: Duration = Duration::from_secs(30);
@@ -102,7 +102,11 @@ impl Stage {
     }
 
     /// The same with another client in the place of the contender.
-    pub(crate) async fn contend_as(&mut self, contender: &Fencepost, held: &Lease) -> (Lease, bool) {
+    pub(crate) async fn contend_as(
+        &mut self,
+        contender: &Fencepost,
+        held: &Lease,
+    ) -> (Lease, bool) {
         let end = now().after(TTL * 2 + VOTE_LIMIT);
         loop {
             let asked = now();
@@ -162,16 +166,21 @@ fn of(client: u32) -> LeaseRef {
     }
 }
 
-/// A client for which every node votes.
-pub(crate) async fn client(cluster: &Cluster, owner: &str) -> Fencepost {
-    let locks = Fencepost::builder()
+/// A client that has never been here before.
+pub(crate) async fn newcomer(cluster: &Cluster, owner: &str) -> Fencepost {
+    Fencepost::builder()
         .url(cluster.urls())
         .owner(owner)
         .restart_policy(cluster.layout.policy)
         .max_ttl(TTL)
         .connect()
         .await
-        .unwrap();
+        .unwrap()
+}
+
+/// A client for which every node votes.
+async fn client(cluster: &Cluster, owner: &str) -> Fencepost {
+    let locks = newcomer(cluster, owner).await;
     if cluster.layout.policy == RestartPolicy::Delay {
         // A lock that only a full house grants: as long as a node is in quarantine, it holds nothing.
         let end = now().after(VOTE_LIMIT);
