@@ -5,6 +5,8 @@
 //! The story: the holder has the lock on just a majority of the nodes; one of those forgets it; the
 //! contender asks for as long as the holder's lease is valid.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 mod stage;
 
 use fencepost::RestartPolicy;

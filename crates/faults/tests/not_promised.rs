@@ -6,6 +6,8 @@
 //! The story is always the same: the holder has the lock, on all nodes or on just a majority;
 //! something befalls some nodes; the contender asks for as long as the holder's lease is valid.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 mod stage;
 
 use std::time::{Duration, Instant};
