@@ -6,8 +6,9 @@
 //! nothing is bent. It is for Linux on 64 bits.
 //!
 //! The file is four little numbers in the machine's byte order, eight bytes each: a sequence number
-//! that is odd while the others are being written, then [`Bend::anchor`], [`Bend::offset`] and
-//! [`Bend::rate`].
+//! that is odd while the others are being written, and zero before; then an anchor, an offset and a
+//! rate. At the real time `anchor`, in nanoseconds since 1970, the clock shows `anchor + offset`;
+//! from there it shows `rate` nanoseconds to pass in a real second.
 //!
 //! It must never touch the monotonic clocks, never allocate and never take a lock: a server calls
 //! it before its allocator is ready, and from signal handlers.

@@ -1,7 +1,7 @@
 //! Where the promise of exclusion ends, on both sides of each border: what still holds, and what does
 //! not. A test whose name says "makes two holders" shows the checker finding them. That is not a
 //! fault of the library: no lock on such nodes can know better. In every one of them the token tells
-//! the two apart, and a resource that checks it is safe.
+//! the two apart, and a resource that checks it is safe. One more shows where that ends too.
 //!
 //! The story is always the same: the holder has the lock, on all nodes or on just a majority;
 //! something befalls some nodes; the contender asks for as long as the holder's lease is valid.
@@ -10,10 +10,12 @@
 
 mod stage;
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use fencepost::clock::{Clock, Moment, SystemClock};
 use fencepost::fence::Gate;
-use fencepost::{Lease, RestartPolicy};
+use fencepost::{Fencepost, Lease, RestartPolicy};
 use fencepost_faults::clock::{BentClock, Jump};
 use fencepost_faults::cluster::Layout;
 use fencepost_faults::node::{Node, NodeOptions, Persistence};
@@ -204,6 +206,87 @@ async fn a_clock_that_runs_far_faster_than_the_drift_allows_makes_two_holders() 
         };
         let two = two_hold(with_bent_clocks(nodes), Has::JustAMajority, befalls).await;
         assert!(two, "{nodes} nodes");
+    }
+}
+
+/// A server reckons its uptime by its wall clock. Clients that knew the process before it go by what
+/// they saw themselves.
+#[tokio::test]
+async fn a_restarted_server_whose_clock_jumped_ahead_does_not_fool_who_knew_it_before() {
+    if !clocks_can_be_bent() {
+        return;
+    }
+    for nodes in [3, 5] {
+        let layout = Layout {
+            policy: RestartPolicy::Delay,
+            ..with_bent_clocks(nodes)
+        };
+        let befalls = |stage: &mut Stage| restart_with_a_jump(stage);
+        let two = two_hold(layout, Has::JustAMajority, befalls).await;
+        assert!(!two, "{nodes} nodes");
+    }
+}
+
+#[tokio::test]
+async fn a_restarted_server_whose_clock_jumped_ahead_fools_a_newcomer_and_makes_two_holders() {
+    if !clocks_can_be_bent() {
+        return;
+    }
+    for nodes in [3, 5] {
+        let layout = Layout {
+            policy: RestartPolicy::Delay,
+            ..with_bent_clocks(nodes)
+        };
+        let mut stage = Stage::set(layout).await;
+        let held = stage.hold_on_just_a_majority().await;
+        restart_with_a_jump(&mut stage);
+        let newcomer = stage::newcomer(&stage.cluster, "newcomer").await;
+        let (second, while_valid) = stage.contend_as(&newcomer, &held).await;
+        judge(&stage, &held, &second, while_valid);
+        assert!(while_valid, "{nodes} nodes");
+    }
+}
+
+fn restart_with_a_jump(stage: &mut Stage) {
+    let shared = stage.shared_node();
+    stage.restart(shared, |_| Ok(()));
+    let clock = stage.cluster.nodes[shared].clock.as_mut().unwrap();
+    clock.jump(Jump::Ahead(TTL * 10)).unwrap();
+    // It looks at its clock ten times a second.
+    std::thread::sleep(Duration::from_millis(250));
+}
+
+/// A wall clock that is half an hour ahead.
+struct Ahead;
+
+impl Clock for Ahead {
+    fn now(&self) -> Moment {
+        SystemClock.now()
+    }
+
+    fn wall_micros(&self) -> u64 {
+        SystemClock.wall_micros() + 1_800_000_000
+    }
+}
+
+/// Nodes that lost their counters know nothing but what the clients propose: their clocks.
+#[tokio::test]
+async fn tokens_fall_when_all_nodes_are_flushed_and_the_next_clients_clock_is_behind() {
+    for nodes in [3, 5] {
+        let mut stage = Stage::set(plain(nodes)).await;
+        stage.holder = Fencepost::builder()
+            .url(stage.cluster.urls())
+            .restart_policy(RestartPolicy::Trust)
+            .max_ttl(TTL)
+            .clock(Arc::new(Ahead))
+            .connect()
+            .await
+            .unwrap();
+        let held = stage.hold_on_all().await;
+        flush(&mut stage, 0..nodes);
+        let (second, _) = stage.contend(&held).await;
+        assert!(second.token() < held.token(), "{nodes} nodes");
+        assert!(!stage.bad_tokens().is_empty(), "the checker finds it");
     }
 }
 
