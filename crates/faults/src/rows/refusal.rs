@@ -32,15 +32,16 @@ pub(super) const ROWS: &[Row] = &[
             "eviction",
             "a minority of the servers evicts keys all the time: they have no vote",
             |scene| {
-                let mut evicted = 0;
+                let mut evicting = 0;
                 for node in scene.fixed_minority() {
                     let node = &scene.cluster.nodes[node];
                     node.tell(&["EVAL", FILL, "0", "1000"])?;
-                    evicted += info(node, "stats", "evicted_keys")?.parse().unwrap_or(0);
+                    let evicted = info(node, "stats", "evicted_keys")?;
+                    evicting += usize::from(evicted != "0");
                     node.tell(&["CONFIG", "RESETSTAT"])?;
                 }
                 scene.pass(10..=100);
-                Ok(evicted)
+                Ok(evicting)
             },
         )
     },
