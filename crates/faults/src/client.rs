@@ -198,7 +198,7 @@ impl Client {
             if let Some(lease) = self.ask(&of).await {
                 self.hold(&of, lease).await?;
             }
-            let pause = self.random.millis(5..=70);
+            let pause = self.random.millis(2..=40);
             tokio::time::sleep(pause).await;
         }
         self.locks.shutdown().await;

@@ -103,26 +103,28 @@ impl Network {
         Ok(self.listen(end, inside, 0)?.local_addr()?.port())
     }
 
-    /// From now on, nothing that `from` sends reaches `to`, and neither is told.
+    /// From now on, what the first of each pair sends to the second does not reach it, and neither
+    /// is told; or it does again.
     ///
     /// # Errors
-    /// When it cannot be cut.
-    pub fn cut(&self, from: End, to: End) -> io::Result<()> {
-        self.namespaces()?.cut(from, to)
-    }
-
-    /// From now on, what `from` sends reaches `to` again.
-    ///
-    /// # Errors
-    /// When it cannot be mended.
-    pub fn mend(&self, from: End, to: End) -> io::Result<()> {
-        self.namespaces()?.mend(from, to)
+    /// When that cannot be done.
+    pub fn set_links(&self, links: &[(End, End)], link: Link) -> io::Result<()> {
+        self.namespaces()?.set_links(links, link)
     }
 
     fn namespaces(&self) -> io::Result<&Namespaces> {
         let missing = || io::Error::new(io::ErrorKind::Unsupported, self.kind());
         self.namespaces.as_ref().ok_or_else(missing)
     }
+}
+
+/// The state of a link, in one direction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Link {
+    /// What is sent vanishes.
+    Cut,
+    /// What is sent arrives.
+    Whole,
 }
 
 /// Whether others can reach a listener.

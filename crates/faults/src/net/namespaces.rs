@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-use super::End;
+use super::{End, Link};
 use crate::reaper::{self, Trace};
 
 /// A hardware address that nobody has.
@@ -127,19 +127,25 @@ impl Namespaces {
             .unwrap_or_else(|_| Err(io::Error::other("the thread panicked")))
     }
 
-    pub(super) fn cut(&self, from: End, to: End) -> io::Result<()> {
-        self.route(from, to, NOBODY)
-    }
-
-    pub(super) fn mend(&self, from: End, to: End) -> io::Result<()> {
-        let hardware = self.place(to)?.hardware.clone();
-        self.route(from, to, &hardware)
-    }
-
-    fn route(&self, from: End, to: End, hardware: &str) -> io::Result<()> {
-        let (from, to) = (self.place(from)?, self.place(to)?.address);
-        let change = format!("neigh replace {to} lladdr {hardware} dev {DEVICE} nud permanent");
-        ip(Some(&from.namespace), &change)
+    pub(super) fn set_links(&self, links: &[(End, End)], link: Link) -> io::Result<()> {
+        // All changes in one table at once: a process for each would take longer than a short cut.
+        let mut changes: BTreeMap<&str, String> = BTreeMap::new();
+        for (from, to) in links {
+            let (from, to) = (self.place(*from)?, self.place(*to)?);
+            let hardware = match link {
+                Link::Cut => NOBODY,
+                Link::Whole => &to.hardware,
+            };
+            let lines = changes.entry(&from.namespace).or_default();
+            lines.push_str(&format!(
+                "neigh replace {} lladdr {hardware} dev {DEVICE} nud permanent\n",
+                to.address
+            ));
+        }
+        for (namespace, lines) in changes {
+            ip(Some(namespace), &lines)?;
+        }
+        Ok(())
     }
 }
 
@@ -217,7 +223,7 @@ mod tests {
         let long = Some(Duration::from_secs(10));
         let mut one = [0];
 
-        net.cut(node, client).unwrap();
+        net.set_links(&[(node, client)], Link::Cut).unwrap();
         near.write_all(b"a").unwrap();
         far.set_read_timeout(long).unwrap();
         far.read_exact(&mut one).unwrap();
@@ -225,7 +231,7 @@ mod tests {
         near.set_read_timeout(soon).unwrap();
         assert!(near.read_exact(&mut one).is_err(), "nothing comes back");
 
-        net.mend(node, client).unwrap();
+        net.set_links(&[(node, client)], Link::Whole).unwrap();
         near.set_read_timeout(long).unwrap();
         near.read_exact(&mut one).unwrap();
         assert_eq!(&one, b"b", "sent again by the kernel");

@@ -6,9 +6,8 @@
 //! Everything is promised.
 
 use std::io;
-use std::time::Duration;
 
-use crate::net::End;
+use crate::net::{End, Link};
 use crate::proxy::Rules;
 use crate::row::{Needs, Row};
 use crate::scene::Scene;
@@ -88,41 +87,44 @@ fn some_links(scene: &mut Scene, direction: Direction) -> io::Result<usize> {
 }
 
 fn cut(scene: &Scene, clients: &[usize], nodes: &[usize], direction: Direction) -> io::Result<()> {
-    for node in nodes {
-        if !scene.cluster.network.can_cut() {
+    if !scene.cluster.network.can_cut() {
+        for node in nodes {
             scene.cluster.proxies[*node].set(Rules {
                 hold_requests: direction != Direction::Replies,
                 hold_replies: direction != Direction::Requests,
                 ..Rules::default()
             });
-            continue;
         }
-        for client in clients {
-            let (client, node) = (End::Client(*client), End::Node(*node));
-            if direction != Direction::Replies {
-                scene.cluster.network.cut(client, node)?;
-            }
-            if direction != Direction::Requests {
-                scene.cluster.network.cut(node, client)?;
-            }
-        }
+        return Ok(());
     }
-    Ok(())
+    let links = links(clients, nodes, direction);
+    scene.cluster.network.set_links(&links, Link::Cut)
 }
 
 fn mend(scene: &Scene) -> io::Result<()> {
-    for node in 0..scene.cluster.nodes.len() {
-        if !scene.cluster.network.can_cut() {
-            scene.cluster.proxies[node].set(Rules::default());
-            continue;
+    if !scene.cluster.network.can_cut() {
+        for proxy in &scene.cluster.proxies {
+            proxy.set(Rules::default());
         }
-        for client in 0..scene.clients.len() {
-            let (client, node) = (End::Client(client), End::Node(node));
-            scene.cluster.network.mend(client, node)?;
-            scene.cluster.network.mend(node, client)?;
+        return Ok(());
+    }
+    let clients: Vec<usize> = (0..scene.clients.len()).collect();
+    let nodes: Vec<usize> = (0..scene.cluster.nodes.len()).collect();
+    let links = links(&clients, &nodes, Direction::Both);
+    scene.cluster.network.set_links(&links, Link::Whole)
+}
+
+fn links(clients: &[usize], nodes: &[usize], direction: Direction) -> Vec<(End, End)> {
+    let mut links = Vec::new();
+    for client in clients.iter().map(|client| End::Client(*client)) {
+        for node in nodes.iter().map(|node| End::Node(*node)) {
+            if direction != Direction::Replies {
+                links.push((client, node));
+            }
+            if direction != Direction::Requests {
+                links.push((node, client));
+            }
         }
     }
-    // What was held up in the network arrives now.
-    std::thread::sleep(Duration::from_millis(1));
-    Ok(())
+    links
 }
