@@ -18,8 +18,10 @@ use crate::node::open::Opener;
 use crate::node::redis::{Eviction, RedisOptions, Roster, TlsOptions};
 use crate::quorum::fleet::Fleet;
 use crate::quorum::{MOST_NODES, Quorum};
+use crate::ticket::ClientId;
 use crate::ttl::{Drift, Ttl};
 use crate::value::Owner;
+use crate::wait::Room;
 
 /// What to think of a Redis server that was restarted a short while ago and may have forgotten
 /// locks.
@@ -111,8 +113,13 @@ impl Builder {
     }
 
     /// Adds a node of your own making.
-    pub fn node(mut self, node: impl Node) -> Self {
-        self.nodes.push(Source::Made(Arc::new(node)));
+    pub fn node(self, node: impl Node) -> Self {
+        self.shared_node(Arc::new(node))
+    }
+
+    /// Adds a node of your own making that others use too.
+    pub fn shared_node(mut self, node: Arc<dyn Node>) -> Self {
+        self.nodes.push(Source::Made(node));
         self
     }
 
@@ -264,10 +271,12 @@ impl Builder {
         let schedule = Schedule::new();
         runtime.spawn(schedule.clone().run(clock.clone()));
         let fleet = Fleet::new(quorum, nodes, clock, drift, node_timeout, runtime);
+        let room = Room::new(fleet.clone(), ClientId::fresh()?, owner.clone());
         Ok(Fencepost {
             core: Arc::new(Core {
                 fleet,
                 owner,
+                room,
                 schedule,
                 max_ttl,
                 default_ttl,
