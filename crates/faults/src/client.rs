@@ -68,6 +68,9 @@ pub struct ClientOptions {
     /// Whether restarted servers are trusted at once.
     #[arg(long)]
     pub trust: bool,
+    /// Whether it wants to be served in its turn.
+    #[arg(long)]
+    pub fair: bool,
     /// Where to write what it saw.
     #[arg(long)]
     pub history: PathBuf,
@@ -207,11 +210,15 @@ impl Client {
 
     async fn ask(&mut self, of: &LeaseRef) -> Option<Lease> {
         let (locks, ttl, lock) = (self.locks.clone(), self.ttl, &of.lock);
+        let fair = self.options.fair;
         self.scribe.step(of, Step::Asked);
         let asking = async {
+            let asking = locks.lock(lock).ttl(ttl).fair(fair);
             match self.options.manner {
+                // All users of one lock are fair, or none.
+                Manner::Try if fair => asking.wait(Duration::ZERO).await,
                 Manner::Try => locks.try_lock(lock, ttl).await,
-                _ => locks.lock(lock).ttl(ttl).await,
+                _ => asking.await,
             }
         };
         let answer = tokio::select! {

@@ -22,6 +22,8 @@ pub struct Layout {
     pub proxied: bool,
     /// What clients think of a restarted server.
     pub policy: RestartPolicy,
+    /// Whether clients ask to be served in the order in which they came.
+    pub fair: bool,
 }
 
 impl Default for Layout {
@@ -31,6 +33,7 @@ impl Default for Layout {
             options: NodeOptions::default(),
             proxied: false,
             policy: RestartPolicy::Trust,
+            fair: false,
         }
     }
 }

@@ -134,6 +134,9 @@ impl Scene {
         if self.cluster.layout.policy == RestartPolicy::Trust {
             command.arg("--trust");
         }
+        if self.cluster.layout.fair {
+            command.arg("--fair");
+        }
         if let Some(clock) = self.client_clocks.get(place) {
             clock.give_to(&mut command);
         }

@@ -48,6 +48,8 @@ short! {
     stop_holder, "stop-holder", on 3;
     stop_waiters, "stop-waiters", on 3;
     kill_holder, "kill-holder", on 3;
+    kill_waiters, "kill-waiters", on 3;
+    fair_line, "fair-line", on 3;
     cut_requests, "cut-requests", on 3;
     cut_replies, "cut-replies", on 3, 5;
     cut_both, "cut-both", on 3;

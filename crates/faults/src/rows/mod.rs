@@ -2,6 +2,7 @@
 
 mod clock;
 mod forget;
+mod line;
 mod partition;
 mod pause;
 mod refusal;
@@ -19,6 +20,7 @@ pub fn all() -> Vec<Row> {
         replica::ROWS,
         forget::ROWS,
         pause::ROWS,
+        line::ROWS,
         partition::ROWS,
         wire::ROWS,
         clock::ROWS,
