@@ -22,6 +22,8 @@ pub(crate) const TTL: Duration = Duration::from_secs(2);
 /// How long fresh servers may take until they vote: the longest TTL, and what their uptime cannot
 /// tell.
 const VOTE_LIMIT: Duration = Duration::from_secs(30);
+/// How long a command that was sent may take to arrive.
+const LATECOMERS: Duration = Duration::from_millis(200);
 const LOOK: Duration = Duration::from_millis(10);
 
 /// Servers, a holder and a contender.
@@ -81,8 +83,13 @@ impl Stage {
         for node in 0..self.majority() {
             assert!(self.has_lock(node), "node {node}");
         }
-        for node in others {
+        // What it sent on its way must not find those nodes free: it would take them, too.
+        tokio::time::sleep(LATECOMERS).await;
+        for node in others.clone() {
             self.tell(node, &["DEL", LOCK]);
+        }
+        for node in others {
+            assert!(!self.has_lock(node), "node {node}");
         }
         lease
     }
