@@ -19,7 +19,7 @@ use fencepost::{Fencepost, Lease, RestartPolicy};
 use fencepost_faults::clock::{BentClock, Jump};
 use fencepost_faults::cluster::Layout;
 use fencepost_faults::node::{Node, NodeOptions, Persistence};
-use stage::{LOCK, Stage, TTL};
+use stage::{LOCK, Stage, TTL, on_three_and_five};
 
 /// On how many nodes the holder has the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,37 +84,39 @@ fn clocks_can_be_bent() -> bool {
     possible
 }
 
-#[tokio::test]
-async fn a_flushed_minority_breaks_nothing_while_the_holder_has_all_others() {
-    for (nodes, flushed) in [(3, 0..1), (5, 0..2)] {
-        let two = two_hold(plain(nodes), Has::All, |stage| flush(stage, flushed)).await;
+#[test]
+fn a_flushed_minority_breaks_nothing_while_the_holder_has_all_others() {
+    on_three_and_five(async |nodes| {
+        let befalls = |stage: &mut Stage| flush(stage, 0..nodes / 2);
+        let two = two_hold(plain(nodes), Has::All, befalls).await;
         assert!(!two, "{nodes} nodes");
-    }
+    });
 }
 
-#[tokio::test]
-async fn a_flushed_node_of_just_a_majority_makes_two_holders() {
-    for nodes in [3, 5] {
+#[test]
+fn a_flushed_node_of_just_a_majority_makes_two_holders() {
+    on_three_and_five(async |nodes| {
         let befalls = |stage: &mut Stage| {
             let shared = stage.shared_node();
             flush(stage, shared..shared + 1);
         };
         let two = two_hold(plain(nodes), Has::JustAMajority, befalls).await;
         assert!(two, "{nodes} nodes");
-    }
+    });
 }
 
-#[tokio::test]
-async fn a_flushed_majority_makes_two_holders() {
-    for (nodes, flushed) in [(3, 0..2), (5, 0..3)] {
-        let two = two_hold(plain(nodes), Has::All, |stage| flush(stage, flushed)).await;
+#[test]
+fn a_flushed_majority_makes_two_holders() {
+    on_three_and_five(async |nodes| {
+        let befalls = |stage: &mut Stage| flush(stage, 0..nodes / 2 + 1);
+        let two = two_hold(plain(nodes), Has::All, befalls).await;
         assert!(two, "{nodes} nodes");
-    }
+    });
 }
 
-#[tokio::test]
-async fn a_majority_that_comes_back_empty_breaks_nothing() {
-    for nodes in [3, 5] {
+#[test]
+fn a_majority_that_comes_back_empty_breaks_nothing() {
+    on_three_and_five(async |nodes| {
         let layout = Layout {
             policy: RestartPolicy::Delay,
             ..plain(nodes)
@@ -125,11 +127,11 @@ async fn a_majority_that_comes_back_empty_breaks_nothing() {
             }
         };
         assert!(!two_hold(layout, Has::All, befalls).await, "{nodes} nodes");
-    }
+    });
 }
 
-#[tokio::test]
-async fn a_lock_evicted_by_a_server_that_was_set_to_evict_meanwhile_makes_two_holders() {
+#[test]
+fn a_lock_evicted_by_a_server_that_was_set_to_evict_meanwhile_makes_two_holders() {
     let fill = "for i = 1, 500 do redis.call('SET', 'filler:' .. math.random(1000000000), \
                 string.rep('x', 1000)) end";
     let befalls = |stage: &mut Stage| {
@@ -145,44 +147,47 @@ async fn a_lock_evicted_by_a_server_that_was_set_to_evict_meanwhile_makes_two_ho
             stage.tell(shared, &["EVAL", fill, "0"]);
         }
     };
-    assert!(two_hold(plain(3), Has::JustAMajority, befalls).await);
+    on_three_and_five(async |nodes| {
+        let two = two_hold(plain(nodes), Has::JustAMajority, befalls).await;
+        assert!(two, "{nodes} nodes");
+    });
 }
 
-#[tokio::test]
-async fn a_minority_of_clocks_that_jump_ahead_breaks_nothing_while_the_holder_has_all_others() {
+#[test]
+fn a_minority_of_clocks_that_jump_ahead_breaks_nothing_while_the_holder_has_all_others() {
     if !clocks_can_be_bent() {
         return;
     }
-    for (nodes, jumped) in [(3, 0..1), (5, 0..2)] {
-        let befalls = |stage: &mut Stage| jump_ahead(stage, jumped);
+    on_three_and_five(async |nodes| {
+        let befalls = |stage: &mut Stage| jump_ahead(stage, 0..nodes / 2);
         let two = two_hold(with_bent_clocks(nodes), Has::All, befalls).await;
         assert!(!two, "{nodes} nodes");
-    }
+    });
 }
 
 /// On five nodes, this is the story of the critique of Redlock: client 1 has A, B and C; the clock of
 /// C jumps ahead; client 2 gets C, D and E.
-#[tokio::test]
-async fn a_clock_that_jumps_ahead_on_a_node_of_just_a_majority_makes_two_holders() {
+#[test]
+fn a_clock_that_jumps_ahead_on_a_node_of_just_a_majority_makes_two_holders() {
     if !clocks_can_be_bent() {
         return;
     }
-    for nodes in [3, 5] {
+    on_three_and_five(async |nodes| {
         let befalls = |stage: &mut Stage| {
             let shared = stage.shared_node();
             jump_ahead(stage, shared..shared + 1);
         };
         let two = two_hold(with_bent_clocks(nodes), Has::JustAMajority, befalls).await;
         assert!(two, "{nodes} nodes");
-    }
+    });
 }
 
-#[tokio::test]
-async fn a_clock_that_jumps_back_breaks_nothing() {
+#[test]
+fn a_clock_that_jumps_back_breaks_nothing() {
     if !clocks_can_be_bent() {
         return;
     }
-    for nodes in [3, 5] {
+    on_three_and_five(async |nodes| {
         let befalls = |stage: &mut Stage| {
             let shared = stage.shared_node();
             let clock = stage.cluster.nodes[shared].clock.as_mut().unwrap();
@@ -190,15 +195,15 @@ async fn a_clock_that_jumps_back_breaks_nothing() {
         };
         let two = two_hold(with_bent_clocks(nodes), Has::JustAMajority, befalls).await;
         assert!(!two, "{nodes} nodes");
-    }
+    });
 }
 
-#[tokio::test]
-async fn a_clock_that_runs_far_faster_than_the_drift_allows_makes_two_holders() {
+#[test]
+fn a_clock_that_runs_far_faster_than_the_drift_allows_makes_two_holders() {
     if !clocks_can_be_bent() {
         return;
     }
-    for nodes in [3, 5] {
+    on_three_and_five(async |nodes| {
         let befalls = |stage: &mut Stage| {
             let shared = stage.shared_node();
             let clock = stage.cluster.nodes[shared].clock.as_mut().unwrap();
@@ -206,17 +211,17 @@ async fn a_clock_that_runs_far_faster_than_the_drift_allows_makes_two_holders() 
         };
         let two = two_hold(with_bent_clocks(nodes), Has::JustAMajority, befalls).await;
         assert!(two, "{nodes} nodes");
-    }
+    });
 }
 
 /// A server reckons its uptime by its wall clock. Clients that knew the process before it go by what
 /// they saw themselves.
-#[tokio::test]
-async fn a_restarted_server_whose_clock_jumped_ahead_does_not_fool_who_knew_it_before() {
+#[test]
+fn a_restarted_server_whose_clock_jumped_ahead_does_not_fool_who_knew_it_before() {
     if !clocks_can_be_bent() {
         return;
     }
-    for nodes in [3, 5] {
+    on_three_and_five(async |nodes| {
         let layout = Layout {
             policy: RestartPolicy::Delay,
             ..with_bent_clocks(nodes)
@@ -224,15 +229,15 @@ async fn a_restarted_server_whose_clock_jumped_ahead_does_not_fool_who_knew_it_b
         let befalls = |stage: &mut Stage| restart_with_a_jump(stage);
         let two = two_hold(layout, Has::JustAMajority, befalls).await;
         assert!(!two, "{nodes} nodes");
-    }
+    });
 }
 
-#[tokio::test]
-async fn a_restarted_server_whose_clock_jumped_ahead_fools_a_newcomer_and_makes_two_holders() {
+#[test]
+fn a_restarted_server_whose_clock_jumped_ahead_fools_a_newcomer_and_makes_two_holders() {
     if !clocks_can_be_bent() {
         return;
     }
-    for nodes in [3, 5] {
+    on_three_and_five(async |nodes| {
         let layout = Layout {
             policy: RestartPolicy::Delay,
             ..with_bent_clocks(nodes)
@@ -244,7 +249,7 @@ async fn a_restarted_server_whose_clock_jumped_ahead_fools_a_newcomer_and_makes_
         let (second, while_valid) = stage.contend_as(&newcomer, &held).await;
         judge(&stage, &held, &second, while_valid);
         assert!(while_valid, "{nodes} nodes");
-    }
+    });
 }
 
 fn restart_with_a_jump(stage: &mut Stage) {
@@ -270,9 +275,9 @@ impl Clock for Ahead {
 }
 
 /// Nodes that lost their counters know nothing but what the clients propose: their clocks.
-#[tokio::test]
-async fn tokens_fall_when_all_nodes_are_flushed_and_the_next_clients_clock_is_behind() {
-    for nodes in [3, 5] {
+#[test]
+fn tokens_fall_when_all_nodes_are_flushed_and_the_next_clients_clock_is_behind() {
+    on_three_and_five(async |nodes| {
         let mut stage = Stage::set(plain(nodes)).await;
         stage.holder = Fencepost::builder()
             .url(stage.cluster.urls())
@@ -287,13 +292,13 @@ async fn tokens_fall_when_all_nodes_are_flushed_and_the_next_clients_clock_is_be
         let (second, _) = stage.contend(&held).await;
         assert!(second.token() < held.token(), "{nodes} nodes");
         assert!(!stage.bad_tokens().is_empty(), "the checker finds it");
-    }
+    });
 }
 
 /// The library takes a server at its word that says `appendfsync always`.
-#[tokio::test]
-async fn an_older_copy_under_a_server_that_says_it_keeps_every_write_makes_two_holders() {
-    for nodes in [3, 5] {
+#[test]
+fn an_older_copy_under_a_server_that_says_it_keeps_every_write_makes_two_holders() {
+    on_three_and_five(async |nodes| {
         let mut layout = Layout {
             policy: RestartPolicy::Delay,
             ..plain(nodes)
@@ -307,14 +312,14 @@ async fn an_older_copy_under_a_server_that_says_it_keeps_every_write_makes_two_h
         let (second, while_valid) = stage.contend(&held).await;
         judge(&stage, &held, &second, while_valid);
         assert!(while_valid, "{nodes} nodes");
-    }
+    });
 }
 
 /// Clients that knew the master are safe from its stale replica: `forgetful_restarts.rs`. One that
 /// comes later sees a server that has been up for long, and cannot know that it was another's copy.
-#[tokio::test]
-async fn a_client_that_comes_after_the_promotion_of_a_stale_replica_makes_two_holders() {
-    for nodes in [3, 5] {
+#[test]
+fn a_client_that_comes_after_the_promotion_of_a_stale_replica_makes_two_holders() {
+    on_three_and_five(async |nodes| {
         let mut layout = Layout {
             policy: RestartPolicy::Delay,
             proxied: true,
@@ -334,7 +339,7 @@ async fn a_client_that_comes_after_the_promotion_of_a_stale_replica_makes_two_ho
         let (second, while_valid) = stage.contend_as(&newcomer, &held).await;
         judge(&stage, &held, &second, while_valid);
         assert!(while_valid, "{nodes} nodes");
-    }
+    });
 }
 
 fn lagging_replica_up_for_long(stage: &Stage, node: usize) -> Node {

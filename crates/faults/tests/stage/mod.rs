@@ -26,6 +26,20 @@ const VOTE_LIMIT: Duration = Duration::from_secs(30);
 const LATECOMERS: Duration = Duration::from_millis(200);
 const LOOK: Duration = Duration::from_millis(10);
 
+/// Tells a story on three nodes and on five, side by side: most of it is waiting.
+pub(crate) fn on_three_and_five(story: impl AsyncFn(usize) + Sync) {
+    std::thread::scope(|scope| {
+        for nodes in [3, 5] {
+            let story = &story;
+            scope.spawn(move || {
+                let mut runtime = tokio::runtime::Builder::new_current_thread();
+                let runtime = runtime.enable_all().build().unwrap();
+                runtime.block_on(story(nodes));
+            });
+        }
+    });
+}
+
 /// Servers, a holder and a contender.
 pub(crate) struct Stage {
     pub(crate) cluster: Cluster,
