@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, BufReader};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use fencepost_checks::{
@@ -9,6 +10,7 @@ use fencepost_checks::{
     served, tokens,
 };
 
+use crate::client::Manner;
 use crate::clock::BentClock;
 use crate::cluster::{Cluster, Layout};
 use crate::net::Network;
@@ -97,7 +99,7 @@ pub fn run(row: Row, extent: Extent) -> io::Result<Verdict> {
     }
     let began = Instant::now();
     let mut scene = set_up(row, extent)?;
-    let mut progress = Progress::of(&scene.histories);
+    let mut progress = Progress::of(&histories_of_waiters(&scene));
     let at_all = Time(0);
     wait_for(SERVED_WITHIN, || progress.all_served_since(at_all))?;
 
@@ -113,7 +115,7 @@ pub fn run(row: Row, extent: Extent) -> io::Result<Verdict> {
     let healed = now();
     scene.events.push(Event::healed(healed));
 
-    let mut progress = Progress::of(&live_histories(&scene));
+    let mut progress = Progress::of(&histories_of_waiters(&scene));
     // Whether all were served is for the checks to say.
     let _ = wait_for(SERVED_WITHIN, || progress.all_served_since(healed));
     while now() < healed.after(extent.watch_for) {
@@ -161,10 +163,12 @@ fn set_up(row: Row, extent: Extent) -> io::Result<Scene> {
     Ok(scene)
 }
 
-/// The histories of those who are still there.
-fn live_histories(scene: &Scene) -> Vec<std::path::PathBuf> {
-    let live = scene.clients.iter().map(|client| client.history.clone());
-    live.collect()
+/// The histories of those who are there and wait for the lock: whoever only tries may find it held
+/// for ever.
+fn histories_of_waiters(scene: &Scene) -> Vec<PathBuf> {
+    let clients = scene.clients.iter();
+    let waiters = clients.filter(|client| client.manner != Manner::Try);
+    waiters.map(|client| client.history.clone()).collect()
 }
 
 fn wait_for(limit: Duration, mut condition: impl FnMut() -> io::Result<bool>) -> io::Result<()> {

@@ -66,7 +66,8 @@ pub struct ClientProcess {
     pub history: PathBuf,
     id: u32,
     input: Option<ChildStdin>,
-    manner: Manner,
+    /// How it asks and works.
+    pub manner: Manner,
 }
 
 impl Scene {

@@ -30,7 +30,8 @@ fn holds(name: &str, nodes: usize) {
     let found: Vec<String> = verdict.violations.iter().map(ToString::to_string).collect();
     assert!(found.is_empty(), "{}", found.join("\n"));
     assert!(verdict.faults > 0, "nothing was hurt");
-    assert!(verdict.acquisitions > 8, "{}", verdict.acquisitions);
+    // Each of the three that wait has had it before the faults and after.
+    assert!(verdict.acquisitions >= 6, "{}", verdict.acquisitions);
 }
 
 macro_rules! short {
