@@ -134,10 +134,10 @@ fn another_server_can_take_the_place_of_the_first() {
     let mut connection = connect(&cluster);
     count(&mut connection).unwrap();
     cluster.proxies[0].lead_to(&other.nodes[0].socket());
-    assert!(
-        count(&mut connection).is_err(),
-        "old connections are closed"
-    );
+    let end = Instant::now() + Duration::from_secs(10);
+    while count(&mut connection).is_ok() {
+        assert!(Instant::now() < end, "old connections are closed");
+    }
     assert_eq!(count(&mut connect(&cluster)).unwrap(), 1);
-    assert_eq!((counted(&cluster), counted(&other)), (1, 1));
+    assert_eq!(counted(&other), 1);
 }
