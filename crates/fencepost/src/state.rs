@@ -449,8 +449,7 @@ impl LockState {
         let known = known.map(|place| self.line.remove(place).number);
         let number = match (known, number) {
             (Some(known), Standing::Proposed(_)) => known,
-            (Some(known), Standing::Agreed(number)) => known.max(number),
-            (None, Standing::Agreed(number)) => number,
+            (_, Standing::Agreed(number)) => number,
             (None, Standing::Proposed(number)) => {
                 let latest = now.wall_micros.saturating_add(MAX_SKEW.as_micros() as u64);
                 let proposed = number.min(TicketNumber::saturating(latest));

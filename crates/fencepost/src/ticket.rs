@@ -176,7 +176,7 @@ pub struct Ticket {
 pub enum Standing {
     /// The waiter's clock: the node puts it behind those who wait already.
     Proposed(TicketNumber),
-    /// What a node has answered: the others take it over.
+    /// What a node has answered: the others take it over, whatever they had themselves.
     Agreed(TicketNumber),
 }
 

@@ -188,12 +188,12 @@ async fn an_agreed_number_is_taken_over(node: &Arc<dyn Node>) {
         (200, 1)
     );
     assert_eq!(
-        lock.queue(&ticket(1, true), agreed(150), LONG).await,
-        (200, 1)
+        lock.queue(&ticket(1, true), agreed(50), LONG).await,
+        (50, 0)
     );
     assert_eq!(
-        lock.queue(&ticket(3, true), agreed(50), LONG).await,
-        (50, 0)
+        lock.queue(&ticket(3, true), agreed(20), LONG).await,
+        (20, 0)
     );
 }
 

@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -83,6 +84,15 @@ fn ticket() -> impl Strategy<Value = Ticket> {
     })
 }
 
+/// Nobody shows a ticket twice at once.
+fn tickets() -> impl Strategy<Value = Vec<Ticket>> {
+    prop::collection::vec(ticket(), 1..4).prop_map(|mut tickets| {
+        let mut seen = HashSet::new();
+        tickets.retain(|ticket| seen.insert(ticket.id.clone()));
+        tickets
+    })
+}
+
 fn minutes() -> impl Strategy<Value = Duration> {
     (1..=4_u64).prop_map(|n| Duration::from_secs(n * 600))
 }
@@ -114,7 +124,7 @@ fn step() -> impl Strategy<Value = Step> {
             .prop_map(|(value, ttl, token)| Command::Extend { value, ttl, token }),
         4 => (value(), refuse_for, fate())
             .prop_map(|(value, refuse_for, ticket)| Command::Release { value, refuse_for, ticket }),
-        4 => (prop::collection::vec(ticket(), 1..4), minutes())
+        4 => (tickets(), minutes())
             .prop_map(|(tickets, lease)| Command::Queue { tickets, lease }),
         1 => prop::collection::vec(ticket_id(), 1..3).prop_map(|tickets| Command::Leave { tickets }),
         1 => Just(Command::Inspect),

@@ -273,10 +273,8 @@ async fn a_waiter_that_is_dropped_leaves_the_line_at_once_and_nothing_behind() {
     let begin = Instant::now();
     waiting.iter().for_each(JoinHandle::abort);
     let is_gone = || {
-        let servers = cluster.servers.iter();
-        servers.fold(true, |gone, server| {
-            gone && server.cli(&["EXISTS", "{job}:queue", "{job}:leases"]) == "0"
-        })
+        let mut servers = cluster.servers.iter();
+        servers.all(|server| server.cli(&["EXISTS", "{job}:queue", "{job}:leases"]) == "0")
     };
     wait_until("the line is gone", LATE, is_gone).await;
     assert!(

@@ -13,7 +13,7 @@ use fencepost::clock::{Clock, Moment, SystemClock};
 use fencepost::node::memory::MemoryNode;
 use fencepost::node::{Call, Ear, Listener, Node};
 use fencepost::state::Command;
-use fencepost::ticket::{ClientId, TICKET_LEASE};
+use fencepost::ticket::{ClientId, Standing, TICKET_LEASE, Ticket, TicketId, TicketNumber};
 use fencepost::{Fencepost, LockName, NodeError, Progress};
 use fencepost_tests::Cluster;
 use tokio::sync::Notify;
@@ -242,4 +242,75 @@ async fn a_head_that_hears_too_few_nodes_withdraws_from_those_it_hears() {
     timeout(LATE, next).await.unwrap().unwrap().unwrap();
     let took = begin.elapsed();
     assert!(took < TICKET_LEASE + POLL + SLACK, "{took:?}");
+}
+
+/// A node whose answers come late, to this client and for a while.
+struct Slow {
+    node: MemoryNode,
+    is_slow: Arc<AtomicBool>,
+}
+
+impl Node for Slow {
+    fn call(&self, name: &LockName, command: Command) -> Call {
+        let answer = self.node.call(name, command);
+        let is_slow = self.is_slow.load(Ordering::SeqCst);
+        Box::pin(async move {
+            let answer = answer.await;
+            if is_slow {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+            answer
+        })
+    }
+
+    fn address(&self) -> &str {
+        self.node.address()
+    }
+}
+
+/// Two of three nodes had agreed on a waiter's number. The third, which had not been heard, had put
+/// it far behind another, and at the next look its larger number was taken over: whoever had come
+/// in between was served first.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_place_that_is_agreed_on_is_not_lost_to_a_node_that_answers_late() {
+    let nodes = [MemoryNode::new(), MemoryNode::new(), MemoryNode::new()];
+    let name = LockName::new("job").unwrap();
+    let owner = fencepost::Owner::new("from the future").unwrap();
+    let id = TicketId::new(&ClientId::of(1), 0, true, &owner);
+    let in_ten_minutes = SystemClock.wall_micros() + 600_000_000;
+    let ticket = Ticket {
+        id: id.clone(),
+        number: Standing::Agreed(TicketNumber::saturating(in_ten_minutes)),
+    };
+    let queue = Command::Queue {
+        tickets: vec![ticket],
+        lease: LATE,
+    };
+    nodes[2].call(&name, queue).await.unwrap();
+
+    let (holder, _) = client_of(&nodes);
+    let (second, cuts) = client_of(&nodes);
+    let is_slow = Arc::new(AtomicBool::new(true));
+    let first = Fencepost::builder()
+        .node(nodes[0].clone())
+        .node(nodes[1].clone())
+        .node(Slow {
+            node: nodes[2].clone(),
+            is_slow: Arc::clone(&is_slow),
+        });
+    let first = first.build().unwrap();
+    let lease = holder.lock("job").await.unwrap();
+    let head = seat(&first).await;
+    is_slow.store(false, Ordering::SeqCst);
+    let leave = Command::Leave { tickets: vec![id] };
+    nodes[2].call(&name, leave).await.unwrap();
+    cuts[2].store(true, Ordering::SeqCst);
+    let next = seat(&second).await;
+    // Both have looked again.
+    tokio::time::sleep(POLL * 3 / 2).await;
+    lease.release().await.unwrap();
+    let lease = timeout(LATE, head).await.unwrap().unwrap().unwrap();
+    assert!(!next.is_finished());
+    lease.release().await.unwrap();
+    timeout(LATE, next).await.unwrap().unwrap().unwrap();
 }

@@ -60,7 +60,9 @@ impl fmt::Debug for Listener {
 
 /// Who listens to a node of this process. Clones share the list.
 #[derive(Clone, Default)]
-pub(super) struct Audience(Arc<Mutex<Vec<(ClientId, Arc<dyn Ear>)>>>);
+pub(super) struct Audience(Arc<Mutex<Vec<Member>>>);
+
+type Member = (ClientId, Arc<dyn Ear>);
 
 impl Audience {
     /// Adds one, until the listener is dropped.
@@ -72,16 +74,14 @@ impl Audience {
 
     /// Tells whom it concerns. Must not be called while something is locked that an ear may need.
     pub(super) fn tell(&self, wake: WakeUp) {
-        let whom = |(client, ear): &(ClientId, Arc<dyn Ear>)| {
-            wake.ticket.is_of(client).then(|| Arc::clone(ear))
-        };
+        let whom = |(client, ear): &Member| wake.ticket.is_of(client).then(|| Arc::clone(ear));
         let ear = self.with(|list| list.iter().find_map(whom));
         if let Some(ear) = ear {
             ear.hear(Notice::WakeUp(wake));
         }
     }
 
-    fn with<T>(&self, act: impl FnOnce(&mut Vec<(ClientId, Arc<dyn Ear>)>) -> T) -> T {
+    fn with<T>(&self, act: impl FnOnce(&mut Vec<Member>) -> T) -> T {
         // A panic while it was locked cannot have left it half changed.
         act(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }

@@ -331,7 +331,11 @@ impl Line {
             let Some(waiter) = waiters.seats.get_mut(sequence) else {
                 continue;
             };
-            if let Some(number) = outlook.number(n) {
+            // Once it is settled it stays: a node that was not heard then may have a larger number,
+            // and whoever has come since must not get before us by it.
+            if !waiter.settled
+                && let Some(number) = outlook.number(n)
+            {
                 waiter.number = Standing::Agreed(number);
                 waiter.settled = outlook.is_settled(n);
                 waiter.seated = true;

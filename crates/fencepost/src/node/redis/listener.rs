@@ -6,9 +6,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::StreamExt;
-use redis::aio::{PubSub, PubSubStream};
-use redis::{ProtocolVersion, RedisConnectionInfo};
+use redis::aio::MultiplexedConnection;
+use redis::{
+    AsyncConnectionConfig, ProtocolVersion, PushInfo, PushKind, RedisConnectionInfo, Value,
+};
 use tokio::time::{sleep, timeout};
 
 use super::keeper::{Pauses, Source};
@@ -16,8 +17,8 @@ use super::stream::Route;
 use crate::node::{Ear, Notice};
 use crate::ticket::{ClientId, TicketId, WakeUp};
 
-/// After that much silence the server is asked whether it is still there.
-const PING_AFTER: Duration = Duration::from_secs(5);
+/// How often the server is asked whether it is still there.
+const PING_EVERY: Duration = Duration::from_secs(5);
 
 /// What the task works with.
 pub(super) struct Ears {
@@ -39,70 +40,91 @@ impl Ears {
         let Source::Url { route, login } = &*self.source else {
             return;
         };
-        // The stream of messages is the same on both; the older one needs no handshake for it.
-        let login = login.clone().set_protocol(ProtocolVersion::RESP2);
+        // Messages come as pushes, which this task takes from the connection itself: a task between
+        // the two would cost every wake-up one more.
+        let login = login.clone().set_protocol(ProtocolVersion::RESP3);
         let mut pauses = Pauses::default();
         loop {
-            let reason = match self.connect(route, &login).await {
-                Ok(connection) => {
-                    pauses = Pauses::default();
-                    self.ear.hear(Notice::Listening);
-                    self.hear(connection).await
-                }
-                Err(reason) => reason,
-            };
+            let mut was_heard = false;
+            let reason = self.listen(route, &login, &mut was_heard).await;
             tracing::debug!(node = self.label, reason, "wake-ups cannot be heard");
+            if was_heard {
+                pauses = Pauses::default();
+            }
             // Never at once: a server that closes every connection would make a storm of them.
             pauses.skip_first();
             sleep(pauses.next()).await;
         }
     }
 
-    async fn connect(&self, route: &Route, login: &RedisConnectionInfo) -> Result<PubSub, String> {
-        let limit = self.connect_timeout;
+    /// Connects, and hands on what is heard until the connection ends, for which this is the reason.
+    async fn listen(
+        &self,
+        route: &Route,
+        login: &RedisConnectionInfo,
+        was_heard: &mut bool,
+    ) -> String {
+        let ear = Arc::clone(&self.ear);
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(None)
+            .set_response_timeout(None)
+            .set_push_sender(move |push: PushInfo| {
+                if let Some(wake) = read(&push) {
+                    ear.hear(Notice::WakeUp(wake));
+                }
+                Ok::<_, ()>(())
+            });
         let connect = async {
-            let stream = route.open(limit).await.map_err(|error| error.to_string())?;
-            let connection = PubSub::new(login, stream).await;
-            let mut connection = connection.map_err(|error| error.to_string())?;
-            let subscribed = connection.subscribe(&self.channel).await;
-            subscribed.map_err(|error| error.to_string())?;
-            Ok(connection)
+            let stream = route.open(self.connect_timeout).await;
+            let stream = stream.map_err(|error| error.to_string())?;
+            let connection = MultiplexedConnection::new_with_config(login, stream, config).await;
+            connection.map_err(|error| error.to_string())
         };
-        let late = |_| Err("no answer in time".to_owned());
-        timeout(limit, connect).await.unwrap_or_else(late)
+        let (connection, driver) = match timeout(self.connect_timeout, connect).await {
+            Ok(Ok(made)) => made,
+            Ok(Err(reason)) => return reason,
+            Err(_) => return "no answer in time".to_owned(),
+        };
+        tokio::select! {
+            biased;
+            () = driver => "the connection was closed".to_owned(),
+            reason = self.subscribe(connection, was_heard) => reason,
+        }
     }
 
-    /// Hands on what is heard, until the connection ends.
-    async fn hear(&self, connection: PubSub) -> String {
-        let (mut asking, mut messages) = connection.split();
+    /// Subscribes, and looks now and then whether the server is still there.
+    async fn subscribe(
+        &self,
+        mut connection: MultiplexedConnection,
+        was_heard: &mut bool,
+    ) -> String {
+        let subscribed = connection.subscribe(&self.channel);
+        match timeout(self.connect_timeout, subscribed).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => return error.to_string(),
+            Err(_) => return "no answer in time".to_owned(),
+        }
+        *was_heard = true;
+        self.ear.hear(Notice::Listening);
         loop {
-            match timeout(PING_AFTER, self.next(&mut messages)).await {
-                Ok(true) => {}
-                Ok(false) => return "the connection was closed".to_owned(),
-                Err(_) => {
-                    match timeout(self.connect_timeout, asking.ping::<redis::Value>()).await {
-                        Ok(Ok(_)) => {}
-                        Ok(Err(error)) => return error.to_string(),
-                        Err(_) => return "the server has stopped answering".to_owned(),
-                    }
-                }
+            sleep(PING_EVERY).await;
+            let ping = redis::cmd("PING");
+            let answer = connection.send_packed_command(&ping);
+            match timeout(self.connect_timeout, answer).await {
+                Ok(Ok(_)) => {}
+                Ok(Err(error)) => return error.to_string(),
+                Err(_) => return "the server has stopped answering".to_owned(),
             }
         }
     }
-
-    async fn next(&self, messages: &mut PubSubStream) -> bool {
-        let Some(message) = messages.next().await else {
-            return false;
-        };
-        if let Some(wake) = read(message.get_payload_bytes()) {
-            self.ear.hear(Notice::WakeUp(wake));
-        }
-        true
-    }
 }
 
-/// A place, 1 or 2, and the ticket.
-fn read(payload: &[u8]) -> Option<WakeUp> {
+/// What was published: a place, 1 or 2, and the ticket.
+fn read(push: &PushInfo) -> Option<WakeUp> {
+    let (PushKind::Message, [_, Value::BulkString(payload)]) = (&push.kind, push.data.as_slice())
+    else {
+        return None;
+    };
     let text = std::str::from_utf8(payload).ok()?;
     let (first, ticket) = match text.split_at_checked(1)? {
         ("1", ticket) => (true, ticket),

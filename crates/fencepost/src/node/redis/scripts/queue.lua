@@ -8,14 +8,11 @@ local now = time[1] * 1000000 + time[2]
 local lease = tonumber(ARGV[1])
 for i = 3, #ARGV, 3 do
   local id, number = ARGV[i], tonumber(ARGV[i + 1])
-  local known = call('ZSCORE', KEYS[2], id)
-  if ARGV[i + 2] == 'agreed' then
-    number = math.max(number, tonumber(known or 0))
-  elseif known then
-    number = tonumber(known)
-  else
-    local last = call('ZRANGE', KEYS[2], -1, -1, 'WITHSCORES')[2]
-    number = math.max(math.min(number, now + ARGV[2]), last and last + 1 or 0)
+  if ARGV[i + 2] == 'proposed' then
+    local known = call('ZSCORE', KEYS[2], id)
+    local last = not known and call('ZRANGE', KEYS[2], -1, -1, 'WITHSCORES')[2]
+    number = known and tonumber(known)
+      or math.max(math.min(number, now + ARGV[2]), last and last + 1 or 0)
   end
   stand(KEYS[2], KEYS[3], number, id, now + lease * 1000, lease)
 end

@@ -14,8 +14,7 @@ elseif ARGV[3] == 'returns' then
   back = ARGV[4]
   local time = call('TIME')
   local lease = tonumber(ARGV[6])
-  local number = math.max(tonumber(ARGV[5]), tonumber(call('ZSCORE', KEYS[2], back) or 0))
-  stand(KEYS[2], KEYS[3], number, back, time[1] * 1000000 + time[2] + lease * 1000, lease)
+  stand(KEYS[2], KEYS[3], tonumber(ARGV[5]), back, time[1] * 1000000 + time[2] + lease * 1000, lease)
   next = call('ZRANGE', KEYS[2], 0, 1)
 end
 if holder == ARGV[1] then
