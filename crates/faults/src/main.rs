@@ -111,6 +111,9 @@ fn suite(options: &Options) -> Result<ExitCode, Failure> {
     if let Some(file) = &options.report {
         std::fs::write(file, report::markdown(&verdicts))?;
     }
+    for network in report::networks(&verdicts) {
+        println!("in {network}");
+    }
     let violations: usize = verdicts.iter().map(|v| v.violations.len()).sum();
     println!("{violations} violations in {} runs", verdicts.len());
     if failed > 0 {

@@ -1,5 +1,6 @@
 //! The verdicts, as a table for people and as markdown for the README.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use crate::row::Promise;
@@ -60,6 +61,13 @@ fn line(cells: &[String; 9]) -> String {
     line
 }
 
+/// Where the rows ran.
+#[must_use]
+pub fn networks(verdicts: &[Verdict]) -> BTreeSet<&'static str> {
+    let run = verdicts.iter().filter(|verdict| verdict.skipped.is_none());
+    run.map(|verdict| verdict.network).collect()
+}
+
 /// All of it, as markdown.
 #[must_use]
 pub fn markdown(verdicts: &[Verdict]) -> String {
@@ -76,10 +84,7 @@ pub fn markdown(verdicts: &[Verdict]) -> String {
         total(|v| v.refusals),
         total(|v| v.violations.len()),
     );
-    let mut networks: Vec<_> = verdicts.iter().map(|v| v.network).collect();
-    networks.sort_unstable();
-    networks.dedup();
-    for network in networks.into_iter().filter(|network| !network.is_empty()) {
+    for network in networks(verdicts) {
         let _ = writeln!(
             text,
             "Servers and clients are real processes, in {network}.\n"

@@ -5,6 +5,10 @@
 //! Namespaces need root and `ip`. Without them everything runs on loopback, where nothing can be cut
 //! without a proxy; [`Network::kind`] says which it is.
 
+#[cfg(target_os = "linux")]
+mod namespaces;
+#[cfg(not(target_os = "linux"))]
+#[path = "no_namespaces.rs"]
 mod namespaces;
 
 use std::io;
@@ -52,7 +56,7 @@ impl Network {
     pub const fn kind(&self) -> &'static str {
         match self.namespaces {
             Some(_) => "a network namespace for each server and each client",
-            None => "plain loopback: no network namespaces here (they need root and `ip`)",
+            None => "plain loopback, because network namespaces need Linux, root and `ip`",
         }
     }
 
