@@ -157,20 +157,15 @@ impl Scene {
     /// Kills a client with -9 and starts another in its place.
     ///
     /// # Errors
-    /// When it cannot be killed, or the other not be started. The number of the dead one, which
-    /// does nothing more.
-    pub fn replace_client(&mut self, client: usize) -> io::Result<u32> {
+    /// When it cannot be killed, or the other not be started.
+    pub fn replace_client(&mut self, client: usize) -> io::Result<()> {
         let (place, manner) = (self.clients[client].place, self.clients[client].manner);
         self.clients[client].process.kill()?;
-        let dead = self.clients[client].id;
+        // At once: on a busy machine it takes longer than a TTL to start another.
+        let dead = ClientId(self.clients[client].id);
+        self.events.push(Event::client(now(), dead, Change::Died));
         self.clients[client] = self.start_client(place, manner)?;
-        Ok(dead)
-    }
-
-    /// Writes down what happened to a client.
-    pub fn note(&mut self, client: u32, change: Change) {
-        let event = Event::client(now(), ClientId(client), change);
-        self.events.push(event);
+        Ok(())
     }
 
     /// Which client holds the lock, by the word of the nodes.

@@ -4,8 +4,6 @@
 //! had decided before it was stopped it may still do: most of the clients write to the resource
 //! without a look at their lease, and only the token stops them. Everything is promised.
 
-use fencepost_checks::Change;
-
 use crate::row::Row;
 use crate::scene::TTL;
 
@@ -70,8 +68,7 @@ pub(super) const ROWS: &[Row] = &[
             let Some(holder) = scene.wait_for_holder() else {
                 return Ok(0);
             };
-            let dead = scene.replace_client(holder)?;
-            scene.note(dead, Change::Died);
+            scene.replace_client(holder)?;
             scene.pass(300..=900);
             Ok(1)
         },
