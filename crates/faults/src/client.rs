@@ -1,0 +1,351 @@
+//! A process that takes a lock again and again, works under it, and writes down what it saw.
+//!
+//! It tells the truth and nothing else: every event is written when it happens, with the boot clock,
+//! and what it does not know (a release that nobody answered) it calls unknown. It never decides
+//! whether something was right.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use fencepost::{Error, Fencepost, Lease, RestartPolicy};
+use fencepost_checks::{Change, ClientId, Event, History, LeaseId, LeaseRef, Outcome, Step, Time};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::net::UnixStream;
+use tokio::sync::watch;
+
+use crate::now::now;
+use crate::random::Random;
+use crate::resource::{Answer, Question};
+
+/// How often the process looks whether it has been standing still, and how much later than that is
+/// called so.
+const TICK: Duration = Duration::from_millis(5);
+const STOOD_STILL: Duration = Duration::from_millis(20);
+/// How often a holder looks whether its lease has been renewed.
+const LOOK: Duration = Duration::from_millis(8);
+/// A new end of validity that is not further away than this is the same one.
+const SAME_END: Duration = Duration::from_millis(2);
+
+/// How a client asks and works.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Manner {
+    /// Waits for the lock and works briefly, without a look at its lease: as most programs do.
+    Wait,
+    /// Waits, and now and then works longer than the TTL, so that only renewal keeps the lock; stops
+    /// when that is lost.
+    Careful,
+    /// Tries without waiting, and extends by hand; without a look at its lease.
+    Try,
+    /// As the careful one, but goes on when the lock is lost.
+    Careless,
+}
+
+/// What a client is told on its command line.
+#[derive(Clone, Debug, Args)]
+pub struct ClientOptions {
+    /// Its number, unique in a run.
+    #[arg(long)]
+    pub id: u32,
+    /// The nodes.
+    #[arg(long)]
+    pub urls: String,
+    /// The lock that it wants.
+    #[arg(long)]
+    pub lock: String,
+    /// The TTL, in milliseconds.
+    #[arg(long)]
+    pub ttl: u64,
+    /// The longest TTL of all, in milliseconds.
+    #[arg(long)]
+    pub max_ttl: u64,
+    /// How it asks and works.
+    #[arg(long)]
+    pub manner: Manner,
+    /// Whether restarted servers are trusted at once.
+    #[arg(long)]
+    pub trust: bool,
+    /// Whether it wants to be served in its turn.
+    #[arg(long)]
+    pub fair: bool,
+    /// Where to write what it saw.
+    #[arg(long)]
+    pub history: PathBuf,
+    /// The socket of the resource that the lock guards.
+    #[arg(long)]
+    pub resource: PathBuf,
+}
+
+type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+/// Runs until the standard input ends.
+///
+/// # Errors
+/// When it cannot work at all. A lock that it does not get is no error.
+pub fn run(options: ClientOptions) -> Result<(), Failure> {
+    // One thread: when that stands still, everything does, and it knows for how long.
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    runtime.block_on(async {
+        let (stop, stopped) = watch::channel(false);
+        std::thread::spawn(move || {
+            let mut rest = Vec::new();
+            // However the input ends, it is the end.
+            let _ = io::stdin().read_to_end(&mut rest);
+            stop.send_replace(true);
+        });
+        let client = Client::new(options, stopped).await?;
+        tokio::spawn(notice_standing_still(client.scribe.clone()));
+        client.work().await
+    })
+}
+
+/// Writes down what happens.
+#[derive(Debug)]
+struct Scribe {
+    client: ClientId,
+    file: Mutex<File>,
+}
+
+impl Scribe {
+    fn write(&self, event: &Event) {
+        let file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        // Without its history a client proves nothing, and must not look as if it did.
+        if History::write(&*file, event).is_err() {
+            std::process::abort();
+        }
+    }
+
+    fn step(&self, of: &LeaseRef, step: Step) {
+        self.write(&Event::lease(now(), of, step));
+    }
+}
+
+/// Writes down when the process stood still: stopped, or without a processor.
+async fn notice_standing_still(scribe: Arc<Scribe>) {
+    let mut last = now();
+    loop {
+        tokio::time::sleep(TICK).await;
+        let this = now();
+        if this > last.after(TICK + STOOD_STILL) {
+            scribe.write(&Event::client(last, scribe.client, Change::Paused));
+            scribe.write(&Event::client(this, scribe.client, Change::Resumed));
+        }
+        last = this;
+    }
+}
+
+struct Client {
+    options: ClientOptions,
+    ttl: Duration,
+    locks: Fencepost,
+    scribe: Arc<Scribe>,
+    resource: BufReader<UnixStream>,
+    stopped: watch::Receiver<bool>,
+    random: Random,
+    turns: u64,
+}
+
+impl Client {
+    async fn new(options: ClientOptions, stopped: watch::Receiver<bool>) -> Result<Self, Failure> {
+        let ttl = Duration::from_millis(options.ttl);
+        let policy = match options.trust {
+            true => RestartPolicy::Trust,
+            false => RestartPolicy::Delay,
+        };
+        let locks = Fencepost::builder()
+            .url(&options.urls)
+            .owner(format!("client-{}", options.id))
+            .restart_policy(policy)
+            .max_ttl(Duration::from_millis(options.max_ttl))
+            .node_timeout(ttl / 4)
+            .connect_timeout(ttl / 2)
+            .build()?;
+        let history = File::options()
+            .create(true)
+            .append(true)
+            .open(&options.history)?;
+        let scribe = Scribe {
+            client: ClientId(options.id),
+            file: Mutex::new(history),
+        };
+        let resource = BufReader::new(UnixStream::connect(&options.resource).await?);
+        Ok(Self {
+            ttl,
+            locks,
+            scribe: Arc::new(scribe),
+            resource,
+            stopped,
+            random: Random::from_seed(u64::from(options.id) * 7919),
+            turns: 0,
+            options,
+        })
+    }
+
+    fn is_stopped(&self) -> bool {
+        *self.stopped.borrow()
+    }
+
+    async fn work(mut self) -> Result<(), Failure> {
+        while !self.is_stopped() {
+            self.turns += 1;
+            let of = LeaseRef {
+                client: self.scribe.client,
+                lock: self.options.lock.clone(),
+                lease: LeaseId(self.turns),
+            };
+            if let Some(lease) = self.ask(&of).await {
+                self.hold(&of, lease).await?;
+            }
+            let pause = self.random.millis(2..=40);
+            tokio::time::sleep(pause).await;
+        }
+        self.locks.shutdown().await;
+        Ok(())
+    }
+
+    async fn ask(&mut self, of: &LeaseRef) -> Option<Lease> {
+        let (locks, ttl, lock) = (self.locks.clone(), self.ttl, &of.lock);
+        let fair = self.options.fair;
+        self.scribe.step(of, Step::Asked);
+        let asking = async {
+            let asking = locks.lock(lock).ttl(ttl).fair(fair);
+            match self.options.manner {
+                // All users of one lock are fair, or none.
+                Manner::Try if fair => asking.wait(Duration::ZERO).await,
+                Manner::Try => locks.try_lock(lock, ttl).await,
+                _ => asking.await,
+            }
+        };
+        let answer = tokio::select! {
+            answer = asking => answer,
+            // It fails only when the sender is gone, and that is a stop too.
+            _ = self.stopped.wait_for(|stopped| *stopped) => {
+                self.scribe.step(of, Step::Dropped);
+                return None;
+            }
+        };
+        match answer {
+            Ok(lease) => {
+                let (token, valid_until) = (lease.token().get(), end_of(&lease));
+                self.scribe.step(of, Step::Acquired { token, valid_until });
+                Some(lease)
+            }
+            Err(error) => {
+                let error = in_a_word(&error);
+                self.scribe.step(of, Step::Failed { error });
+                None
+            }
+        }
+    }
+
+    async fn hold(&mut self, of: &LeaseRef, lease: Lease) -> Result<(), Failure> {
+        let lease = Arc::new(lease);
+        let watch = tokio::spawn({
+            let (lease, scribe, of) = (lease.clone(), self.scribe.clone(), of.clone());
+            async move {
+                let reason = lease.lost().await.as_str().to_owned();
+                scribe.step(&of, Step::LossTold { reason });
+            }
+        });
+        self.use_resource(of, &lease).await?;
+        if lease.loss().is_none() {
+            watch.abort();
+        }
+        // Whoever asks is told at once; whoever waits for it must be too. Whether it was aborted or
+        // has ended: it has let go of the lease.
+        let _ = watch.await;
+        self.scribe.step(of, Step::Releasing);
+        let Some(lease) = Arc::into_inner(lease) else {
+            return Err("somebody else has the lease".into());
+        };
+        let outcome = match lease.release().await {
+            Ok(()) => Outcome::Released,
+            Err(error) if error.is_lost() => Outcome::Lost,
+            Err(_) => Outcome::Unknown,
+        };
+        self.scribe.step(of, Step::Released { outcome });
+        Ok(())
+    }
+
+    /// Reads the set, works, writes it back with one item more.
+    async fn use_resource(&mut self, of: &LeaseRef, lease: &Lease) -> Result<(), Failure> {
+        let token = lease.token().get();
+        let Answer::Set(mut items) = self.put(&Question::Read { token }).await? else {
+            return Ok(());
+        };
+        if !self.pass_time(of, lease).await {
+            return Ok(());
+        }
+        let item = u64::from(self.options.id) * 1_000_000 + self.turns;
+        items.push(item);
+        let write = Question::Write {
+            of: of.clone(),
+            token,
+            item,
+            items,
+        };
+        self.put(&write).await?;
+        Ok(())
+    }
+
+    /// Works for a while; whether to go on.
+    async fn pass_time(&mut self, of: &LeaseRef, lease: &Lease) -> bool {
+        let careful = self.options.manner == Manner::Careful;
+        let work = match self.options.manner {
+            Manner::Careful | Manner::Careless if self.random.one_in(12) => {
+                self.ttl + self.random.millis(1..=200)
+            }
+            _ => self.random.millis(2..=25),
+        };
+        let end = now().after(work);
+        let mut valid_until = end_of(lease);
+        if self.options.manner == Manner::Try && self.random.one_in(3) {
+            // A failure takes nothing away.
+            let _ = lease.extend().await;
+        }
+        loop {
+            let seen = end_of(lease);
+            // A lease that is over ends now by its own word, whenever now is.
+            if lease.is_valid() && seen > valid_until.after(SAME_END) {
+                valid_until = seen;
+                self.scribe.step(of, Step::Extended { valid_until });
+            }
+            if careful && !lease.is_valid() {
+                return false;
+            }
+            if now() >= end {
+                return true;
+            }
+            tokio::time::sleep(LOOK.min(work)).await;
+        }
+    }
+
+    async fn put(&mut self, question: &Question) -> Result<Answer, Failure> {
+        let mut line = serde_json::to_vec(question)?;
+        line.push(b'\n');
+        self.resource.write_all(&line).await?;
+        let mut answer = String::new();
+        self.resource.read_line(&mut answer).await?;
+        Ok(serde_json::from_str(&answer)?)
+    }
+}
+
+/// When the lease ends by its own word. Read in this order, it is never later than that.
+fn end_of(lease: &Lease) -> Time {
+    now().after(lease.remaining())
+}
+
+fn in_a_word(error: &Error) -> String {
+    let word = match error {
+        Error::Held { .. } => "held",
+        Error::TooLate { .. } => "too_late",
+        error if error.is_no_quorum() => "no_quorum",
+        error => return error.to_string(),
+    };
+    word.to_owned()
+}
