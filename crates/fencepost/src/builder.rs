@@ -18,6 +18,8 @@ use crate::node::open::Opener;
 use crate::node::redis::{Eviction, RedisOptions, Roster, TlsOptions};
 use crate::quorum::fleet::Fleet;
 use crate::quorum::{MOST_NODES, Quorum};
+use crate::randomness::{Randomness, SystemRandomness};
+use crate::tasks::{Around, Tasks};
 use crate::ttl::{Drift, Ttl};
 use crate::value::Owner;
 
@@ -53,6 +55,8 @@ pub enum RestartPolicy {
 pub struct Builder {
     nodes: Vec<Source>,
     clock: Arc<dyn Clock>,
+    randomness: Arc<dyn Randomness>,
+    around_tasks: Option<Around>,
     drift: Drift,
     node_timeout: Duration,
     connect_timeout: Duration,
@@ -81,6 +85,8 @@ impl Builder {
         Self {
             nodes: Vec::new(),
             clock: Arc::new(SystemClock),
+            randomness: Arc::new(SystemRandomness),
+            around_tasks: None,
             drift: Drift::default(),
             node_timeout: Duration::from_millis(500),
             connect_timeout: Duration::from_secs(1),
@@ -215,6 +221,21 @@ impl Builder {
         self
     }
 
+    /// Where random numbers come from: the operating system, unless a simulation has to draw the
+    /// same ones again.
+    #[doc(hidden)]
+    pub fn randomness(mut self, randomness: Arc<dyn Randomness>) -> Self {
+        self.randomness = randomness;
+        self
+    }
+
+    /// What to put around every task of the client: for a simulation that stops them all.
+    #[doc(hidden)]
+    pub fn around_tasks(mut self, around: Around) -> Self {
+        self.around_tasks = Some(around);
+        self
+    }
+
     /// Checks the options and begins to connect, without waiting for it.
     ///
     /// # Errors
@@ -260,14 +281,17 @@ impl Builder {
         };
         let (clock, drift, node_timeout) = (self.clock.clone(), self.drift, self.node_timeout);
         let (max_hold, max_renewals) = (self.max_hold, self.max_renewals);
+        let tasks = Tasks::new(runtime, self.around_tasks.clone());
+        let randomness = self.randomness.clone();
         let nodes = self.open_nodes(&opener)?;
         let schedule = Schedule::new();
-        runtime.spawn(schedule.clone().run(clock.clone()));
-        let fleet = Fleet::new(quorum, nodes, clock, drift, node_timeout, runtime);
+        tasks.spawn(schedule.clone().run(clock.clone()));
+        let fleet = Fleet::new(quorum, nodes, clock, drift, node_timeout, tasks);
         Ok(Fencepost {
             core: Arc::new(Core {
                 fleet,
                 owner,
+                randomness,
                 schedule,
                 max_ttl,
                 default_ttl,

@@ -14,6 +14,7 @@ use crate::lease::{Lease, Limits, Schedule};
 use crate::lock::LockRequest;
 use crate::name::LockName;
 use crate::quorum::fleet::{Claim, Fleet, Grant, Take};
+use crate::randomness::Randomness;
 use crate::status::Status;
 use crate::ttl::{Readable, Ttl};
 use crate::value::{AttemptValue, Owner};
@@ -31,6 +32,7 @@ pub struct Fencepost {
 pub(crate) struct Core {
     pub(crate) fleet: Arc<Fleet>,
     pub(crate) owner: Owner,
+    pub(crate) randomness: Arc<dyn Randomness>,
     pub(crate) schedule: Arc<Schedule>,
     pub(crate) max_ttl: Ttl,
     pub(crate) default_ttl: Ttl,
@@ -221,7 +223,7 @@ impl Fencepost {
     }
 
     fn claim(&self, name: LockName, ttl: Ttl) -> Result<Claim, Error> {
-        let value = AttemptValue::fresh(&self.core.owner)?;
+        let value = AttemptValue::drawn(&self.core.owner, &*self.core.randomness)?;
         Ok(Claim { name, value, ttl })
     }
 

@@ -79,9 +79,13 @@ mod lock;
 mod name;
 pub mod node;
 pub mod quorum;
+#[doc(hidden)]
+pub mod randomness;
 mod scope;
 pub mod state;
 mod status;
+#[doc(hidden)]
+pub mod tasks;
 mod token;
 mod ttl;
 mod value;

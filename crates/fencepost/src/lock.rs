@@ -13,6 +13,7 @@ use crate::client::Fencepost;
 use crate::error::{Error, NodeError, NodeOutcome, NodeReport};
 use crate::lease::{Lease, Limits};
 use crate::name::LockName;
+use crate::randomness::Randomness;
 
 /// The first pause between two attempts.
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
@@ -191,7 +192,7 @@ impl LockRequest {
                 Error::TooLate { .. } => LONGEST_PAUSE,
                 _ => return Err(error),
             };
-            let mut next = jittered(pause.min(at_most));
+            let mut next = jittered(pause.min(at_most), &*locks.core.randomness);
             pause = (pause * 2).min(LONGEST_PAUSE);
             if let Some(end) = give_up {
                 let left = end.saturating_duration_since(Instant::now());
@@ -214,9 +215,8 @@ fn is_quarantined(report: &NodeReport) -> bool {
 }
 
 /// Between a half and the whole of `time`, so that waiters do not keep step with each other.
-fn jittered(time: Duration) -> Duration {
-    let random = getrandom::u32().unwrap_or(u32::MAX / 2);
-    time / 2 + time.mul_f64(f64::from(random) / f64::from(u32::MAX) / 2.0)
+fn jittered(time: Duration, randomness: &dyn Randomness) -> Duration {
+    time / 2 + time.mul_f64(randomness.share() / 2.0)
 }
 
 impl IntoFuture for LockRequest {

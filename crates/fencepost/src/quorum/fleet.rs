@@ -8,7 +8,6 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep};
 use tokio_util::task::TaskTracker;
 
@@ -25,6 +24,7 @@ use crate::error::{Error, LossReason, NodeError, NodeOutcome, NodeReport};
 use crate::name::LockName;
 use crate::node::Node;
 use crate::state::{Command, Reply};
+use crate::tasks::Tasks;
 use crate::token::FencingToken;
 use crate::ttl::{Drift, Ttl};
 use crate::value::{AttemptValue, Owner};
@@ -37,7 +37,7 @@ pub(crate) struct Fleet {
     drift: Drift,
     pub(super) node_timeout: Duration,
     pub(super) outboxes: Vec<Outbox>,
-    runtime: Handle,
+    tasks: Tasks,
     /// Releases that go on after their caller has gone.
     background: TaskTracker,
 }
@@ -98,7 +98,7 @@ impl Fleet {
         clock: Arc<dyn Clock>,
         drift: Drift,
         node_timeout: Duration,
-        runtime: Handle,
+        tasks: Tasks,
     ) -> Arc<Self> {
         let outbox = |node: &Arc<dyn Node>| Outbox::new(node.clone(), node_timeout);
         Arc::new(Self {
@@ -108,7 +108,7 @@ impl Fleet {
             nodes,
             drift,
             node_timeout,
-            runtime,
+            tasks,
             background: TaskTracker::new(),
         })
     }
@@ -257,7 +257,7 @@ impl Fleet {
 
     /// Lets something go on that nobody waits for.
     pub(super) fn in_background(&self, task: impl Future<Output = ()> + Send + 'static) {
-        self.background.spawn_on(task, &self.runtime);
+        self.tasks.spawn(self.background.track_future(task));
     }
 
     pub(crate) fn nodes(&self) -> &[Arc<dyn Node>] {
