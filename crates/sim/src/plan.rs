@@ -1,0 +1,134 @@
+//! [`Plan`]: everything that one seed sets before a run begins.
+//!
+//! Swarm: each run has some of the faults and not the others, each at a rate of its own. Faults that
+//! come all together hide each other.
+
+use std::time::Duration;
+
+use crate::dice::Dice;
+use crate::faults::Fault;
+
+const fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+/// How far a clock's rate may be off, in parts per million: a client and a node that are off in
+/// opposite directions stay below the default drift of 1 %.
+pub(crate) const MOST_RATE_PPM: i64 = 4_000;
+/// How far wall clocks are apart in runs in which nodes lose their data, in microseconds.
+const WALL_SKEW_MICROS: i64 = 20_000;
+/// How far they are apart in the others.
+const WILD_SKEW_MICROS: i64 = 3 * 60 * 60 * 1_000_000;
+/// How long after a node may vote again the last requests wait, so that messages of before have
+/// arrived.
+const SETTLING: Duration = ms(1_500);
+
+/// What one run is made of.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The seed.
+    pub seed: u64,
+    /// How many nodes there are.
+    pub nodes: usize,
+    /// How many client processes.
+    pub clients: usize,
+    /// How many tasks of each ask for locks.
+    pub sessions: usize,
+    /// How many locks there are.
+    pub names: usize,
+    /// The TTLs that are asked for.
+    pub ttls: Vec<Duration>,
+    /// The longest TTL, and how long a node that lost its data does not vote.
+    pub max_ttl: Duration,
+    /// How long a client waits for one node.
+    pub node_timeout: Duration,
+    /// The usual time of a message.
+    pub message: (Duration, Duration),
+    /// How long the faults last.
+    pub faults_until: Duration,
+    /// The kinds of faults, each with its rate.
+    pub faults: Vec<(Fault, Rate)>,
+    /// How far wall clocks are apart.
+    pub wall_skew_micros: i64,
+}
+
+/// How often a fault strikes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rate {
+    /// Of messages and of futures: so many in a thousand.
+    pub per_mille: u32,
+    /// Of everything else: the mean time between two.
+    pub every: Duration,
+    /// How long one lasts at the most.
+    pub lasts: Duration,
+}
+
+impl Plan {
+    /// The plan of a seed.
+    #[must_use]
+    pub fn of(seed: u64) -> Self {
+        let mut dice = Dice::new(seed);
+        let calm = dice.per_mille(40);
+        let mut faults = Vec::new();
+        for fault in Fault::ALL {
+            let rate = Rate {
+                per_mille: dice.pick(&[5, 20, 60, 200]),
+                every: dice.pick(&[ms(400), ms(1_000), ms(2_500)]),
+                lasts: dice.pick(&[ms(60), ms(250), ms(900), ms(2_500)]),
+            };
+            if dice.per_mille(350) && !calm {
+                faults.push((fault, rate));
+            }
+        }
+        let has = |wanted: Fault| faults.iter().any(|(fault, _)| *fault == wanted);
+        // Without its data a node leaves the order of tokens to the wall clocks.
+        let loses_data = has(Fault::CrashLosingData);
+        if loses_data {
+            let wall = [Fault::ClientWallJump, Fault::NodeWallJump];
+            faults.retain(|(fault, _)| !wall.contains(fault));
+        }
+        let (shortest, longest) = dice.pick(&[(60, 300), (100, 1_000), (300, 2_000)]);
+        let ttl = |dice: &mut Dice| dice.time(ms(shortest), ms(longest));
+        let slowest = dice.pick(&[ms(2), ms(5), ms(20)]);
+        Self {
+            seed,
+            nodes: dice.pick(&[1, 2, 3, 3, 3, 3, 3, 4, 5, 5]),
+            clients: dice.pick(&[2, 3, 3, 4]),
+            sessions: dice.pick(&[1, 1, 2]),
+            names: dice.pick(&[1, 1, 2]),
+            ttls: (0..3).map(|_| ttl(&mut dice)).collect(),
+            max_ttl: ms(2_000),
+            node_timeout: dice.pick(&[ms(30), ms(80), ms(200)]),
+            message: (Duration::from_micros(200), slowest),
+            faults_until: dice.time(ms(3_000), ms(7_000)),
+            faults,
+            wall_skew_micros: match loses_data {
+                true => WALL_SKEW_MICROS,
+                false => WILD_SKEW_MICROS,
+            },
+        }
+    }
+
+    /// The rate of a fault, if this run has it.
+    #[must_use]
+    pub fn rate(&self, wanted: Fault) -> Option<Rate> {
+        let found = self.faults.iter().find(|(fault, _)| *fault == wanted);
+        found.map(|(_, rate)| *rate)
+    }
+
+    /// When restarted nodes vote again and messages of before have arrived, counted from the
+    /// healing.
+    #[must_use]
+    pub fn settled_after(&self) -> Duration {
+        self.max_ttl + self.max_ttl / 50 + SETTLING
+    }
+
+    /// Tokens grow between acquisitions further apart than this: see the checker.
+    #[must_use]
+    pub fn token_skew(&self) -> Duration {
+        match self.rate(Fault::CrashLosingData) {
+            Some(_) => Duration::from_micros(2 * self.wall_skew_micros.unsigned_abs()),
+            None => Duration::ZERO,
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! [`Server`]: one simulated node: the library's own state machine, a process that can die and
+//! stand still, and clocks of its own.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use fencepost::NodeError;
+use fencepost::state::{Command, LockState, Now, Reply};
+
+use crate::clock::SkewedClock;
+use crate::net::Packet;
+
+/// One simulated node.
+pub(crate) struct Server {
+    pub(crate) clock: Arc<SkewedClock>,
+    /// The number of the process: a connection never outlives it.
+    pub(crate) process: u64,
+    pub(crate) is_up: bool,
+    pub(crate) is_paused: bool,
+    /// What arrived while it stood still.
+    pub(crate) inbox: VecDeque<Packet>,
+    locks: BTreeMap<String, LockState>,
+    /// Until then, by its own clock, it may have forgotten locks.
+    quarantine_until: Duration,
+}
+
+impl Server {
+    pub(crate) fn new(clock: Arc<SkewedClock>) -> Self {
+        Self {
+            clock,
+            process: 0,
+            is_up: true,
+            is_paused: false,
+            inbox: VecDeque::new(),
+            locks: BTreeMap::new(),
+            quarantine_until: Duration::ZERO,
+        }
+    }
+
+    pub(crate) fn crash(&mut self) {
+        self.is_up = false;
+        self.process += 1;
+        self.inbox.clear();
+    }
+
+    pub(crate) fn restart(&mut self) {
+        self.is_up = true;
+    }
+
+    /// Comes back without its data, and does not vote for that long.
+    pub(crate) fn restart_empty(&mut self, quarantine: Duration) {
+        self.is_up = true;
+        self.locks.clear();
+        self.quarantine_until = self.clock.monotonic() + quarantine;
+    }
+
+    /// Carries out one command, as the Redis node does: in quarantine it learns who holds what and
+    /// lets go, but does not vote.
+    pub(crate) fn perform(&mut self, name: &str, command: &Command) -> Result<Reply, NodeError> {
+        let now = Now {
+            elapsed: self.clock.monotonic(),
+            wall_micros: self.clock.wall(),
+        };
+        let left = self.quarantine_until.saturating_sub(now.elapsed);
+        let in_quarantine = !left.is_zero();
+        let is_vote = matches!(
+            command,
+            Command::Acquire { .. } | Command::Steal { .. } | Command::Raise { .. }
+        );
+        if in_quarantine && is_vote {
+            return Err(NodeError::Quarantined(left));
+        }
+        let lock = self.locks.entry(name.to_owned()).or_default();
+        match lock.apply(command, now) {
+            Reply::Extended | Reply::Repaired if in_quarantine => Err(NodeError::Quarantined(left)),
+            reply => Ok(reply),
+        }
+    }
+
+    /// The locks that somebody holds.
+    pub(crate) fn held(&self) -> Vec<String> {
+        let now = Now {
+            elapsed: self.clock.monotonic(),
+            wall_micros: self.clock.wall(),
+        };
+        let is_held = |lock: &LockState| match lock.clone().apply(&Command::Inspect, now) {
+            Reply::Snapshot(snapshot) => snapshot.holder.is_some(),
+            _ => false,
+        };
+        let held = self.locks.iter().filter(|(_, lock)| is_held(lock));
+        held.map(|(name, _)| name.clone()).collect()
+    }
+}

@@ -1,0 +1,397 @@
+//! What the clients do: ask for locks in every way there is, hold them, write under them, and give
+//! them back or drop them; and write down what they see.
+//!
+//! What is written down is what the checkers believe, so it must be written at the moment at which
+//! it happens: `Asked` before the first call, `Releasing` before the release.
+
+use std::cell::Cell;
+use std::future::IntoFuture;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use fencepost::{Error, Fencepost, Lease, LockOptions};
+use fencepost_checks::{ClientId, Event, LeaseId, LeaseRef, Outcome, Step, Time};
+use tokio::time::sleep;
+
+use crate::dice::Dice;
+use crate::faults::Fault;
+use crate::fickle::fickle;
+use crate::world::World;
+
+const fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+/// How long the last requests wait before they ask again after a failure.
+const BEFORE_THE_NEXT: Duration = ms(20);
+
+/// One client process.
+pub(crate) struct Client {
+    pub(crate) world: Arc<World>,
+    pub(crate) number: usize,
+    pub(crate) locks: Fencepost,
+    pub(crate) next_lease: Cell<u64>,
+}
+
+/// One task of a client that asks for locks.
+pub(crate) struct Session {
+    pub(crate) client: Rc<Client>,
+    pub(crate) dice: Dice,
+}
+
+/// How a hold ended.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Hold {
+    Enough,
+    Lost,
+}
+
+impl Client {
+    fn record(&self, of: &LeaseRef, step: Step) {
+        let mut inside = self.world.inside();
+        let event = Event::lease(Time(inside.now()), of, step);
+        inside.record(event);
+    }
+
+    fn new_lease(&self, name: usize) -> LeaseRef {
+        let lease = LeaseId(self.next_lease.replace(self.next_lease.get() + 1));
+        LeaseRef {
+            client: ClientId(self.number as u32),
+            lock: lock_name(name),
+            lease,
+        }
+    }
+
+    /// The end of a lease's validity in true time.
+    fn valid_until(&self, lease: &Lease) -> Time {
+        let left = self.world.clocks[self.number].in_true_time(lease.remaining());
+        self.world.now().after(left)
+    }
+}
+
+/// The name of a lock.
+pub(crate) fn lock_name(number: usize) -> String {
+    format!("lock-{number}")
+}
+
+/// What the holder was told, in a word.
+fn word(error: &Error) -> &'static str {
+    match error {
+        Error::Held { .. } => "held",
+        Error::NoQuorum { .. } => "no_quorum",
+        Error::TooLate { .. } => "too_late",
+        Error::Lost { .. } => "lost",
+        _ => "other",
+    }
+}
+
+impl Session {
+    /// Asks and holds while there are faults; then, when all is well, once more for good.
+    pub(crate) async fn run(mut self) {
+        let end = Time::default().after(self.client.world.plan.faults_until);
+        sleep(self.dice.time(Duration::ZERO, ms(50))).await;
+        while self.client.world.now() < end {
+            self.round().await;
+            let longest = self.dice.pick(&[ms(5), ms(50), ms(300)]);
+            sleep(self.dice.time(Duration::ZERO, longest)).await;
+        }
+        let settled = end.after(self.client.world.plan.settled_after());
+        let left = settled.0.saturating_sub(self.client.world.now().0);
+        sleep(Duration::from_nanos(left) + self.dice.time(Duration::ZERO, ms(30))).await;
+        self.last_wish().await;
+        self.change_of_mind().await;
+    }
+
+    fn name(&mut self) -> usize {
+        self.dice.index(self.client.world.plan.names)
+    }
+
+    fn ttl(&mut self) -> Duration {
+        let ttls = self.client.world.plan.ttls.clone();
+        self.dice.pick(&ttls)
+    }
+
+    /// After how many polls a future is dropped, if it is.
+    fn patience(&mut self) -> Option<u32> {
+        let world = &self.client.world;
+        let rate = world.plan.rate(Fault::Cancel)?;
+        let is_struck = self.dice.per_mille(rate.per_mille) && !world.inside().is_healed;
+        is_struck.then(|| self.dice.below(8) as u32)
+    }
+
+    fn note_cancel(&self) {
+        self.client.world.inside().counts.note(Fault::Cancel);
+    }
+
+    fn options(&mut self, ttl: Duration) -> LockOptions {
+        let mut options = LockOptions::new().ttl(ttl);
+        if self.dice.per_mille(500) {
+            options = options.wait(self.dice.time(Duration::ZERO, ms(1_500)));
+        }
+        if self.dice.per_mille(200) {
+            options = options.renew(false);
+        }
+        if self.dice.per_mille(150) {
+            options = options.max_hold(self.dice.time(ms(20), ttl * 3));
+        }
+        if self.dice.per_mille(100) {
+            options = options.max_renewals(self.dice.below(4) as u32);
+        }
+        options
+    }
+
+    async fn round(&mut self) {
+        match self.dice.below(10) {
+            0..=2 => self.try_lock().await,
+            3..=7 => self.lock().await,
+            8 => self.scope().await,
+            _ => self.look().await,
+        }
+    }
+
+    async fn try_lock(&mut self) {
+        let (name, ttl) = (self.name(), self.ttl());
+        let client = self.client.clone();
+        let of = client.new_lease(name);
+        client.record(&of, Step::Asked);
+        let asking = fickle(client.locks.try_lock(&of.lock, ttl), self.patience());
+        let outcome = asking.await;
+        self.take(&of, name, ttl, outcome).await;
+    }
+
+    async fn lock(&mut self) {
+        let (name, ttl) = (self.name(), self.ttl());
+        let options = self.options(ttl);
+        let client = self.client.clone();
+        let of = client.new_lease(name);
+        client.record(&of, Step::Asked);
+        let asking = client.locks.lock(&of.lock).options(options).into_future();
+        let outcome = fickle(asking, self.patience()).await;
+        self.take(&of, name, ttl, outcome).await;
+    }
+
+    async fn look(&mut self) {
+        let name = lock_name(self.name());
+        let locks = self.client.locks.clone();
+        let _ = fickle(locks.status(name), self.patience()).await;
+    }
+
+    /// What a request came to, and what follows.
+    async fn take(
+        &mut self,
+        of: &LeaseRef,
+        name: usize,
+        ttl: Duration,
+        outcome: Option<Result<Lease, Error>>,
+    ) {
+        let client = self.client.clone();
+        let lease = match outcome {
+            Some(Ok(lease)) => lease,
+            Some(Err(error)) => {
+                let error = word(&error).to_owned();
+                return client.record(of, Step::Failed { error });
+            }
+            None => {
+                self.note_cancel();
+                return client.record(of, Step::Dropped);
+            }
+        };
+        self.note_acquired(of, &lease);
+        self.hold(of, name, ttl, &lease).await;
+        if self.dice.per_mille(300) {
+            client.record(of, Step::Dropped);
+            return drop(lease);
+        }
+        self.release(of, lease).await;
+    }
+
+    fn note_acquired(&self, of: &LeaseRef, lease: &Lease) {
+        let valid_until = self.client.valid_until(lease);
+        let token = lease.token().get();
+        self.client
+            .record(of, Step::Acquired { token, valid_until });
+    }
+
+    async fn release(&mut self, of: &LeaseRef, lease: Lease) {
+        self.client.record(of, Step::Releasing);
+        let outcome = match fickle(lease.release(), self.patience()).await {
+            Some(Ok(())) => Outcome::Released,
+            Some(Err(Error::Lost { .. })) => Outcome::Lost,
+            Some(Err(_)) => Outcome::Unknown,
+            // It is given back all the same, and nobody knows how that went.
+            None => return self.note_cancel(),
+        };
+        self.client.record(of, Step::Released { outcome });
+    }
+
+    async fn scope(&mut self) {
+        let (name, ttl) = (self.name(), self.ttl());
+        let (options, patience) = (self.options(ttl), self.patience());
+        let client = self.client.clone();
+        let of = client.new_lease(name);
+        client.record(&of, Step::Asked);
+        let (is_held, is_over) = (Cell::new(false), Cell::new(false));
+        let body = async |lease: &Lease| {
+            is_held.set(true);
+            self.note_acquired(&of, lease);
+            self.hold(&of, name, ttl, lease).await;
+            is_over.set(true);
+            client.record(&of, Step::Releasing);
+        };
+        let scope = client.locks.scope(&of.lock, options, body);
+        let outcome = fickle(scope, patience).await;
+        let step = match outcome {
+            Some(Ok(())) => Step::Released {
+                outcome: Outcome::Released,
+            },
+            Some(Err(Error::Lost { why, .. })) if !is_over.get() => {
+                let reason = why.as_str().to_owned();
+                client.record(&of, Step::LossTold { reason });
+                Step::Dropped
+            }
+            Some(Err(_)) if is_over.get() => Step::Released {
+                outcome: Outcome::Lost,
+            },
+            Some(Err(error)) => Step::Failed {
+                error: word(&error).to_owned(),
+            },
+            None => {
+                self.note_cancel();
+                Step::Dropped
+            }
+        };
+        client.record(&of, step);
+    }
+
+    /// Uses the lock for a while, until it has had enough or is told that the lease is lost.
+    async fn hold(&mut self, of: &LeaseRef, name: usize, ttl: Duration, lease: &Lease) -> Hold {
+        let client = self.client.clone();
+        let steps = self.dice.below(6);
+        let work = async {
+            for _ in 0..steps {
+                match self.dice.below(10) {
+                    0..=4 => self.write(of, name, lease).await,
+                    5 => {
+                        let patience = self.patience();
+                        let _ = fickle(lease.extend(), patience).await;
+                    }
+                    6..=8 => sleep(self.dice.time(Duration::ZERO, ttl / 2)).await,
+                    _ => sleep(self.dice.time(ttl / 2, ttl * 2)).await,
+                }
+            }
+        };
+        tokio::select! {
+            biased;
+            why = lease.lost() => {
+                let reason = why.as_str().to_owned();
+                client.record(of, Step::LossTold { reason });
+                Hold::Lost
+            }
+            never = watch(&client, of, lease, ttl) => match never {},
+            () = work => Hold::Enough,
+        }
+    }
+
+    /// Reads the guarded set, adds an item, and writes it back: by messages that take their time and
+    /// arrive even if nobody waits for them any more.
+    async fn write(&mut self, of: &LeaseRef, name: usize, lease: &Lease) {
+        let token = lease.token().get();
+        let there = self.dice.time(ms(1), ms(8));
+        let (thinks, back) = (
+            self.dice.time(Duration::ZERO, ms(30)),
+            self.dice.time(ms(1), ms(40)),
+        );
+        let item = self.dice.draw() >> 16;
+        sleep(there).await;
+        let read = self.client.world.inside().resources[name].read(token);
+        let Some(mut items) = read else {
+            return;
+        };
+        sleep(thinks).await;
+        items.insert(item);
+        let (world, of) = (self.client.world.clone(), of.clone());
+        let message = tokio::spawn(async move {
+            sleep(back).await;
+            let mut inside = world.inside();
+            let accepted = inside.resources[name].write(token, items);
+            let wrote = Step::Wrote {
+                item,
+                token,
+                accepted,
+            };
+            let event = Event::lease(Time(inside.now()), &of, wrote);
+            inside.record(event);
+        });
+        // It cannot fail: nothing aborts it, and it does not panic.
+        let _ = message.await;
+    }
+
+    /// When all is well: whoever wants a lock gets it.
+    async fn last_wish(&mut self) {
+        let client = self.client.clone();
+        let (name, ttl) = (self.name(), client.world.plan.max_ttl);
+        loop {
+            let of = client.new_lease(name);
+            client.record(&of, Step::Asked);
+            match client.locks.lock(&of.lock).ttl(ttl).await {
+                Ok(lease) => {
+                    self.note_acquired(&of, &lease);
+                    self.write(&of, name, &lease).await;
+                    return self.release(&of, lease).await;
+                }
+                Err(error) => {
+                    let error = word(&error).to_owned();
+                    client.record(&of, Step::Failed { error });
+                }
+            }
+            sleep(BEFORE_THE_NEXT).await;
+        }
+    }
+
+    /// Asks once more and drops it half-way, or drops the lease: nothing may be left of it.
+    async fn change_of_mind(&mut self) {
+        let client = self.client.clone();
+        let (name, ttl) = (self.name(), client.world.plan.max_ttl);
+        let of = client.new_lease(name);
+        let polls = self.dice.below(5) as u32;
+        client.record(&of, Step::Asked);
+        match fickle(client.locks.try_lock(&of.lock, ttl), Some(polls)).await {
+            Some(Ok(lease)) => {
+                self.note_acquired(&of, &lease);
+                client.record(&of, Step::Dropped);
+            }
+            Some(Err(error)) => {
+                let error = word(&error).to_owned();
+                client.record(&of, Step::Failed { error });
+            }
+            None => client.record(&of, Step::Dropped),
+        }
+    }
+}
+
+/// Writes down when a lease has been renewed. Looks often, and right before and at the end that is
+/// known: so that no renewal is missed which a loss could follow.
+async fn watch(
+    client: &Client,
+    of: &LeaseRef,
+    lease: &Lease,
+    ttl: Duration,
+) -> std::convert::Infallible {
+    let mut known = client.valid_until(lease);
+    loop {
+        let left = Duration::from_nanos(known.0.saturating_sub(client.world.now().0));
+        let before = left.saturating_sub(ms(2));
+        let nap = match (before.is_zero(), left.is_zero()) {
+            (false, _) => before.min(ttl / 20),
+            (true, false) => left,
+            (true, true) => ttl / 20,
+        };
+        sleep(nap.max(ms(1))).await;
+        let valid_until = client.valid_until(lease);
+        if lease.is_valid() && valid_until > known.after(Duration::from_micros(1)) {
+            known = valid_until;
+            client.record(of, Step::Extended { valid_until });
+        }
+    }
+}

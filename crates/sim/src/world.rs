@@ -1,0 +1,169 @@
+//! [`World`]: everything of one run that its parts share: time, network, nodes, resources, and what
+//! was written down.
+
+use std::fmt::Write as _;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use fencepost_checks::{Change, ClientId, Event, Time};
+use tokio::sync::Notify;
+use tokio::time::sleep_until;
+
+use crate::clock::{SkewedClock, TrueTime};
+use crate::dice::Dice;
+use crate::faults::{Fault, FaultCounts};
+use crate::gate::Gate;
+use crate::net::Net;
+use crate::plan::{MOST_RATE_PPM, Plan};
+use crate::resource::Resource;
+use crate::server::Server;
+
+/// Everything of one run that its parts share.
+pub(crate) struct World {
+    pub(crate) time: TrueTime,
+    pub(crate) plan: Plan,
+    pub(crate) clocks: Vec<Arc<SkewedClock>>,
+    pub(crate) gates: Vec<Arc<Gate>>,
+    inside: Mutex<Inside>,
+    /// Something was put on its way.
+    sent: Notify,
+}
+
+/// What changes, behind one lock.
+pub(crate) struct Inside {
+    time: TrueTime,
+    pub(crate) plan: Plan,
+    pub(crate) net: Net,
+    pub(crate) servers: Vec<Server>,
+    pub(crate) gates: Vec<Arc<Gate>>,
+    pub(crate) resources: Vec<Resource>,
+    pub(crate) counts: FaultCounts,
+    pub(crate) is_healed: bool,
+    pub(crate) events: Vec<Event>,
+    log: Option<String>,
+}
+
+impl World {
+    /// The world of that plan, at the beginning of time. Within its runtime.
+    pub(crate) fn new(plan: Plan, dice: &mut Dice, with_log: bool) -> Arc<Self> {
+        let time = TrueTime::begin();
+        let mut counts = FaultCounts::default();
+        let mut clocks = |how_many: usize, fault: Fault, dice: &mut Dice| -> Vec<_> {
+            let clock = |_| {
+                let began = dice.below(1 << 50);
+                let rate_ppm = match plan.rate(fault) {
+                    Some(_) => dice.around_zero(MOST_RATE_PPM),
+                    None => 0,
+                };
+                if rate_ppm != 0 {
+                    counts.note(fault);
+                }
+                let wall_off = dice.around_zero(plan.wall_skew_micros);
+                Arc::new(SkewedClock::new(time, began, rate_ppm, wall_off))
+            };
+            (0..how_many).map(clock).collect()
+        };
+        let of_clients = clocks(plan.clients, Fault::ClientRate, dice);
+        let of_nodes = clocks(plan.nodes, Fault::NodeRate, dice);
+        let gates: Vec<_> = (0..plan.clients).map(|_| Arc::default()).collect();
+        let inside = Inside {
+            time,
+            plan: plan.clone(),
+            net: Net::new(&plan, dice.fork()),
+            servers: of_nodes.into_iter().map(Server::new).collect(),
+            gates: gates.clone(),
+            resources: (0..plan.names).map(|_| Resource::default()).collect(),
+            counts,
+            is_healed: false,
+            events: Vec::new(),
+            log: with_log.then(String::new),
+        };
+        Arc::new(Self {
+            time,
+            plan,
+            clocks: of_clients,
+            gates,
+            inside: Mutex::new(inside),
+            sent: Notify::new(),
+        })
+    }
+
+    pub(crate) fn inside(&self) -> MutexGuard<'_, Inside> {
+        self.inside.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes something that may put messages on their way.
+    pub(crate) fn act<T>(&self, change: impl FnOnce(&mut Inside) -> T) -> T {
+        let result = change(&mut self.inside());
+        self.sent.notify_one();
+        result
+    }
+
+    pub(crate) fn now(&self) -> Time {
+        Time(self.time.now())
+    }
+
+    /// Carries the messages, for ever.
+    pub(crate) async fn carry(self: Arc<Self>) {
+        loop {
+            let next = {
+                let mut inside = self.inside();
+                inside.deliver();
+                inside.net.next_due()
+            };
+            let sent = self.sent.notified();
+            match next {
+                Some(due) => tokio::select! {
+                    biased;
+                    () = sent => {}
+                    () = sleep_until(self.time.at(due)) => {}
+                },
+                None => sent.await,
+            }
+        }
+    }
+
+    pub(crate) fn pause_client(&self, client: usize) {
+        self.gates[client].close();
+        self.note_client(client, Change::Paused);
+    }
+
+    pub(crate) fn resume_client(&self, client: usize) {
+        self.note_client(client, Change::Resumed);
+        self.gates[client].open();
+    }
+
+    pub(crate) fn kill_client(&self, client: usize) {
+        self.gates[client].close();
+        self.note_client(client, Change::Died);
+    }
+
+    fn note_client(&self, client: usize, change: Change) {
+        let client = ClientId(client as u32);
+        self.inside()
+            .record(Event::client(self.now(), client, change));
+    }
+}
+
+impl Inside {
+    pub(crate) fn now(&self) -> u64 {
+        self.time.now()
+    }
+
+    pub(crate) fn record(&mut self, event: Event) {
+        self.log(|| format!("* {event}"));
+        self.events.push(event);
+    }
+
+    /// Writes a line, if anybody wants to read it.
+    pub(crate) fn log(&mut self, line: impl FnOnce() -> String) {
+        let at = Time(self.time.now());
+        if let Some(log) = &mut self.log {
+            // Writing to a string does not fail.
+            let _ = writeln!(log, "{at} {}", line());
+        }
+    }
+
+    pub(crate) fn take_log(&mut self) -> String {
+        self.log.take().unwrap_or_default()
+    }
+}
