@@ -240,7 +240,7 @@ impl Inside {
     /// Puts a message on its way, behind those that went before it.
     fn dispatch(&mut self, way: Way, packet: Packet) {
         let now = self.now();
-        let (from, to) = self.plan.message;
+        let (from, to) = self.plan.message_takes(self.is_healed);
         let mut takes = self.net.dice.time(from, to);
         if self.strikes(Fault::Delay) {
             takes += self.net.dice.time(Duration::ZERO, self.lasts(Fault::Delay));
@@ -356,7 +356,8 @@ impl Inside {
     pub(crate) fn reset(&mut self, pair: Pair, why: &str) {
         self.log(|| format!("{pair} gives its connection up: {why}"));
         let now = self.now();
-        let takes = self.net.dice.time(self.plan.message.0, self.plan.message.1) * 2;
+        let (from, to) = self.plan.message_takes(self.is_healed);
+        let takes = self.net.dice.time(from, to) * 2;
         let link = self.net.link(pair);
         if link.state != State::Up {
             return;

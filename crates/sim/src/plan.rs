@@ -22,6 +22,8 @@ const WILD_SKEW_MICROS: i64 = 3 * 60 * 60 * 1_000_000;
 /// How long after a node may vote again the last requests wait, so that messages of before have
 /// arrived.
 const SETTLING: Duration = ms(1_500);
+/// The time of a message once all is well.
+const QUICK: (Duration, Duration) = (Duration::from_micros(200), ms(2));
 
 /// What one run is made of.
 #[derive(Clone, Debug)]
@@ -50,6 +52,8 @@ pub struct Plan {
     pub faults: Vec<(Fault, Rate)>,
     /// How far wall clocks are apart.
     pub wall_skew_micros: i64,
+    /// Whether locks are held for moments only, so that there are many holders.
+    pub is_hasty: bool,
 }
 
 /// How often a fault strikes.
@@ -102,11 +106,18 @@ impl Plan {
             message: (Duration::from_micros(200), slowest),
             faults_until: dice.time(ms(3_000), ms(7_000)),
             faults,
+            is_hasty: dice.per_mille(600),
             wall_skew_micros: match loses_data {
                 true => WALL_SKEW_MICROS,
                 false => WILD_SKEW_MICROS,
             },
         }
+    }
+
+    /// Between which times a message takes.
+    #[must_use]
+    pub fn message_takes(&self, is_healed: bool) -> (Duration, Duration) {
+        if is_healed { QUICK } else { self.message }
     }
 
     /// The rate of a fault, if this run has it.

@@ -93,7 +93,10 @@ impl Session {
         sleep(self.dice.time(Duration::ZERO, ms(50))).await;
         while self.client.world.now() < end {
             self.round().await;
-            let longest = self.dice.pick(&[ms(5), ms(50), ms(300)]);
+            let longest = match self.client.world.plan.is_hasty {
+                true => self.dice.pick(&[ms(0), ms(3), ms(30)]),
+                false => self.dice.pick(&[ms(5), ms(50), ms(300)]),
+            };
             sleep(self.dice.time(Duration::ZERO, longest)).await;
         }
         let settled = end.after(self.client.world.plan.settled_after());
@@ -267,7 +270,8 @@ impl Session {
     /// Uses the lock for a while, until it has had enough or is told that the lease is lost.
     async fn hold(&mut self, of: &LeaseRef, name: usize, ttl: Duration, lease: &Lease) -> Hold {
         let client = self.client.clone();
-        let steps = self.dice.below(6);
+        let is_hasty = client.world.plan.is_hasty;
+        let steps = self.dice.below(if is_hasty { 3 } else { 6 });
         let work = async {
             for _ in 0..steps {
                 match self.dice.below(10) {
@@ -276,6 +280,7 @@ impl Session {
                         let patience = self.patience();
                         let _ = fickle(lease.extend(), patience).await;
                     }
+                    6..=9 if is_hasty => sleep(self.dice.time(Duration::ZERO, ttl / 10)).await,
                     6..=8 => sleep(self.dice.time(Duration::ZERO, ttl / 2)).await,
                     _ => sleep(self.dice.time(ttl / 2, ttl * 2)).await,
                 }
