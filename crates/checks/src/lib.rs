@@ -11,6 +11,7 @@
 //! | [`tokens`] | tokens are unique, and grow in real time |
 //! | [`resource`] | what the guarded resource acknowledged is in it, and its tokens never fell |
 //! | [`loss`] | a holder is told in time, and before the next one gets the lock |
+//! | [`fresh`] | a lease is valid when it is handed out (simulation only) |
 //! | [`served`] | whoever waits is served within a bound once all faults have ended |
 //! | [`leftovers`] | no key is left on any node in the end |
 //! | [`fifo`] | in fair mode, nobody overtakes who stood in line before it asked |
@@ -31,6 +32,7 @@
 
 pub mod event;
 pub mod fifo;
+pub mod fresh;
 pub mod history;
 pub mod holders;
 pub mod leftovers;
@@ -64,7 +66,7 @@ pub struct Bounds {
     pub token_skew: Duration,
 }
 
-/// Runs all checks of a mutex, but for [`fifo`].
+/// Runs all checks of a mutex, but for [`fifo`] and [`fresh`].
 #[must_use]
 pub fn mutex(history: &History, bounds: &Bounds) -> Vec<Violation> {
     let mut found = overlap::check(history);

@@ -332,6 +332,13 @@ impl Inside {
             return;
         };
         let answer = server.perform(&name, &command);
+        if server.is_held_by_a_ghost(&name) {
+            let what = format!(
+                "node {} holds {name} for an attempt that was given up",
+                pair.node
+            );
+            self.object("ghost", what, Vec::new());
+        }
         self.log(|| {
             let again = if is_copy { " again" } else { "" };
             format!("node {} does {id}{again}: {answer:?}", pair.node)

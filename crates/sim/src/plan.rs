@@ -50,6 +50,8 @@ pub struct Plan {
     pub faults_until: Duration,
     /// The kinds of faults, each with its rate.
     pub faults: Vec<(Fault, Rate)>,
+    /// How many nodes are gone for good when the faults have ended: a minority at the most.
+    pub missing_nodes: usize,
     /// How far wall clocks are apart.
     pub wall_skew_micros: i64,
     /// Whether locks are held for moments only, so that there are many holders.
@@ -94,9 +96,14 @@ impl Plan {
         let (shortest, longest) = dice.pick(&[(60, 300), (100, 1_000), (300, 2_000)]);
         let ttl = |dice: &mut Dice| dice.time(ms(shortest), ms(longest));
         let slowest = dice.pick(&[ms(2), ms(5), ms(20)]);
+        let nodes: usize = dice.pick(&[1, 2, 3, 3, 3, 3, 3, 4, 5, 5]);
         Self {
             seed,
-            nodes: dice.pick(&[1, 2, 3, 3, 3, 3, 3, 4, 5, 5]),
+            nodes,
+            missing_nodes: match dice.per_mille(300) {
+                true => dice.index((nodes - 1) / 2 + 1),
+                false => 0,
+            },
             clients: dice.pick(&[2, 3, 3, 4]),
             sessions: dice.pick(&[1, 1, 2]),
             names: dice.pick(&[1, 1, 2]),

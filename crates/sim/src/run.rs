@@ -110,10 +110,11 @@ pub fn run(seed: u64, with_log: bool) -> io::Result<Outcome> {
     };
     let everybody = LocalSet::new();
     let life = everybody.run_until(live(plan.clone(), with_log));
-    let (events, faults, mut log) = runtime.block_on(life)?;
+    let (events, mut violations, faults, mut log) = runtime.block_on(life)?;
     let deeds = Deeds::of(&events);
     let history = History::new(events);
-    let violations = fencepost_checks::mutex(&history, &bounds);
+    violations.extend(fencepost_checks::mutex(&history, &bounds));
+    violations.extend(fencepost_checks::fresh::check(&history));
     if with_log {
         for violation in &violations {
             log.push_str(&format!("{violation}\n"));
@@ -128,7 +129,7 @@ pub fn run(seed: u64, with_log: bool) -> io::Result<Outcome> {
     })
 }
 
-type Life = (Vec<Event>, FaultCounts, String);
+type Life = (Vec<Event>, Vec<Violation>, FaultCounts, String);
 
 async fn live(plan: Plan, with_log: bool) -> io::Result<Life> {
     let mut dice = Dice::new(plan.seed ^ 0xD1CE);
@@ -154,11 +155,15 @@ async fn live(plan: Plan, with_log: bool) -> io::Result<Life> {
     // One tick later, when each fault has undone what it did.
     let healing = plan.faults_until + Duration::from_millis(2);
     sleep_until(world.time.at(nanos(healing))).await;
-    {
-        let mut inside = world.inside();
+    world.act(|inside| {
         inside.is_healed = true;
         inside.record(Event::healed(world.now()));
-    }
+        // A minority is never missed: everything has to work without it.
+        for node in 0..plan.missing_nodes {
+            inside.log(|| format!("! node {node} is gone for good"));
+            inside.crash(node, node % 2 == 0);
+        }
+    });
     let patience = plan.settled_after() + SERVED_WITHIN * 2;
     let alive = sessions
         .into_iter()
@@ -176,7 +181,7 @@ async fn live(plan: Plan, with_log: bool) -> io::Result<Life> {
     let _ = timeout(patience, all).await;
     sleep(GRACE).await;
     let mut inside = world.inside();
-    for node in 0..plan.nodes {
+    for node in plan.missing_nodes..plan.nodes {
         let held = inside.servers[node].held();
         inside.record(Event::keys_left(world.now(), format!("node-{node}"), held));
     }
@@ -185,7 +190,9 @@ async fn live(plan: Plan, with_log: bool) -> io::Result<Life> {
         inside.record(Event::found(world.now(), lock_name(name), items));
     }
     let events = std::mem::take(&mut inside.events);
-    Ok((events, inside.counts.clone(), inside.take_log()))
+    let objections = std::mem::take(&mut inside.objections);
+    let log = inside.take_log();
+    Ok((events, objections, inside.counts.clone(), log))
 }
 
 fn client(world: &Arc<World>, number: usize, dice: Dice) -> io::Result<Client> {

@@ -21,6 +21,9 @@ pub(crate) struct Server {
     /// What arrived while it stood still.
     pub(crate) inbox: VecDeque<Packet>,
     locks: BTreeMap<String, LockState>,
+    /// Values that it was asked to refuse, and until when by its own clock: written down a second
+    /// time, to see whether it does.
+    refused: BTreeMap<String, Duration>,
     /// Until then, by its own clock, it may have forgotten locks.
     quarantine_until: Duration,
 }
@@ -34,6 +37,7 @@ impl Server {
             is_paused: false,
             inbox: VecDeque::new(),
             locks: BTreeMap::new(),
+            refused: BTreeMap::new(),
             quarantine_until: Duration::ZERO,
         }
     }
@@ -52,6 +56,7 @@ impl Server {
     pub(crate) fn restart_empty(&mut self, quarantine: Duration) {
         self.is_up = true;
         self.locks.clear();
+        self.refused.clear();
         self.quarantine_until = self.clock.monotonic() + quarantine;
     }
 
@@ -72,10 +77,25 @@ impl Server {
             return Err(NodeError::Quarantined(left));
         }
         let lock = self.locks.entry(name.to_owned()).or_default();
+        if let Command::Release {
+            value,
+            refuse_for: Some(time),
+        } = command
+        {
+            let value = value.as_str().to_owned();
+            self.refused.insert(value, now.elapsed + *time);
+        }
         match lock.apply(command, now) {
             Reply::Extended | Reply::Repaired if in_quarantine => Err(NodeError::Quarantined(left)),
             reply => Ok(reply),
         }
+    }
+
+    /// Whether the lock is held by a value that the node was asked to refuse.
+    pub(crate) fn is_held_by_a_ghost(&self, name: &str) -> bool {
+        let holder = self.locks.get(name).and_then(LockState::holder);
+        let until = holder.and_then(|value| self.refused.get(value.as_str()));
+        until.is_some_and(|until| *until > self.clock.monotonic())
     }
 
     /// The locks that somebody holds.

@@ -40,11 +40,14 @@ pub(crate) struct Session {
     pub(crate) dice: Dice,
 }
 
-/// How a hold ended.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Hold {
-    Enough,
-    Lost,
+/// One request, and what its holder knows of it.
+struct Wish {
+    of: LeaseRef,
+    name: usize,
+    ttl: Duration,
+    options: LockOptions,
+    /// Whether the lease renews itself: only then can its validity grow without the holder.
+    renews: bool,
 }
 
 impl Client {
@@ -61,6 +64,11 @@ impl Client {
             lock: lock_name(name),
             lease,
         }
+    }
+
+    fn object(&self, of: &LeaseRef, what: &str) {
+        let what = format!("{of}: {what}");
+        self.world.inside().object("workload", what, Vec::new());
     }
 
     /// The end of a lease's validity in true time.
@@ -127,12 +135,15 @@ impl Session {
         self.client.world.inside().counts.note(Fault::Cancel);
     }
 
-    fn options(&mut self, ttl: Duration) -> LockOptions {
+    /// A lock, a TTL and options.
+    fn wish(&mut self) -> Wish {
+        let (name, ttl) = (self.name(), self.ttl());
         let mut options = LockOptions::new().ttl(ttl);
+        let renews = self.dice.per_mille(750);
         if self.dice.per_mille(500) {
             options = options.wait(self.dice.time(Duration::ZERO, ms(1_500)));
         }
-        if self.dice.per_mille(200) {
+        if !renews {
             options = options.renew(false);
         }
         if self.dice.per_mille(150) {
@@ -141,7 +152,25 @@ impl Session {
         if self.dice.per_mille(100) {
             options = options.max_renewals(self.dice.below(4) as u32);
         }
-        options
+        Wish {
+            of: self.client.new_lease(name),
+            name,
+            ttl,
+            options,
+            renews,
+        }
+    }
+
+    /// What is asked for when all is well.
+    fn last(&mut self) -> Wish {
+        let (name, ttl) = (self.name(), self.client.world.plan.max_ttl);
+        Wish {
+            of: self.client.new_lease(name),
+            name,
+            ttl,
+            options: LockOptions::new().ttl(ttl),
+            renews: true,
+        }
     }
 
     async fn round(&mut self) {
@@ -154,24 +183,24 @@ impl Session {
     }
 
     async fn try_lock(&mut self) {
-        let (name, ttl) = (self.name(), self.ttl());
+        let wish = Wish {
+            renews: false,
+            ..self.wish()
+        };
         let client = self.client.clone();
-        let of = client.new_lease(name);
-        client.record(&of, Step::Asked);
-        let asking = fickle(client.locks.try_lock(&of.lock, ttl), self.patience());
-        let outcome = asking.await;
-        self.take(&of, name, ttl, outcome).await;
+        client.record(&wish.of, Step::Asked);
+        let asking = client.locks.try_lock(&wish.of.lock, wish.ttl);
+        let outcome = fickle(asking, self.patience()).await;
+        self.take(&wish, outcome).await;
     }
 
     async fn lock(&mut self) {
-        let (name, ttl) = (self.name(), self.ttl());
-        let options = self.options(ttl);
+        let wish = self.wish();
         let client = self.client.clone();
-        let of = client.new_lease(name);
-        client.record(&of, Step::Asked);
-        let asking = client.locks.lock(&of.lock).options(options).into_future();
-        let outcome = fickle(asking, self.patience()).await;
-        self.take(&of, name, ttl, outcome).await;
+        client.record(&wish.of, Step::Asked);
+        let request = client.locks.lock(&wish.of.lock).options(wish.options);
+        let outcome = fickle(request.into_future(), self.patience()).await;
+        self.take(&wish, outcome).await;
     }
 
     async fn look(&mut self) {
@@ -181,13 +210,8 @@ impl Session {
     }
 
     /// What a request came to, and what follows.
-    async fn take(
-        &mut self,
-        of: &LeaseRef,
-        name: usize,
-        ttl: Duration,
-        outcome: Option<Result<Lease, Error>>,
-    ) {
+    async fn take(&mut self, wish: &Wish, outcome: Option<Result<Lease, Error>>) {
+        let of = &wish.of;
         let client = self.client.clone();
         let lease = match outcome {
             Some(Ok(lease)) => lease,
@@ -201,7 +225,7 @@ impl Session {
             }
         };
         self.note_acquired(of, &lease);
-        self.hold(of, name, ttl, &lease).await;
+        self.hold(wish, &lease).await;
         if self.dice.per_mille(300) {
             client.record(of, Step::Dropped);
             return drop(lease);
@@ -229,20 +253,18 @@ impl Session {
     }
 
     async fn scope(&mut self) {
-        let (name, ttl) = (self.name(), self.ttl());
-        let (options, patience) = (self.options(ttl), self.patience());
+        let (wish, patience) = (self.wish(), self.patience());
+        let of = &wish.of;
         let client = self.client.clone();
-        let of = client.new_lease(name);
-        client.record(&of, Step::Asked);
-        let (is_held, is_over) = (Cell::new(false), Cell::new(false));
+        client.record(of, Step::Asked);
+        let is_over = Cell::new(false);
         let body = async |lease: &Lease| {
-            is_held.set(true);
-            self.note_acquired(&of, lease);
-            self.hold(&of, name, ttl, lease).await;
+            self.note_acquired(of, lease);
+            self.hold(&wish, lease).await;
             is_over.set(true);
-            client.record(&of, Step::Releasing);
+            client.record(of, Step::Releasing);
         };
-        let scope = client.locks.scope(&of.lock, options, body);
+        let scope = client.locks.scope(&of.lock, wish.options, body);
         let outcome = fickle(scope, patience).await;
         let step = match outcome {
             Some(Ok(())) => Step::Released {
@@ -250,7 +272,7 @@ impl Session {
             },
             Some(Err(Error::Lost { why, .. })) if !is_over.get() => {
                 let reason = why.as_str().to_owned();
-                client.record(&of, Step::LossTold { reason });
+                client.record(of, Step::LossTold { reason });
                 Step::Dropped
             }
             Some(Err(_)) if is_over.get() => Step::Released {
@@ -264,26 +286,32 @@ impl Session {
                 Step::Dropped
             }
         };
-        client.record(&of, step);
+        client.record(of, step);
     }
 
     /// Uses the lock for a while, until it has had enough or is told that the lease is lost.
-    async fn hold(&mut self, of: &LeaseRef, name: usize, ttl: Duration, lease: &Lease) -> Hold {
+    async fn hold(&mut self, wish: &Wish, lease: &Lease) {
+        let (of, ttl) = (&wish.of, wish.ttl);
         let client = self.client.clone();
         let is_hasty = client.world.plan.is_hasty;
+        let healed = Time::default().after(client.world.plan.faults_until);
+        let until_healed = Duration::from_nanos(healed.0.saturating_sub(client.world.now().0));
         let steps = self.dice.below(if is_hasty { 3 } else { 6 });
         let work = async {
             for _ in 0..steps {
                 match self.dice.below(10) {
-                    0..=4 => self.write(of, name, lease).await,
-                    5 => {
-                        let patience = self.patience();
-                        let _ = fickle(lease.extend(), patience).await;
-                    }
+                    0..=4 => self.write(wish, lease).await,
+                    5 => self.extend(wish, lease).await,
                     6..=9 if is_hasty => sleep(self.dice.time(Duration::ZERO, ttl / 10)).await,
                     6..=8 => sleep(self.dice.time(Duration::ZERO, ttl / 2)).await,
                     _ => sleep(self.dice.time(ttl / 2, ttl * 2)).await,
                 }
+            }
+            if self.dice.per_mille(if is_hasty { 60 } else { 250 }) {
+                if self.dice.per_mille(500) {
+                    self.extend(wish, lease).await;
+                }
+                sleep(ttl * 3).await;
             }
         };
         tokio::select! {
@@ -291,16 +319,39 @@ impl Session {
             why = lease.lost() => {
                 let reason = why.as_str().to_owned();
                 client.record(of, Step::LossTold { reason });
-                Hold::Lost
+                if lease.is_valid() {
+                    client.object(of, "a lease that is lost says that it is valid");
+                }
             }
             never = watch(&client, of, lease, ttl) => match never {},
-            () = work => Hold::Enough,
+            () = work => {}
+            // Who holds on for ever keeps those from being served who wait for the end of the run.
+            () = sleep(until_healed.max(ms(50))) => {}
+        }
+    }
+
+    async fn extend(&mut self, wish: &Wish, lease: &Lease) {
+        let patience = self.patience();
+        let known = self.client.valid_until(lease);
+        let outcome = fickle(lease.extend(), patience).await;
+        match outcome {
+            Some(Ok(())) => {
+                if !wish.renews && self.client.world.now() > known {
+                    self.client
+                        .object(&wish.of, "a lease that was over was extended");
+                }
+                let valid_until = self.client.valid_until(lease);
+                self.client.record(&wish.of, Step::Extended { valid_until });
+            }
+            Some(Err(_)) => {}
+            None => self.note_cancel(),
         }
     }
 
     /// Reads the guarded set, adds an item, and writes it back: by messages that take their time and
     /// arrive even if nobody waits for them any more.
-    async fn write(&mut self, of: &LeaseRef, name: usize, lease: &Lease) {
+    async fn write(&mut self, wish: &Wish, lease: &Lease) {
+        let name = wish.name;
         let token = lease.token().get();
         let there = self.dice.time(ms(1), ms(8));
         let (thinks, back) = (
@@ -315,7 +366,7 @@ impl Session {
         };
         sleep(thinks).await;
         items.insert(item);
-        let (world, of) = (self.client.world.clone(), of.clone());
+        let (world, of) = (self.client.world.clone(), wish.of.clone());
         let message = tokio::spawn(async move {
             sleep(back).await;
             let mut inside = world.inside();
@@ -335,19 +386,19 @@ impl Session {
     /// When all is well: whoever wants a lock gets it.
     async fn last_wish(&mut self) {
         let client = self.client.clone();
-        let (name, ttl) = (self.name(), client.world.plan.max_ttl);
         loop {
-            let of = client.new_lease(name);
-            client.record(&of, Step::Asked);
-            match client.locks.lock(&of.lock).ttl(ttl).await {
+            let wish = self.last();
+            let of = &wish.of;
+            client.record(of, Step::Asked);
+            match client.locks.lock(&of.lock).options(wish.options).await {
                 Ok(lease) => {
-                    self.note_acquired(&of, &lease);
-                    self.write(&of, name, &lease).await;
-                    return self.release(&of, lease).await;
+                    self.note_acquired(of, &lease);
+                    self.write(&wish, &lease).await;
+                    return self.release(of, lease).await;
                 }
                 Err(error) => {
                     let error = word(&error).to_owned();
-                    client.record(&of, Step::Failed { error });
+                    client.record(of, Step::Failed { error });
                 }
             }
             sleep(BEFORE_THE_NEXT).await;
@@ -357,21 +408,22 @@ impl Session {
     /// Asks once more and drops it half-way, or drops the lease: nothing may be left of it.
     async fn change_of_mind(&mut self) {
         let client = self.client.clone();
-        let (name, ttl) = (self.name(), client.world.plan.max_ttl);
-        let of = client.new_lease(name);
+        let wish = self.last();
+        let of = &wish.of;
         let polls = self.dice.below(5) as u32;
-        client.record(&of, Step::Asked);
-        match fickle(client.locks.try_lock(&of.lock, ttl), Some(polls)).await {
+        client.record(of, Step::Asked);
+        let asking = client.locks.try_lock(&of.lock, wish.ttl);
+        let step = match fickle(asking, Some(polls)).await {
             Some(Ok(lease)) => {
-                self.note_acquired(&of, &lease);
-                client.record(&of, Step::Dropped);
+                self.note_acquired(of, &lease);
+                Step::Dropped
             }
-            Some(Err(error)) => {
-                let error = word(&error).to_owned();
-                client.record(&of, Step::Failed { error });
-            }
-            None => client.record(&of, Step::Dropped),
-        }
+            Some(Err(error)) => Step::Failed {
+                error: word(&error).to_owned(),
+            },
+            None => Step::Dropped,
+        };
+        client.record(of, step);
     }
 }
 

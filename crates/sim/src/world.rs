@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use fencepost_checks::{Change, ClientId, Event, Time};
+use fencepost_checks::{Change, ClientId, Event, Time, Violation};
 use tokio::sync::Notify;
 use tokio::time::sleep_until;
 
@@ -39,6 +39,8 @@ pub(crate) struct Inside {
     pub(crate) counts: FaultCounts,
     pub(crate) is_healed: bool,
     pub(crate) events: Vec<Event>,
+    /// What was seen to be wrong at once, without a look at the history.
+    pub(crate) objections: Vec<Violation>,
     log: Option<String>,
 }
 
@@ -51,6 +53,7 @@ impl World {
             let clock = |_| {
                 let began = dice.below(1 << 50);
                 let rate_ppm = match plan.rate(fault) {
+                    Some(_) if dice.per_mille(500) => dice.pick(&[-MOST_RATE_PPM, MOST_RATE_PPM]),
                     Some(_) => dice.around_zero(MOST_RATE_PPM),
                     None => 0,
                 };
@@ -75,6 +78,7 @@ impl World {
             counts,
             is_healed: false,
             events: Vec::new(),
+            objections: Vec::new(),
             log: with_log.then(String::new),
         };
         Arc::new(Self {
@@ -152,6 +156,14 @@ impl Inside {
     pub(crate) fn record(&mut self, event: Event) {
         self.log(|| format!("* {event}"));
         self.events.push(event);
+    }
+
+    /// Something that must not be, seen at once.
+    pub(crate) fn object(&mut self, who: &'static str, what: String, events: Vec<Event>) {
+        let at = Time(self.now());
+        self.log(|| format!("* {who}: {what}"));
+        let what = format!("at {at}: {what}");
+        self.objections.push(Violation::new(who, what, events));
     }
 
     /// Writes a line, if anybody wants to read it.
