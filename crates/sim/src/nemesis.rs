@@ -177,13 +177,11 @@ impl Strike<'_> {
 
     async fn pause_client(mut self) {
         let client = self.client();
-        if self.world.gates[client].is_closed() {
-            return;
-        }
-        self.note(Fault::ClientPause, format!("client {client}"));
-        self.world.pause_client(client);
-        sleep_until(self.over).await;
-        self.world.resume_client(client);
+        let time = self.over - tokio::time::Instant::now();
+        self.world
+            .clone()
+            .pause_for(client, Duration::ZERO, time)
+            .await;
     }
 
     fn kill_client(mut self) {

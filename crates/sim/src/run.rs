@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fencepost::Fencepost;
+use fencepost::{Drift, Fencepost};
 use fencepost_checks::{Bounds, Event, History, Step, Violation, What};
 use tokio::task::LocalSet;
 use tokio::time::{sleep, sleep_until, timeout};
@@ -26,6 +26,9 @@ const SERVED_WITHIN: Duration = Duration::from_secs(10);
 /// How long it may take until nothing is left of what was dropped: longer than a release takes,
 /// shorter than the TTL that would free it anyway.
 const GRACE: Duration = Duration::from_millis(900);
+
+/// The part of the drift that does not grow with the TTL: the library's default.
+const DRIFT_FIXED: Duration = Duration::from_millis(2);
 
 /// What a run came to.
 #[derive(Debug)]
@@ -202,6 +205,7 @@ fn client(world: &Arc<World>, number: usize, dice: Dice) -> io::Result<Client> {
         .clock(world.clocks[number].clone())
         .randomness(Arc::new(SharedDice::new(dice)))
         .around_tasks(Arc::new(move |task| Box::pin(gate.guard(task))))
+        .drift(Drift::new(world.plan.drift, DRIFT_FIXED).map_err(io::Error::other)?)
         .max_ttl(world.plan.max_ttl)
         .node_timeout(world.plan.node_timeout);
     for node in 0..world.plan.nodes {

@@ -25,6 +25,9 @@ const fn ms(millis: u64) -> Duration {
 
 /// How long the last requests wait before they ask again after a failure.
 const BEFORE_THE_NEXT: Duration = ms(20);
+/// How long before its end a lease that cannot be renewed is told at the most: the library's 25 ms,
+/// and what its clock and its timers are off.
+const LONGEST_NOTICE: Duration = ms(40);
 
 /// One client process.
 pub(crate) struct Client {
@@ -226,6 +229,9 @@ impl Session {
         };
         self.note_acquired(of, &lease);
         self.hold(wish, &lease).await;
+        if lease.is_valid() && self.dice.per_mille(200) {
+            self.extend_blindly(wish, &lease).await;
+        }
         if self.dice.per_mille(300) {
             client.record(of, Step::Dropped);
             return drop(lease);
@@ -291,8 +297,10 @@ impl Session {
 
     /// Uses the lock for a while, until it has had enough or is told that the lease is lost.
     async fn hold(&mut self, wish: &Wish, lease: &Lease) {
-        let (of, ttl) = (&wish.of, wish.ttl);
+        let ttl = wish.ttl;
         let client = self.client.clone();
+        let known = Cell::new(client.valid_until(lease));
+        self.may_stand_still(30, lease.remaining());
         let is_hasty = client.world.plan.is_hasty;
         let healed = Time::default().after(client.world.plan.faults_until);
         let until_healed = Duration::from_nanos(healed.0.saturating_sub(client.world.now().0));
@@ -316,14 +324,8 @@ impl Session {
         };
         tokio::select! {
             biased;
-            why = lease.lost() => {
-                let reason = why.as_str().to_owned();
-                client.record(of, Step::LossTold { reason });
-                if lease.is_valid() {
-                    client.object(of, "a lease that is lost says that it is valid");
-                }
-            }
-            never = watch(&client, of, lease, ttl) => match never {},
+            () = told(&client, wish, lease, &known) => {}
+            never = watch(&client, wish, lease, &known) => match never {},
             () = work => {}
             // Who holds on for ever keeps those from being served who wait for the end of the run.
             () = sleep(until_healed.max(ms(50))) => {}
@@ -346,6 +348,36 @@ impl Session {
             Some(Err(_)) => {}
             None => self.note_cancel(),
         }
+    }
+
+    /// Extends without a look at whether the lease is lost: as a holder does that trusts what the
+    /// extension says. Its process may stand still meanwhile.
+    async fn extend_blindly(&mut self, wish: &Wish, lease: &Lease) {
+        let left = lease.remaining();
+        self.may_stand_still(500, left);
+        let client = self.client.clone();
+        let known = Cell::new(client.valid_until(lease));
+        let loss = async {
+            told(&client, wish, lease, &known).await;
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            biased;
+            () = self.extend(wish, lease) => {}
+            () = loss => {}
+            never = watch(&client, wish, lease, &known) => match never {},
+        }
+    }
+
+    /// Lets the client stand still in a moment, past the end of what is left of its lease or not.
+    fn may_stand_still(&mut self, per_mille: u32, left: Duration) {
+        let world = &self.client.world;
+        if world.plan.rate(Fault::ClientPause).is_none() || !self.dice.per_mille(per_mille) {
+            return;
+        }
+        let after = self.dice.time(Duration::ZERO, ms(10));
+        let time = self.dice.time(left / 2, left * 2);
+        tokio::spawn(world.clone().pause_for(self.client.number, after, time));
     }
 
     /// Reads the guarded set, adds an item, and writes it back: by messages that take their time and
@@ -427,28 +459,43 @@ impl Session {
     }
 }
 
+/// Waits for the loss of a lease, and writes it down.
+async fn told(client: &Client, wish: &Wish, lease: &Lease, known: &Cell<Time>) {
+    let reason = lease.lost().await.as_str().to_owned();
+    client.record(&wish.of, Step::LossTold { reason });
+    if lease.is_valid() {
+        client.object(&wish.of, "a lease that is lost says that it is valid");
+    }
+    // Nodes that keep their data do not forget it before its time.
+    let keep_data = client.world.plan.rate(Fault::CrashLosingData).is_none();
+    if keep_data && client.world.now().after(LONGEST_NOTICE) < known.get() {
+        let what = format!("told of its loss long before its end at {}", known.get());
+        client.object(&wish.of, &what);
+    }
+}
+
 /// Writes down when a lease has been renewed. Looks often, and right before and at the end that is
 /// known: so that no renewal is missed which a loss could follow.
 async fn watch(
     client: &Client,
-    of: &LeaseRef,
+    wish: &Wish,
     lease: &Lease,
-    ttl: Duration,
+    known: &Cell<Time>,
 ) -> std::convert::Infallible {
-    let mut known = client.valid_until(lease);
     loop {
-        let left = Duration::from_nanos(known.0.saturating_sub(client.world.now().0));
+        let left = Duration::from_nanos(known.get().0.saturating_sub(client.world.now().0));
         let before = left.saturating_sub(ms(2));
         let nap = match (before.is_zero(), left.is_zero()) {
-            (false, _) => before.min(ttl / 20),
+            (false, _) => before.min(wish.ttl / 20),
             (true, false) => left,
-            (true, true) => ttl / 20,
+            (true, true) => wish.ttl / 20,
         };
         sleep(nap.max(ms(1))).await;
         let valid_until = client.valid_until(lease);
-        if lease.is_valid() && valid_until > known.after(Duration::from_micros(1)) {
-            known = valid_until;
-            client.record(of, Step::Extended { valid_until });
+        if lease.is_valid() && valid_until > known.get().after(Duration::from_micros(1)) {
+            known.set(valid_until);
+            let extended = Step::Extended { valid_until };
+            client.record(&wish.of, extended);
         }
     }
 }

@@ -3,17 +3,18 @@
 
 use std::fmt::Write as _;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use fencepost_checks::{Change, ClientId, Event, Time, Violation};
 use tokio::sync::Notify;
-use tokio::time::sleep_until;
+use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::clock::{SkewedClock, TrueTime};
 use crate::dice::Dice;
 use crate::faults::{Fault, FaultCounts};
 use crate::gate::Gate;
-use crate::net::Net;
-use crate::plan::{MOST_RATE_PPM, Plan};
+use crate::net::{Net, nanos};
+use crate::plan::{MOST_FAST_CLIENT_PPM, Plan};
 use crate::resource::Resource;
 use crate::server::Server;
 
@@ -49,13 +50,18 @@ impl World {
     pub(crate) fn new(plan: Plan, dice: &mut Dice, with_log: bool) -> Arc<Self> {
         let time = TrueTime::begin();
         let mut counts = FaultCounts::default();
+        let most = plan.most_rate_ppm();
         let mut clocks = |how_many: usize, fault: Fault, dice: &mut Dice| -> Vec<_> {
             let clock = |_| {
                 let began = dice.below(1 << 50);
                 let rate_ppm = match plan.rate(fault) {
-                    Some(_) if dice.per_mille(500) => dice.pick(&[-MOST_RATE_PPM, MOST_RATE_PPM]),
-                    Some(_) => dice.around_zero(MOST_RATE_PPM),
+                    Some(_) if dice.per_mille(500) => dice.pick(&[-most, most]),
+                    Some(_) => dice.around_zero(most),
                     None => 0,
+                };
+                let rate_ppm = match fault {
+                    Fault::ClientRate => rate_ppm.min(MOST_FAST_CLIENT_PPM),
+                    _ => rate_ppm,
                 };
                 if rate_ppm != 0 {
                     counts.note(fault);
@@ -134,6 +140,19 @@ impl World {
     pub(crate) fn resume_client(&self, client: usize) {
         self.note_client(client, Change::Resumed);
         self.gates[client].open();
+    }
+
+    /// Lets a client stand still for so long, beginning so much later, if it is not yet.
+    pub(crate) async fn pause_for(self: Arc<Self>, client: usize, after: Duration, time: Duration) {
+        sleep(after).await;
+        let end = self.time.at(nanos(self.plan.faults_until));
+        if self.gates[client].is_closed() || Instant::now() >= end {
+            return;
+        }
+        self.inside().counts.note(Fault::ClientPause);
+        self.pause_client(client);
+        sleep_until(end.min(Instant::now() + time)).await;
+        self.resume_client(client);
     }
 
     pub(crate) fn kill_client(&self, client: usize) {
