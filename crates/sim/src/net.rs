@@ -240,8 +240,12 @@ impl Inside {
     /// Puts a message on its way, behind those that went before it.
     fn dispatch(&mut self, way: Way, packet: Packet) {
         let now = self.now();
-        let (from, to) = self.plan.message_takes(self.is_healed);
-        let mut takes = self.net.dice.time(from, to);
+        let (least, most) = self.plan.messages_take(packet.pair.client, self.is_healed);
+        let most = match way {
+            Way::ToNode => most.there,
+            Way::ToClient => most.back,
+        };
+        let mut takes = self.net.dice.time(least, most);
         if self.strikes(Fault::Delay) {
             takes += self.net.dice.time(Duration::ZERO, self.lasts(Fault::Delay));
         }
@@ -363,8 +367,8 @@ impl Inside {
     pub(crate) fn reset(&mut self, pair: Pair, why: &str) {
         self.log(|| format!("{pair} gives its connection up: {why}"));
         let now = self.now();
-        let (from, to) = self.plan.message_takes(self.is_healed);
-        let takes = self.net.dice.time(from, to) * 2;
+        let (least, most) = self.plan.messages_take(pair.client, self.is_healed);
+        let takes = self.net.dice.time(least * 2, most.there + most.back);
         let link = self.net.link(pair);
         if link.state != State::Up {
             return;

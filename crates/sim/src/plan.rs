@@ -25,8 +25,10 @@ const WILD_SKEW_MICROS: i64 = 3 * 60 * 60 * 1_000_000;
 /// How long after a node may vote again the last requests wait, so that messages of before have
 /// arrived.
 const SETTLING: Duration = ms(1_500);
-/// The time of a message once all is well.
-const QUICK: (Duration, Duration) = (Duration::from_micros(200), ms(2));
+/// The least that a message takes.
+const SHORTEST: Duration = Duration::from_micros(200);
+/// The longest that a message takes once all is well.
+const QUICK: Duration = ms(2);
 
 /// What one run is made of.
 #[derive(Clone, Debug)]
@@ -47,8 +49,8 @@ pub struct Plan {
     pub max_ttl: Duration,
     /// How long a client waits for one node.
     pub node_timeout: Duration,
-    /// The usual time of a message.
-    pub message: (Duration, Duration),
+    /// How far each client is from the nodes.
+    pub distances: Vec<Distance>,
     /// The share of a TTL that clients allow for clocks that are wrong.
     pub drift: f64,
     /// How long the faults last.
@@ -61,6 +63,15 @@ pub struct Plan {
     pub wall_skew_micros: i64,
     /// Whether locks are held for moments only, so that there are many holders.
     pub is_hasty: bool,
+}
+
+/// The longest that a message takes as a rule, there and back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Distance {
+    /// From the client to a node.
+    pub there: Duration,
+    /// From a node to the client.
+    pub back: Duration,
 }
 
 /// How often a fault strikes.
@@ -100,7 +111,17 @@ impl Plan {
         }
         let (shortest, longest) = dice.pick(&[(60, 300), (100, 1_000), (300, 2_000)]);
         let ttl = |dice: &mut Dice| dice.time(ms(shortest), ms(longest));
-        let slowest = dice.pick(&[ms(2), ms(2), ms(5), ms(20), ms(60)]);
+        let clients = dice.pick(&[2, 3, 3, 4]);
+        let far = |dice: &mut Dice| dice.pick(&[ms(2), ms(2), ms(2), ms(5), ms(20), ms(60)]);
+        let distance = |dice: &mut Dice| Distance {
+            there: far(dice),
+            back: far(dice),
+        };
+        let distances: Vec<_> = (0..clients).map(|_| distance(&mut dice)).collect();
+        let farthest = distances
+            .iter()
+            .map(|distance| distance.there + distance.back);
+        let farthest = farthest.max().unwrap_or_default();
         let nodes: usize = dice.pick(&[1, 2, 3, 3, 3, 3, 3, 4, 5, 5]);
         Self {
             seed,
@@ -109,14 +130,14 @@ impl Plan {
                 true => dice.index((nodes - 1) / 2 + 1),
                 false => 0,
             },
-            clients: dice.pick(&[2, 3, 3, 4]),
+            clients,
             sessions: dice.pick(&[1, 1, 2]),
             names: dice.pick(&[1, 1, 2]),
             ttls: (0..3).map(|_| ttl(&mut dice)).collect(),
             max_ttl: ms(2_000),
-            node_timeout: dice.pick(&[ms(30), ms(80), ms(200)]).max(slowest * 3),
+            node_timeout: dice.pick(&[ms(30), ms(80), ms(200)]).max(farthest * 3 / 2),
             drift: dice.pick(&[0.01, 0.1]),
-            message: (Duration::from_micros(200), slowest),
+            distances,
             faults_until: dice.time(ms(3_000), ms(7_000)),
             faults,
             is_hasty: dice.per_mille(600),
@@ -127,10 +148,17 @@ impl Plan {
         }
     }
 
-    /// Between which times a message takes.
+    /// The least and the most that a message of that client takes as a rule, there and back.
     #[must_use]
-    pub fn message_takes(&self, is_healed: bool) -> (Duration, Duration) {
-        if is_healed { QUICK } else { self.message }
+    pub fn messages_take(&self, client: usize, is_healed: bool) -> (Duration, Distance) {
+        let distance = match is_healed {
+            true => Distance {
+                there: QUICK,
+                back: QUICK,
+            },
+            false => self.distances[client],
+        };
+        (SHORTEST, distance)
     }
 
     /// The rate of a fault, if this run has it.

@@ -51,6 +51,8 @@ struct Wish {
     options: LockOptions,
     /// Whether the lease renews itself: only then can its validity grow without the holder.
     renews: bool,
+    /// The end of its validity, as it was last written down.
+    known: Cell<Time>,
 }
 
 impl Client {
@@ -72,6 +74,17 @@ impl Client {
     fn object(&self, of: &LeaseRef, what: &str) {
         let what = format!("{of}: {what}");
         self.world.inside().object("workload", what, Vec::new());
+    }
+
+    /// Writes down if the lease is valid for longer than was known.
+    fn note_validity(&self, wish: &Wish, lease: &Lease) {
+        let valid_until = self.valid_until(lease);
+        // What is rounded away makes no difference.
+        let known = wish.known.get().after(Duration::from_micros(1));
+        if lease.is_valid() && valid_until > known {
+            wish.known.set(valid_until);
+            self.record(&wish.of, Step::Extended { valid_until });
+        }
     }
 
     /// The end of a lease's validity in true time.
@@ -161,6 +174,7 @@ impl Session {
             ttl,
             options,
             renews,
+            known: Cell::default(),
         }
     }
 
@@ -173,6 +187,7 @@ impl Session {
             ttl,
             options: LockOptions::new().ttl(ttl),
             renews: true,
+            known: Cell::default(),
         }
     }
 
@@ -227,7 +242,7 @@ impl Session {
                 return client.record(of, Step::Dropped);
             }
         };
-        self.note_acquired(of, &lease);
+        self.note_acquired(wish, &lease);
         self.hold(wish, &lease).await;
         if lease.is_valid() && self.dice.per_mille(200) {
             self.extend_blindly(wish, &lease).await;
@@ -239,8 +254,10 @@ impl Session {
         self.release(of, lease).await;
     }
 
-    fn note_acquired(&self, of: &LeaseRef, lease: &Lease) {
+    fn note_acquired(&self, wish: &Wish, lease: &Lease) {
+        let of = &wish.of;
         let valid_until = self.client.valid_until(lease);
+        wish.known.set(valid_until);
         let token = lease.token().get();
         self.client
             .record(of, Step::Acquired { token, valid_until });
@@ -265,7 +282,7 @@ impl Session {
         client.record(of, Step::Asked);
         let is_over = Cell::new(false);
         let body = async |lease: &Lease| {
-            self.note_acquired(of, lease);
+            self.note_acquired(&wish, lease);
             self.hold(&wish, lease).await;
             is_over.set(true);
             client.record(of, Step::Releasing);
@@ -299,7 +316,6 @@ impl Session {
     async fn hold(&mut self, wish: &Wish, lease: &Lease) {
         let ttl = wish.ttl;
         let client = self.client.clone();
-        let known = Cell::new(client.valid_until(lease));
         self.may_stand_still(30, lease.remaining());
         let is_hasty = client.world.plan.is_hasty;
         let healed = Time::default().after(client.world.plan.faults_until);
@@ -324,12 +340,13 @@ impl Session {
         };
         tokio::select! {
             biased;
-            () = told(&client, wish, lease, &known) => {}
-            never = watch(&client, wish, lease, &known) => match never {},
+            () = told(&client, wish, lease) => {}
+            never = watch(&client, wish, lease) => match never {},
             () = work => {}
             // Who holds on for ever keeps those from being served who wait for the end of the run.
             () = sleep(until_healed.max(ms(50))) => {}
         }
+        client.note_validity(wish, lease);
     }
 
     async fn extend(&mut self, wish: &Wish, lease: &Lease) {
@@ -342,8 +359,7 @@ impl Session {
                     self.client
                         .object(&wish.of, "a lease that was over was extended");
                 }
-                let valid_until = self.client.valid_until(lease);
-                self.client.record(&wish.of, Step::Extended { valid_until });
+                self.client.note_validity(wish, lease);
             }
             Some(Err(_)) => {}
             None => self.note_cancel(),
@@ -356,16 +372,15 @@ impl Session {
         let left = lease.remaining();
         self.may_stand_still(500, left);
         let client = self.client.clone();
-        let known = Cell::new(client.valid_until(lease));
         let loss = async {
-            told(&client, wish, lease, &known).await;
+            told(&client, wish, lease).await;
             std::future::pending::<()>().await;
         };
         tokio::select! {
             biased;
             () = self.extend(wish, lease) => {}
             () = loss => {}
-            never = watch(&client, wish, lease, &known) => match never {},
+            never = watch(&client, wish, lease) => match never {},
         }
     }
 
@@ -424,7 +439,7 @@ impl Session {
             client.record(of, Step::Asked);
             match client.locks.lock(&of.lock).options(wish.options).await {
                 Ok(lease) => {
-                    self.note_acquired(of, &lease);
+                    self.note_acquired(&wish, &lease);
                     self.write(&wish, &lease).await;
                     return self.release(of, lease).await;
                 }
@@ -447,7 +462,7 @@ impl Session {
         let asking = client.locks.try_lock(&of.lock, wish.ttl);
         let step = match fickle(asking, Some(polls)).await {
             Some(Ok(lease)) => {
-                self.note_acquired(of, &lease);
+                self.note_acquired(&wish, &lease);
                 Step::Dropped
             }
             Some(Err(error)) => Step::Failed {
@@ -460,7 +475,7 @@ impl Session {
 }
 
 /// Waits for the loss of a lease, and writes it down.
-async fn told(client: &Client, wish: &Wish, lease: &Lease, known: &Cell<Time>) {
+async fn told(client: &Client, wish: &Wish, lease: &Lease) {
     let reason = lease.lost().await.as_str().to_owned();
     client.record(&wish.of, Step::LossTold { reason });
     if lease.is_valid() {
@@ -468,22 +483,21 @@ async fn told(client: &Client, wish: &Wish, lease: &Lease, known: &Cell<Time>) {
     }
     // Nodes that keep their data do not forget it before its time.
     let keep_data = client.world.plan.rate(Fault::CrashLosingData).is_none();
-    if keep_data && client.world.now().after(LONGEST_NOTICE) < known.get() {
-        let what = format!("told of its loss long before its end at {}", known.get());
+    if keep_data && client.world.now().after(LONGEST_NOTICE) < wish.known.get() {
+        let what = format!(
+            "told of its loss long before its end at {}",
+            wish.known.get()
+        );
         client.object(&wish.of, &what);
     }
 }
 
 /// Writes down when a lease has been renewed. Looks often, and right before and at the end that is
 /// known: so that no renewal is missed which a loss could follow.
-async fn watch(
-    client: &Client,
-    wish: &Wish,
-    lease: &Lease,
-    known: &Cell<Time>,
-) -> std::convert::Infallible {
+async fn watch(client: &Client, wish: &Wish, lease: &Lease) -> std::convert::Infallible {
     loop {
-        let left = Duration::from_nanos(known.get().0.saturating_sub(client.world.now().0));
+        let left = wish.known.get().0.saturating_sub(client.world.now().0);
+        let left = Duration::from_nanos(left);
         let before = left.saturating_sub(ms(2));
         let nap = match (before.is_zero(), left.is_zero()) {
             (false, _) => before.min(wish.ttl / 20),
@@ -491,11 +505,6 @@ async fn watch(
             (true, true) => wish.ttl / 20,
         };
         sleep(nap.max(ms(1))).await;
-        let valid_until = client.valid_until(lease);
-        if lease.is_valid() && valid_until > known.get().after(Duration::from_micros(1)) {
-            known.set(valid_until);
-            let extended = Step::Extended { valid_until };
-            client.record(&wish.of, extended);
-        }
+        client.note_validity(wish, lease);
     }
 }
