@@ -8,6 +8,7 @@
 //! | --- | --- |
 //! | [`overlap`] | no two leases of one lock are valid at the same time |
 //! | [`holders`] | no more than k are, where k may |
+//! | [`exclusion`] | a writer is alone, readers share |
 //! | [`tokens`] | tokens are unique, and grow in real time |
 //! | [`resource`] | what the guarded resource acknowledged is in it, and its tokens never fell |
 //! | [`loss`] | a holder is told in time, and before the next one gets the lock |
@@ -31,6 +32,7 @@
 //! ```
 
 pub mod event;
+pub mod exclusion;
 pub mod fifo;
 pub mod fresh;
 pub mod history;
@@ -66,7 +68,7 @@ pub struct Bounds {
     pub token_skew: Duration,
 }
 
-/// Runs all checks of a mutex, but for [`fifo`] and [`fresh`].
+/// Runs all checks that every mutex has to pass; [`fifo`] and [`fresh`] are for some.
 #[must_use]
 pub fn mutex(history: &History, bounds: &Bounds) -> Vec<Violation> {
     let mut found = overlap::check(history);

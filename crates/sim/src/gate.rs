@@ -12,12 +12,15 @@ pub(crate) struct Gate(Mutex<Inside>);
 #[derive(Default)]
 struct Inside {
     closed: bool,
+    closings: u64,
     waiting: Vec<Waker>,
 }
 
 impl Gate {
     pub(crate) fn close(&self) {
-        self.inside().closed = true;
+        let mut inside = self.inside();
+        inside.closed = true;
+        inside.closings += 1;
     }
 
     pub(crate) fn open(&self) {
@@ -33,6 +36,11 @@ impl Gate {
 
     pub(crate) fn is_closed(&self) -> bool {
         self.inside().closed
+    }
+
+    /// How often it has been closed.
+    pub(crate) fn closings(&self) -> u64 {
+        self.inside().closings
     }
 
     /// Lets a task run only while the gate is open.

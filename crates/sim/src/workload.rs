@@ -49,6 +49,8 @@ struct Wish {
     name: usize,
     ttl: Duration,
     options: LockOptions,
+    /// How long it waits at the most, if there is a limit.
+    wait: Option<Duration>,
     /// Whether the lease renews itself: only then can its validity grow without the holder.
     renews: bool,
     /// The end of its validity, as it was last written down.
@@ -156,8 +158,12 @@ impl Session {
         let (name, ttl) = (self.name(), self.ttl());
         let mut options = LockOptions::new().ttl(ttl);
         let renews = self.dice.per_mille(750);
-        if self.dice.per_mille(500) {
-            options = options.wait(self.dice.time(Duration::ZERO, ms(1_500)));
+        let wait = self
+            .dice
+            .per_mille(500)
+            .then(|| self.dice.time(Duration::ZERO, ms(1_500)));
+        if let Some(wait) = wait {
+            options = options.wait(wait);
         }
         if !renews {
             options = options.renew(false);
@@ -173,6 +179,7 @@ impl Session {
             name,
             ttl,
             options,
+            wait,
             renews,
             known: Cell::default(),
         }
@@ -186,6 +193,7 @@ impl Session {
             name,
             ttl,
             options: LockOptions::new().ttl(ttl),
+            wait: None,
             renews: true,
             known: Cell::default(),
         }
@@ -217,8 +225,35 @@ impl Session {
         let client = self.client.clone();
         client.record(&wish.of, Step::Asked);
         let request = client.locks.lock(&wish.of.lock).options(wish.options);
+        let (asked, pauses) = (client.world.now(), self.pauses());
         let outcome = fickle(request.into_future(), self.patience()).await;
+        if pauses == self.pauses()
+            && let Some(wait) = wish.wait
+            && let Some(outcome) = &outcome
+        {
+            self.judge_wait(&wish, asked, wait, outcome.as_ref().err());
+        }
         self.take(&wish, outcome).await;
+    }
+
+    fn pauses(&self) -> u64 {
+        self.client.world.gates[self.client.number].closings()
+    }
+
+    /// A wait with a limit ends when it is over: not before without the lock, and not much later.
+    fn judge_wait(&self, wish: &Wish, asked: Time, wait: Duration, error: Option<&Error>) {
+        let world = &self.client.world;
+        let took = Duration::from_nanos(world.now().0 - asked.0);
+        // The last attempt begins when the wait is over; each of its rounds has its own time-out.
+        let longest = wait + world.plan.node_timeout * 3 + ms(10);
+        if took > longest {
+            let what = format!("waited {took:?} where {wait:?} were allowed");
+            self.client.object(&wish.of, &what);
+        }
+        if error.is_some() && took < wait {
+            let what = format!("gave up after {took:?} of {wait:?}: {error:?}");
+            self.client.object(&wish.of, &what);
+        }
     }
 
     async fn look(&mut self) {

@@ -9,6 +9,9 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Output};
 
+/// How the sentence about a bug begins that cannot do harm here, and need not be found.
+const HARMLESS: &str = "harmless";
+
 const USAGE: &str = "\
 usage: planted [--seeds N] [NAME...]
   --seeds N   look for each bug in so many seeds (default 1000)
@@ -66,8 +69,8 @@ fn plant_all(seeds: u64, names: &[String]) -> io::Result<bool> {
         let (by, needed) = match garden.plant(&bug, seeds)? {
             Some((by, needed)) => (by, needed.to_string()),
             None => {
-                all_found = false;
-                ("**nobody**".to_owned(), format!("> {seeds}"))
+                all_found &= bug.about.starts_with(HARMLESS);
+                ("nobody".to_owned(), format!("> {seeds}"))
             }
         };
         writeln!(out, "| {} | {} | {by} | {needed} |", bug.name, bug.about)?;
