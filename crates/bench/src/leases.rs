@@ -3,8 +3,6 @@
 //! Nobody works under these locks: what is measured is renewal, and the memory that a lease takes
 //! while nothing happens to it.
 
-mod process;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -15,7 +13,7 @@ use fencepost_tests::RedisServer;
 use tokio::time::sleep;
 
 use crate::ours;
-use process::Process;
+use crate::process::Process;
 
 /// How many acquisitions and releases are under way at a time.
 const AT_A_TIME: usize = 256;

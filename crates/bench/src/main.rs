@@ -1,5 +1,6 @@
-//! The benchmark: `core` beside a hand-written floor and beside `rslock`, `faults` with two of five
-//! nodes killed, `leases` with very many of them held at once. It starts its own servers.
+//! The benchmark: `core` beside a hand-written floor and beside `rslock`, `waiting` with many who
+//! want the same lock, beside `rslock`, `faults` with two of five nodes killed, `leases` with very
+//! many of them held at once. It starts its own servers.
 //!
 //! All contenders run on one multi-thread tokio runtime with two workers, in the same process, in
 //! turns: what the machine does besides hits all of them alike. Figures of different runs do not
@@ -13,8 +14,10 @@ mod floor;
 mod leases;
 mod measure;
 mod ours;
+mod process;
 mod rslock;
 mod table;
+mod waiting;
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -27,6 +30,7 @@ usage: cargo run --release -p fencepost-bench -- COMMAND [OPTIONS]
 
   core      acquire latency and cycles per second at 1, 16 and 64 tasks, n = 1 and n = 5,
             beside a hand-written floor and beside rslock
+  waiting   4 and 32 workers that want one lock, n = 5, beside rslock; and what 500 waiters cost
   faults    acquire, extend and release with five nodes up, and with two of five killed
   leases    one process holds very many leases: none lost, and what it costs
 
@@ -111,6 +115,10 @@ fn main() -> ExitCode {
         "core" => {
             let _awake = awake();
             runtime.block_on(core::run(arguments.effort));
+        }
+        "waiting" => {
+            let _awake = awake();
+            runtime.block_on(waiting::run(arguments.effort));
         }
         "faults" => {
             let _awake = awake();

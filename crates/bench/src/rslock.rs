@@ -11,13 +11,17 @@ pub(crate) struct Rslock {
     name: String,
 }
 
-pub(crate) fn clients(urls: &[String], tasks: usize) -> Vec<Rslock> {
+pub(crate) fn manager(urls: &[String]) -> LockManager {
     let servers = urls.iter().map(|url| {
         let info = url.as_str().into_connection_info().expect("a good URL");
         let settings = TcpSettings::default().set_nodelay(true);
         Server::open(info.set_tcp_settings(settings)).expect("a good URL")
     });
-    let manager = LockManager::from_clients(servers.collect());
+    LockManager::from_clients(servers.collect())
+}
+
+pub(crate) fn clients(urls: &[String], tasks: usize) -> Vec<Rslock> {
+    let manager = manager(urls);
     (0..tasks)
         .map(|task| Rslock {
             manager: manager.clone(),

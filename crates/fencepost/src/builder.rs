@@ -20,8 +20,10 @@ use crate::quorum::fleet::Fleet;
 use crate::quorum::{MOST_NODES, Quorum};
 use crate::randomness::{Randomness, SystemRandomness};
 use crate::tasks::{Around, Tasks};
+use crate::ticket::ClientId;
 use crate::ttl::{Drift, Ttl};
 use crate::value::Owner;
+use crate::wait::Room;
 
 /// What to think of a Redis server that was restarted a short while ago and may have forgotten
 /// locks.
@@ -117,8 +119,13 @@ impl Builder {
     }
 
     /// Adds a node of your own making.
-    pub fn node(mut self, node: impl Node) -> Self {
-        self.nodes.push(Source::Made(Arc::new(node)));
+    pub fn node(self, node: impl Node) -> Self {
+        self.shared_node(Arc::new(node))
+    }
+
+    /// Adds a node of your own making that others use too.
+    pub fn shared_node(mut self, node: Arc<dyn Node>) -> Self {
+        self.nodes.push(Source::Made(node));
         self
     }
 
@@ -286,12 +293,14 @@ impl Builder {
         let nodes = self.open_nodes(&opener)?;
         let schedule = Schedule::new();
         tasks.spawn(schedule.clone().run(clock.clone()));
-        let fleet = Fleet::new(quorum, nodes, clock, drift, node_timeout, tasks);
+        let id = ClientId::drawn(&*randomness)?;
+        let fleet = Fleet::new(quorum, nodes, clock, randomness, drift, node_timeout, tasks);
+        let room = Room::new(fleet.clone(), id, owner.clone());
         Ok(Fencepost {
             core: Arc::new(Core {
                 fleet,
                 owner,
-                randomness,
+                room,
                 schedule,
                 max_ttl,
                 default_ttl,

@@ -14,10 +14,12 @@ use crate::lease::{Lease, Limits, Schedule};
 use crate::lock::LockRequest;
 use crate::name::LockName;
 use crate::quorum::fleet::{Claim, Fleet, Grant, Take};
-use crate::randomness::Randomness;
+use crate::state::Turn;
 use crate::status::Status;
+use crate::ticket::Ticket;
 use crate::ttl::{Readable, Ttl};
 use crate::value::{AttemptValue, Owner};
+use crate::wait::Room;
 
 /// A client of one store: one node, or several that form a quorum.
 ///
@@ -32,7 +34,7 @@ pub struct Fencepost {
 pub(crate) struct Core {
     pub(crate) fleet: Arc<Fleet>,
     pub(crate) owner: Owner,
-    pub(crate) randomness: Arc<dyn Randomness>,
+    pub(crate) room: Arc<Room>,
     pub(crate) schedule: Arc<Schedule>,
     pub(crate) max_ttl: Ttl,
     pub(crate) default_ttl: Ttl,
@@ -136,7 +138,8 @@ impl Fencepost {
     pub async fn try_lock(&self, name: impl AsRef<str>, ttl: Duration) -> Result<Lease, Error> {
         let name = LockName::new(name)?;
         let ttl = self.checked_ttl(ttl)?;
-        self.attempt(name, ttl, Limits::default()).await
+        self.attempt(name, ttl, Limits::default(), Turn::Newcomer, None)
+            .await
     }
 
     /// Takes the lock, waiting for it if somebody else has it.
@@ -170,8 +173,8 @@ impl Fencepost {
     /// # Errors
     /// As [`try_lock`](Self::try_lock), without [`Error::Held`].
     pub async fn steal(&self, name: impl AsRef<str>, ttl: Duration) -> Result<Stolen, Error> {
-        let claim = self.claim(LockName::new(name)?, self.checked_ttl(ttl)?)?;
-        let mut grant = self.take(&claim, Take::Stolen).await?;
+        let claim = self.claim(LockName::new(name)?, self.checked_ttl(ttl)?, None)?;
+        let mut grant = self.take(&claim, &Take::Stolen).await?;
         let from = grant.evicted.take();
         let lease = Lease::new(self.core.clone(), grant, Limits::default());
         Ok(Stolen { lease, from })
@@ -200,13 +203,15 @@ impl Fencepost {
         name: LockName,
         ttl: Ttl,
         limits: Limits,
+        turn: Turn,
+        ticket: Option<Ticket>,
     ) -> Result<Lease, Error> {
-        let claim = self.claim(name, ttl)?;
-        let grant = self.take(&claim, Take::Free).await?;
+        let claim = self.claim(name, ttl, ticket)?;
+        let grant = self.take(&claim, &Take::Free(turn)).await?;
         Ok(Lease::new(self.core.clone(), grant, limits))
     }
 
-    async fn take(&self, claim: &Claim, take: Take) -> Result<Grant, Error> {
+    async fn take(&self, claim: &Claim, take: &Take) -> Result<Grant, Error> {
         let fleet = &self.core.fleet;
         let span = events::acquiring(&claim.name);
         let start = fleet.clock.now();
@@ -222,9 +227,14 @@ impl Fencepost {
         outcome
     }
 
-    fn claim(&self, name: LockName, ttl: Ttl) -> Result<Claim, Error> {
-        let value = AttemptValue::drawn(&self.core.owner, &*self.core.randomness)?;
-        Ok(Claim { name, value, ttl })
+    fn claim(&self, name: LockName, ttl: Ttl, ticket: Option<Ticket>) -> Result<Claim, Error> {
+        let value = AttemptValue::drawn(&self.core.owner, &*self.core.fleet.randomness)?;
+        Ok(Claim {
+            name,
+            value,
+            ttl,
+            ticket,
+        })
     }
 
     pub(crate) fn checked_ttl(&self, ttl: Duration) -> Result<Ttl, Error> {

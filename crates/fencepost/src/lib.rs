@@ -44,7 +44,7 @@
 //!   that checks tokens is safe from what it does first: see [`fence`].
 //! - On Redis, two nodes of three that lose their data at the same time lose their locks, and a
 //!   node whose clock runs ahead by more than the [`Drift`] frees its locks too early.
-//! - Who waits longest is not served first.
+//! - Who waits longest is served first only where all ask for it: see [`LockOptions::fair`].
 //!
 //! # The map
 //! Each module knows those below it and nothing above.
@@ -53,14 +53,15 @@
 //! | --- | --- |
 //! | `blocking` | the same for threads without tokio |
 //! | [`Fencepost`], [`Builder`] | the client: [`scope`](Fencepost::scope), [`lock`](Fencepost::lock), [`try_lock`](Fencepost::try_lock) |
-//! | [`LockRequest`], [`LockOptions`] | asking and waiting |
+//! | [`LockRequest`], [`LockOptions`], [`Progress`] | asking and waiting |
 //! | [`Lease`] | what you hold: its token, its renewal, its loss |
 //! | [`Status`], [`fence`] | what you see, and how a resource checks a token |
 //! | [`events`] | what logs and metrics tell |
+//! | `wait` | tickets, wake-ups, and looking for what was missed |
 //! | [`quorum`] | acquire, certify, extend, release over n nodes; pure decisions |
 //! | [`node`] | one place that stores locks: `redis`, `sqlite`, `memory` |
 //! | [`state`] | the pure state machine of one lock on one node |
-//! | [`LockName`], [`AttemptValue`], [`FencingToken`], [`Ttl`], [`clock`] | the words |
+//! | [`LockName`], [`AttemptValue`], [`FencingToken`], [`Ttl`], [`ticket`], [`clock`] | the words |
 //!
 //! # Features
 //! `redis`, `sqlite`, `tls` and `blocking` are on by default, and each is usable alone. The memory
@@ -86,9 +87,11 @@ pub mod state;
 mod status;
 #[doc(hidden)]
 pub mod tasks;
+pub mod ticket;
 mod token;
 mod ttl;
 mod value;
+mod wait;
 
 pub use builder::{Builder, RestartPolicy};
 pub use client::{Fencepost, Stolen};
@@ -101,6 +104,7 @@ pub use status::{HolderStatus, NodeStatus, Status};
 pub use token::FencingToken;
 pub use ttl::{Drift, Ttl};
 pub use value::{AttemptValue, Owner};
+pub use wait::Progress;
 
 /// The README's example compiles.
 #[cfg(doctest)]

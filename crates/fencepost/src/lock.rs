@@ -1,24 +1,24 @@
 //! [`LockRequest`]: asking for a lock with options, and waiting for it.
 //!
-//! Waiting is by polling with jitter: at the end of the holder's remaining time at the latest,
-//! and before that ever more rarely, so that an early release is noticed.
+//! The first attempt is made at once. If it fails, [`wait`](crate::wait) says when the next one is
+//! worth its while.
 
+use std::fmt;
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep_until};
 
 use crate::client::Fencepost;
 use crate::error::{Error, NodeError, NodeOutcome, NodeReport};
 use crate::lease::{Lease, Limits};
 use crate::name::LockName;
-use crate::randomness::Randomness;
-
-/// The first pause between two attempts.
-const FIRST_PAUSE: Duration = Duration::from_millis(5);
-/// The longest pause between two attempts.
-const LONGEST_PAUSE: Duration = Duration::from_millis(250);
+use crate::state::Turn;
+use crate::ticket::Ticket;
+use crate::ttl::Ttl;
+use crate::wait::{Call, News, Progress, Seat};
 
 /// How to acquire and keep a lock. Everything has a default: `LockOptions::new()` is what
 /// [`Fencepost::lock`] does.
@@ -27,6 +27,7 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 pub struct LockOptions {
     ttl: Option<Duration>,
     wait: Option<Duration>,
+    fair: bool,
     no_renewal: bool,
     max_hold: Option<Duration>,
     max_renewals: Option<u32>,
@@ -47,6 +48,16 @@ impl LockOptions {
     /// How long to wait at the most. Without it, for as long as it takes; with zero, not at all.
     pub fn wait(mut self, at_most: Duration) -> Self {
         self.wait = Some(at_most);
+        self
+    }
+
+    /// Whether those who wait are served strictly in the order in which they came. By default the
+    /// line is a hint: whoever comes while the lock is free may take it, which is faster.
+    ///
+    /// Let all users of one lock ask for the same. Clients of other libraries know no line, and
+    /// pass.
+    pub fn fair(mut self, fair: bool) -> Self {
+        self.fair = fair;
         self
     }
 
@@ -75,6 +86,24 @@ impl LockOptions {
 
 /// A lock that is being asked for. Await it.
 ///
+/// # How it waits
+/// If the lock is taken, the request gets in line on all nodes. A release wakes the next in line and
+/// nobody else, and it makes its attempt. Nothing is left in line when the request is dropped, or
+/// its wait is over.
+///
+/// - The next in line is woken by the release, within a few round trips.
+/// - A holder that dies wakes nobody: the next in line looks when the holder's time is up.
+/// - A wake-up that gets lost costs a second at the most: that is how often everybody in line looks
+///   by itself. So does a release by a client of another library; if the next in line knows that it
+///   is one, it looks four times a second.
+/// - A waiter that dies costs the next one 50 ms, or one [ticket lease](crate::ticket::TICKET_LEASE)
+///   of 3 s where the line is [fair](LockOptions::fair). Many that die together cost no more.
+/// - A waiter that hears no majority of the nodes leaves the line until it does, so that it stands
+///   in nobody's way. It keeps its number.
+///
+/// So the first in line that can reach a majority has the lock within the rest of the present hold,
+/// one ticket lease and one second. Except by `fair` it may be passed by newcomers.
+///
 /// While too few nodes can be asked it goes on trying, until the wait is over; without a limit to
 /// the wait, for one TTL in a row, not counting the time in which restarted nodes do not vote yet.
 /// Then it ends with [`Error::NoQuorum`].
@@ -96,6 +125,16 @@ pub struct LockRequest {
     locks: Fencepost,
     name: Result<LockName, Error>,
     options: LockOptions,
+    watcher: Option<Watcher>,
+}
+
+#[derive(Clone)]
+struct Watcher(Arc<dyn Fn(Progress) + Send + Sync>);
+
+impl fmt::Debug for Watcher {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Watcher")
+    }
 }
 
 impl LockRequest {
@@ -104,6 +143,7 @@ impl LockRequest {
             locks,
             name: LockName::new(name),
             options: LockOptions::new(),
+            watcher: None,
         }
     }
 
@@ -122,6 +162,34 @@ impl LockRequest {
     /// See [`LockOptions::wait`].
     pub fn wait(mut self, at_most: Duration) -> Self {
         self.options = self.options.wait(at_most);
+        self
+    }
+
+    /// See [`LockOptions::fair`].
+    pub fn fair(mut self, fair: bool) -> Self {
+        self.options = self.options.fair(fair);
+        self
+    }
+
+    /// Tells how the wait goes on, as often as there is something to tell: about once a second. It
+    /// is called between two steps of the wait, and must not block.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), fencepost::Error> {
+    /// # let locks = fencepost::Fencepost::memory()?;
+    /// use std::time::Duration;
+    ///
+    /// # let lease = locks.lock("job").await?;
+    /// let waiting = locks
+    ///     .lock("job")
+    ///     .wait(Duration::from_millis(20))
+    ///     .on_progress(|progress| println!("place {:?} in line", progress.place));
+    /// # waiting.await.unwrap_err();
+    /// # Ok(()) }
+    /// ```
+    pub fn on_progress(mut self, tell: impl Fn(Progress) + Send + Sync + 'static) -> Self {
+        self.watcher = Some(Watcher(Arc::new(tell)));
         self
     }
 
@@ -148,8 +216,8 @@ impl LockRequest {
             locks,
             name,
             options,
+            watcher,
         } = self;
-        let name = name?;
         let ttl = match options.ttl {
             Some(ttl) => locks.checked_ttl(ttl)?,
             None => locks.core.default_ttl,
@@ -159,50 +227,133 @@ impl LockRequest {
             max_hold: options.max_hold.or(locks.core.max_hold),
             max_renewals: options.max_renewals.or(locks.core.max_renewals),
         };
-        // A time-out beyond what the clock can count is none.
-        let give_up = options
-            .wait
-            .and_then(|time| Instant::now().checked_add(time));
-        let mut no_quorum_since = None;
-        let mut pause = FIRST_PAUSE;
+        let mut wait = Wait {
+            name: name?,
+            ttl,
+            limits,
+            fair: options.fair,
+            // A time-out beyond what the clock can count is none.
+            give_up: options
+                .wait
+                .and_then(|time| Instant::now().checked_add(time)),
+            is_limited: options.wait.is_some(),
+            no_quorum_since: None,
+            watcher,
+            locks,
+        };
+        let first = match options.fair {
+            true => Turn::Last,
+            false => Turn::Newcomer,
+        };
+        match wait.attempt(first, None).await {
+            Err(error) if wait.goes_on_after(&error) => wait.sit().await,
+            outcome => outcome,
+        }
+    }
+}
+
+/// A lock that is waited for.
+struct Wait {
+    locks: Fencepost,
+    name: LockName,
+    ttl: Ttl,
+    limits: Limits,
+    fair: bool,
+    give_up: Option<Instant>,
+    is_limited: bool,
+    no_quorum_since: Option<Instant>,
+    watcher: Option<Watcher>,
+}
+
+impl Wait {
+    async fn sit(mut self) -> Result<Lease, Error> {
+        let is_watched = self.watcher.is_some();
+        let room = &self.locks.core.room;
+        let seat = room.join(&self.name, self.fair, is_watched);
         loop {
-            let error = match locks.attempt(name.clone(), ttl, limits).await {
-                Ok(lease) => return Ok(lease),
-                Err(error) => error,
+            let is_last = self.until_called(&seat).await?;
+            let ticket = seat.ticket();
+            let turn = match &ticket {
+                Some(ticket) => Turn::Ticket(ticket.id.clone()),
+                None => Turn::Last,
             };
-            let at_most = match &error {
-                Error::Held { remaining, .. } => {
-                    no_quorum_since = None;
-                    remaining.unwrap_or(LONGEST_PAUSE)
+            match self.attempt(turn, ticket).await {
+                Ok(lease) => {
+                    seat.served();
+                    return Ok(lease);
                 }
-                // A node that restarts or a connection that breaks must not end a long wait; a
-                // store that is away for a whole TTL must not leave the caller without a word.
-                Error::NoQuorum { nodes, .. } if nodes.iter().any(is_quarantined) => {
-                    // That ends by itself.
-                    no_quorum_since = None;
-                    LONGEST_PAUSE
+                Err(error) if is_last || !self.goes_on_after(&error) => return Err(error),
+                Err(_) => seat.sit_down(),
+            }
+        }
+    }
+
+    /// Waits until an attempt is worth its while, or until the wait is over: then, and that is
+    /// true, the last attempt is made.
+    async fn until_called(&mut self, seat: &Seat) -> Result<bool, Error> {
+        loop {
+            let over = async {
+                match self.give_up {
+                    Some(end) => sleep_until(end).await,
+                    None => std::future::pending().await,
                 }
-                Error::NoQuorum { .. } => {
-                    let since = *no_quorum_since.get_or_insert_with(Instant::now);
-                    if options.wait.is_none() && since.elapsed() >= ttl.get() {
+            };
+            let call = tokio::select! {
+                biased;
+                call = seat.call() => call,
+                () = over => {
+                    seat.stand_up();
+                    return Ok(true);
+                }
+            };
+            match call {
+                Call::Go => return Ok(false),
+                Call::News(News::Progress(progress)) => {
+                    self.no_quorum_since = None;
+                    if let Some(Watcher(tell)) = &self.watcher {
+                        tell(progress);
+                    }
+                }
+                Call::News(News::NoQuorum(error)) => {
+                    if !self.goes_on_after(&error) {
                         return Err(error);
                     }
-                    LONGEST_PAUSE
                 }
-                Error::TooLate { .. } => LONGEST_PAUSE,
-                _ => return Err(error),
-            };
-            let mut next = jittered(pause.min(at_most), &*locks.core.randomness);
-            pause = (pause * 2).min(LONGEST_PAUSE);
-            if let Some(end) = give_up {
-                let left = end.saturating_duration_since(Instant::now());
-                if left.is_zero() {
-                    return Err(error);
-                }
-                // The last attempt is made when the wait is over, not before.
-                next = next.min(left);
             }
-            sleep(next).await;
+        }
+    }
+
+    async fn attempt(&self, turn: Turn, ticket: Option<Ticket>) -> Result<Lease, Error> {
+        let name = self.name.clone();
+        let locks = &self.locks;
+        locks
+            .attempt(name, self.ttl, self.limits, turn, ticket)
+            .await
+    }
+
+    /// Whether waiting may help.
+    fn goes_on_after(&mut self, error: &Error) -> bool {
+        if self.give_up.is_some_and(|end| Instant::now() >= end) {
+            return false;
+        }
+        match error {
+            Error::Held { .. } => {
+                self.no_quorum_since = None;
+                true
+            }
+            // A node that restarts or a connection that breaks must not end a long wait; a store
+            // that is away for a whole TTL must not leave the caller without a word.
+            Error::NoQuorum { nodes, .. } if nodes.iter().any(is_quarantined) => {
+                // That ends by itself.
+                self.no_quorum_since = None;
+                true
+            }
+            Error::NoQuorum { .. } => {
+                let since = *self.no_quorum_since.get_or_insert_with(Instant::now);
+                self.is_limited || since.elapsed() < self.ttl.get()
+            }
+            Error::TooLate { .. } => true,
+            _ => false,
         }
     }
 }
@@ -212,11 +363,6 @@ fn is_quarantined(report: &NodeReport) -> bool {
         report.outcome,
         NodeOutcome::Failed(NodeError::Quarantined(_))
     )
-}
-
-/// Between a half and the whole of `time`, so that waiters do not keep step with each other.
-fn jittered(time: Duration, randomness: &dyn Randomness) -> Duration {
-    time / 2 + time.mul_f64(randomness.share() / 2.0)
 }
 
 impl IntoFuture for LockRequest {
@@ -248,7 +394,7 @@ mod tests {
         assert!(start.elapsed() < ms(710), "{:?}", start.elapsed());
 
         let waiting = tokio::spawn(locks.lock("job").wait(ms(700)).into_future());
-        sleep(ms(695)).await;
+        tokio::time::sleep(ms(695)).await;
         lease.release().await.unwrap();
         assert!(waiting.await.unwrap().is_ok(), "free before the end");
     }

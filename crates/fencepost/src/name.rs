@@ -10,7 +10,13 @@ const LONGEST: usize = 512;
 
 /// Endings of the keys that stand beside a lock's own key on Redis. A name with a `{tag}` of its
 /// own and one of these endings would be another lock's side key.
-const SIDE_KEYS: [&str; 2] = [":fence", ":queue"];
+pub(crate) const SIDE_KEYS: [&str; 3] = [COUNTER_KEY, LINE_KEY, LEASES_KEY];
+/// The counter.
+pub(crate) const COUNTER_KEY: &str = ":fence";
+/// Who waits, by number.
+pub(crate) const LINE_KEY: &str = ":queue";
+/// Who waits, by the end of its lease.
+pub(crate) const LEASES_KEY: &str = ":leases";
 /// What the key of a withdrawn attempt has in its middle, for the same reason.
 pub(crate) const WITHDRAWN_KEY: &str = ":gone:";
 

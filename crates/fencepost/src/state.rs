@@ -9,6 +9,7 @@
 
 use std::time::Duration;
 
+use crate::ticket::{Place, Standing, Ticket, TicketId, TicketNumber, WakeUp};
 use crate::token::FencingToken;
 use crate::ttl::Ttl;
 use crate::value::AttemptValue;
@@ -31,6 +32,8 @@ pub enum Command {
         ttl: Ttl,
         /// The token that the caller would like.
         proposed: FencingToken,
+        /// Whether it is the caller's turn.
+        turn: Turn,
     },
     /// Lift the counter, as the holder.
     Raise {
@@ -55,6 +58,20 @@ pub enum Command {
         /// Set when a command of this value may still be on its way: refuse the value for that
         /// long, so that the late command cannot take the lock for nobody.
         refuse_for: Option<Duration>,
+        /// What becomes of the holder's ticket.
+        ticket: Fate,
+    },
+    /// Wait in line, or go on waiting: all these tickets are kept for another lease.
+    Queue {
+        /// The waiters of one client.
+        tickets: Vec<Ticket>,
+        /// For how long, if nobody asks again.
+        lease: Duration,
+    },
+    /// Wait no longer.
+    Leave {
+        /// The waiters who go.
+        tickets: Vec<TicketId>,
     },
     /// Look, and change nothing.
     Inspect,
@@ -66,6 +83,38 @@ pub enum Command {
         ttl: Ttl,
         /// The token that the caller would like.
         proposed: FencingToken,
+    },
+}
+
+/// How an acquirer stands to those who wait.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Turn {
+    /// Not in line, and passes those in line who let themselves be passed.
+    #[default]
+    Newcomer,
+    /// Not in line, and passes nobody.
+    Last,
+    /// In line.
+    Ticket(TicketId),
+}
+
+/// What becomes of a ticket when its lock is given back. A grant has taken it out of the line, on
+/// the nodes that granted.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Fate {
+    /// There is none, or it stays where it is.
+    #[default]
+    Stays,
+    /// It is of no use any more.
+    Leaves(TicketId),
+    /// The attempt has failed, and its waiter has its place again.
+    Returns {
+        /// The ticket.
+        id: TicketId,
+        /// Its number.
+        number: TicketNumber,
+        /// For how long, if nobody asks again.
+        lease: Duration,
     },
 }
 
@@ -88,7 +137,8 @@ pub enum Reply {
         /// Who was thrown out, by [`Command::Steal`] only.
         evicted: Option<AttemptValue>,
     },
-    /// Somebody else has it.
+    /// Somebody else has it. Where it is free and others wait, that is the first in line, for as
+    /// long as its ticket is kept.
     Held(Holder),
     /// This attempt was given up before its command arrived.
     Withdrawn,
@@ -104,8 +154,23 @@ pub enum Reply {
     Released,
     /// The caller does not hold it; somebody else may.
     NotHeld(Option<Holder>),
+    /// The line, to one who waits in it.
+    Line(Line),
+    /// Out of the line.
+    Left,
     /// What [`Command::Inspect`] saw.
     Snapshot(Snapshot),
+}
+
+/// One lock on one node, as those see it who wait for it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Line {
+    /// Who has the lock.
+    pub holder: Option<Holder>,
+    /// Who is first in line, and how long its ticket is kept.
+    pub head: Option<(TicketId, Duration)>,
+    /// Where the tickets stand that were shown, in the same order.
+    pub places: Vec<Place>,
 }
 
 /// One lock on one node, as it is seen from outside.
@@ -115,6 +180,8 @@ pub struct Snapshot {
     pub holder: Option<Holder>,
     /// The node's counter; zero if it was never used or has been forgotten.
     pub counter: FencingToken,
+    /// How many wait for it.
+    pub waiting: usize,
 }
 
 /// The node's two clocks at the moment of a command.
@@ -135,6 +202,12 @@ pub struct LockState {
     counter_until: Duration,
     /// Given-up attempts, whose late commands are refused until then.
     withdrawn: Vec<(AttemptValue, Duration)>,
+    /// Who waits, the next one first.
+    #[cfg_attr(
+        feature = "sqlite",
+        serde(default, skip_serializing_if = "Vec::is_empty")
+    )]
+    line: Vec<Waiting>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -144,19 +217,81 @@ struct Held {
     until: Duration,
 }
 
+/// Sorted by number, and by id where two have the same.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[cfg_attr(feature = "sqlite", derive(serde::Serialize, serde::Deserialize))]
+struct Waiting {
+    number: TicketNumber,
+    id: TicketId,
+    until: Duration,
+}
+
 impl LockState {
     /// Carries out one command at that time.
     pub fn apply(&mut self, command: &Command, now: Now) -> Reply {
+        self.apply_and_wake(command, now, |_| {})
+    }
+
+    /// Carries out one command at that time, and says who is to be told that it is their turn.
+    pub fn apply_and_wake(
+        &mut self,
+        command: &Command,
+        now: Now,
+        wake: impl FnMut(WakeUp),
+    ) -> Reply {
         self.drop_expired(now.elapsed);
+        let head = self.line.first().map(|first| first.id.clone());
+        let reply = self.carry_out(command, now);
+        let freed = reply == Reply::Released;
+        let head_left = head.is_some() && head.as_ref() != self.line.first().map(|first| &first.id);
+        let may_wake = match command {
+            Command::Release { .. } => freed || head_left,
+            Command::Leave { .. } => head_left,
+            _ => false,
+        };
+        if may_wake && self.holder.is_none() {
+            self.wake_next(command, wake);
+        }
+        reply
+    }
+
+    /// Tells the first and the second in line; not the one who has just given the lock back, and
+    /// knows.
+    fn wake_next(&self, command: &Command, mut wake: impl FnMut(WakeUp)) {
+        let back = match command {
+            Command::Release {
+                ticket: Fate::Returns { id, .. },
+                ..
+            } => Some(id),
+            _ => None,
+        };
+        for (place, next) in self.line.iter().take(2).enumerate() {
+            if Some(&next.id) != back {
+                wake(WakeUp {
+                    ticket: next.id.clone(),
+                    first: place == 0,
+                });
+            }
+        }
+    }
+
+    fn carry_out(&mut self, command: &Command, now: Now) -> Reply {
         match command {
             Command::Acquire {
                 value,
                 ttl,
                 proposed,
-            } => match &self.holder {
-                Some(held) if held.value != *value => Reply::Held(held.seen_at(now.elapsed)),
-                _ => self.grant(value, *ttl, *proposed, now),
-            },
+                turn,
+            } => {
+                if let Some(other) = self.who_is_in_the_way(value, turn, now.elapsed) {
+                    return Reply::Held(other);
+                }
+                let reply = self.grant(value, *ttl, *proposed, now);
+                if let (Reply::Granted { .. }, Turn::Ticket(id)) = (&reply, turn) {
+                    self.leave(id);
+                }
+                reply
+            }
             Command::Steal {
                 value,
                 ttl,
@@ -170,9 +305,20 @@ impl LockState {
                 _ => self.not_held(now.elapsed),
             },
             Command::Extend { value, ttl, token } => self.extend(value, *ttl, *token, now.elapsed),
-            Command::Release { value, refuse_for } => {
+            Command::Release {
+                value,
+                refuse_for,
+                ticket,
+            } => {
                 if let Some(time) = refuse_for {
                     self.withdraw(value, now.elapsed.saturating_add(*time));
+                }
+                match ticket {
+                    Fate::Stays => {}
+                    Fate::Leaves(id) => self.leave(id),
+                    Fate::Returns { id, number, lease } => {
+                        self.queue(id, Standing::Agreed(*number), *lease, now);
+                    }
                 }
                 match &self.holder {
                     Some(held) if held.value == *value => {
@@ -182,9 +328,22 @@ impl LockState {
                     _ => self.not_held(now.elapsed),
                 }
             }
+            Command::Queue { tickets, lease } => {
+                for ticket in tickets {
+                    self.queue(&ticket.id, ticket.number, *lease, now);
+                }
+                Reply::Line(self.line_seen_by(tickets, now.elapsed))
+            }
+            Command::Leave { tickets } => {
+                for id in tickets {
+                    self.leave(id);
+                }
+                Reply::Left
+            }
             Command::Inspect => Reply::Snapshot(Snapshot {
                 holder: self.holder.as_ref().map(|held| held.seen_at(now.elapsed)),
                 counter: self.counter,
+                waiting: self.line.len(),
             }),
         }
     }
@@ -263,6 +422,82 @@ impl LockState {
         self.withdrawn.iter().any(|(other, _)| other == value)
     }
 
+    /// Who has the lock; where it is free, who is to be served before the one who asks.
+    fn who_is_in_the_way(
+        &self,
+        value: &AttemptValue,
+        turn: &Turn,
+        now: Duration,
+    ) -> Option<Holder> {
+        if let Some(held) = &self.holder {
+            return (held.value != *value).then(|| held.seen_at(now));
+        }
+        let first = self.line.first()?;
+        let goes_before = match turn {
+            Turn::Newcomer => first.id.is_fair(),
+            Turn::Last => true,
+            Turn::Ticket(id) => first.id != *id && (id.is_fair() || first.id.is_fair()),
+        };
+        goes_before.then(|| Holder {
+            value: AttemptValue::reported(first.id.as_str()),
+            remaining: Some(first.until.saturating_sub(now)),
+        })
+    }
+
+    fn queue(&mut self, id: &TicketId, number: Standing, lease: Duration, now: Now) {
+        let known = self.line.iter().position(|other| other.id == *id);
+        let known = known.map(|place| self.line.remove(place).number);
+        let number = match (known, number) {
+            (Some(known), Standing::Proposed(_)) => known,
+            (Some(known), Standing::Agreed(number)) => known.max(number),
+            (None, Standing::Agreed(number)) => number,
+            (None, Standing::Proposed(number)) => {
+                let latest = now.wall_micros.saturating_add(MAX_SKEW.as_micros() as u64);
+                let proposed = number.min(TicketNumber::saturating(latest));
+                let tail = self.line.last().map(|last| last.number.next());
+                tail.unwrap_or_default().max(proposed)
+            }
+        };
+        let waiting = Waiting {
+            number,
+            id: id.clone(),
+            until: now.elapsed.saturating_add(lease),
+        };
+        let place = self.line.partition_point(|other| *other < waiting);
+        self.line.insert(place, waiting);
+    }
+
+    fn leave(&mut self, id: &TicketId) {
+        self.line.retain(|waiting| waiting.id != *id);
+    }
+
+    fn line_seen_by(&self, tickets: &[Ticket], now: Duration) -> Line {
+        let place = |ticket: &Ticket| {
+            let mut line = self.line.iter().enumerate();
+            let (ahead, waiting) = line.find(|(_, waiting)| waiting.id == ticket.id)?;
+            let number = waiting.number;
+            Some(Place { number, ahead })
+        };
+        let head = self.line.first();
+        Line {
+            holder: self.holder.as_ref().map(|held| held.seen_at(now)),
+            head: head.map(|first| (first.id.clone(), first.until.saturating_sub(now))),
+            places: tickets.iter().filter_map(place).collect(),
+        }
+    }
+
+    /// Who is next, and the one after: for a node that notices by itself that the lock is free.
+    #[must_use]
+    pub fn next_in_line(&self, now: Duration) -> Vec<WakeUp> {
+        let mut state = self.clone();
+        state.drop_expired(now);
+        let mut next = Vec::new();
+        if state.holder.is_none() {
+            state.wake_next(&Command::Inspect, |wake| next.push(wake));
+        }
+        next
+    }
+
     fn not_held(&self, now: Duration) -> Reply {
         Reply::NotHeld(self.holder.as_ref().map(|held| held.seen_at(now)))
     }
@@ -270,6 +505,7 @@ impl LockState {
     fn drop_expired(&mut self, now: Duration) {
         self.holder.take_if(|held| held.until <= now);
         self.withdrawn.retain(|(_, until)| *until > now);
+        self.line.retain(|waiting| waiting.until > now);
         if self.counter_until <= now {
             self.counter = FencingToken::ZERO;
         }
@@ -290,6 +526,7 @@ impl LockState {
     pub fn after_reboot(&mut self, now: Duration) {
         self.holder = None;
         self.withdrawn.clear();
+        self.line.clear();
         self.counter_until = now + COUNTER_RETENTION;
     }
 
@@ -298,7 +535,8 @@ impl LockState {
     pub fn is_forgettable(&self, now: Duration) -> bool {
         let held = self.holder.as_ref().is_some_and(|held| held.until > now);
         let refusing = self.withdrawn.iter().any(|(_, until)| *until > now);
-        !held && !refusing && self.counter_until <= now
+        let waited_for = self.line.iter().any(|waiting| waiting.until > now);
+        !held && !refusing && !waited_for && self.counter_until <= now
     }
 }
 

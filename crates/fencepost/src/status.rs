@@ -20,6 +20,8 @@ pub struct Status {
     pub holder: Option<HolderStatus>,
     /// The largest counter of any node: no holder so far had a larger token.
     pub token: FencingToken,
+    /// How many wait in line for it: what most nodes say.
+    pub waiting: usize,
     /// What each node says, in the order in which they were configured.
     pub nodes: Vec<NodeStatus>,
 }
@@ -63,10 +65,14 @@ impl Status {
         let token = seen().map(|lock| lock.counter).max().unwrap_or_default();
         let holders: Vec<&Holder> = seen().filter_map(|lock| lock.holder.as_ref()).collect();
         let holder = majority_holder(&holders, fleet.quorum.needed());
+        let mut waiting: Vec<_> = seen().map(|lock| lock.waiting).collect();
+        waiting.sort_unstable();
+        let waiting = waiting.get(waiting.len() / 2).copied().unwrap_or(0);
         Self {
             name,
             holder,
             token,
+            waiting,
             nodes,
         }
     }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use crate::error::Error;
 use crate::randomness::{Randomness, SystemRandomness};
+use crate::ticket::TicketId;
 
 /// The random part of a value: 128 bits as hexadecimal digits.
 const RANDOM_DIGITS: usize = 32;
@@ -64,6 +65,12 @@ impl Owner {
             short.push(c);
         }
         Self(short.into())
+    }
+
+    /// What a node reported as a label, whatever it is.
+    pub(crate) fn readable(label: &str) -> Self {
+        let readable: String = label.chars().filter(|c| !c.is_control()).collect();
+        Self(readable.into())
     }
 
     /// The label as text.
@@ -135,18 +142,23 @@ impl AttemptValue {
         self.split().map_or(&*self.0, |(random, _)| random)
     }
 
+    /// Whether it is a value of fencepost's, and not a foreign client's.
+    #[must_use]
+    pub fn is_ours(&self) -> bool {
+        self.split().is_some()
+    }
+
     /// Who this is, for people.
     #[must_use]
     pub fn owner(&self) -> Owner {
-        let label = self.split().map_or(&*self.0, |(_, label)| label);
-        let readable: String = label.chars().filter(|c| !c.is_control()).collect();
-        Owner(readable.into())
+        Owner::readable(self.split().map_or(&*self.0, |(_, label)| label))
     }
 
     fn split(&self) -> Option<(&str, &str)> {
         let (random, label) = self.0.split_once(':')?;
         let ours = random.len() == RANDOM_DIGITS && random.bytes().all(|b| b.is_ascii_hexdigit());
-        ours.then_some((random, label))
+        // A lock that is free and promised is reported under the ticket of the next in line.
+        (ours || TicketId::is_unique_part(random)).then_some((random, label))
     }
 }
 

@@ -88,6 +88,7 @@ impl Departure {
                 value,
                 ttl,
                 proposed: FencingToken::ZERO,
+                turn: Default::default(),
             },
             Sent::Extend => Command::Extend {
                 value,
@@ -97,6 +98,7 @@ impl Departure {
             Sent::Release { mark } => Command::Release {
                 value,
                 refuse_for: mark.then_some(ttl.get()),
+                ticket: Default::default(),
             },
         };
         let now = Now {

@@ -164,6 +164,7 @@ impl Locks {
             value: AttemptValue::reported(value),
             ttl: self.ttl,
             proposed,
+            turn: Default::default(),
         }
     }
 
@@ -179,6 +180,7 @@ impl Locks {
                 value,
                 ttl,
                 proposed: self.setup.proposal(claim),
+                turn: Default::default(),
             },
             Call::Raise(to) => Command::Raise { value, to },
             Call::Extend(_) => Command::Extend {
@@ -189,6 +191,7 @@ impl Locks {
             Call::Release { refuse } => Command::Release {
                 value,
                 refuse_for: refuse.then_some(ttl.get()),
+                ticket: Default::default(),
             },
         }
     }

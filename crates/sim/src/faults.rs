@@ -11,6 +11,8 @@ pub enum Fault {
     CommandLost,
     /// A node's answer never reaches its client.
     AnswerLost,
+    /// A node's notice that it is somebody's turn never reaches its client.
+    NoticeLost,
     /// A command reaches its node twice, the second time out of order.
     Duplicate,
     /// A connection is replaced, and what is on its way on the old one may arrive behind what is
@@ -44,10 +46,11 @@ pub enum Fault {
 
 impl Fault {
     /// All kinds.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::Delay,
         Self::CommandLost,
         Self::AnswerLost,
+        Self::NoticeLost,
         Self::Duplicate,
         Self::Reset,
         Self::Partition,
@@ -71,6 +74,7 @@ impl Fault {
             Self::Delay => "message delayed",
             Self::CommandLost => "command lost",
             Self::AnswerLost => "answer lost",
+            Self::NoticeLost => "wake-up notice lost",
             Self::Duplicate => "command duplicated",
             Self::Reset => "connection replaced",
             Self::Partition => "partition, both ways",

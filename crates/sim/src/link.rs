@@ -1,16 +1,14 @@
 //! [`SimNode`]: a simulated node as one client sees it: the library's [`Node`], over the simulated
 //! network.
-//!
-//! Wake-up notices to a client, once nodes send them, are one more [`Load`](crate::net) on the same
-//! links: lost and late like everything else.
 
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
 
-use fencepost::node::{Call, Node};
+use fencepost::node::{Call, Ear, Listener, Node};
 use fencepost::state::Command;
+use fencepost::ticket::ClientId;
 use fencepost::{LockName, NodeError};
 
 use crate::net::Pair;
@@ -42,6 +40,12 @@ impl Node for SimNode {
             let gone = |_| Err(NodeError::Disconnected("the simulation is over".into()));
             answer.await.unwrap_or_else(gone)
         })
+    }
+
+    fn listen(&self, client: &ClientId, ear: Arc<dyn Ear>) -> Listener {
+        let (world, pair) = (self.world.clone(), self.pair);
+        world.inside().listen(pair, client.clone(), ear);
+        Listener::until(move || world.inside().stop_listening(pair))
     }
 
     fn address(&self) -> &str {

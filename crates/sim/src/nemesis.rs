@@ -66,6 +66,7 @@ impl Strike<'_> {
             Fault::Delay
             | Fault::CommandLost
             | Fault::AnswerLost
+            | Fault::NoticeLost
             | Fault::Duplicate
             | Fault::ClientRate
             | Fault::NodeRate

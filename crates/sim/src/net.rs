@@ -7,17 +7,23 @@
 //! messages arrive behind the new one's.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
 
 use fencepost::NodeError;
+use fencepost::node::{Ear, Notice};
 use fencepost::state::{Command, Reply};
+use fencepost::ticket::{ClientId, WakeUp};
 use tokio::sync::oneshot;
 
 use crate::dice::Dice;
 use crate::faults::Fault;
 use crate::plan::Plan;
 use crate::world::Inside;
+
+/// How often it is looked whether a client runs again that has something to hear.
+const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
 /// What a call gets in the end.
 pub(crate) type Answer = Result<Reply, NodeError>;
@@ -50,6 +56,8 @@ enum Load {
         id: u64,
         answer: Answer,
     },
+    /// It is some waiter's turn.
+    Notice(WakeUp),
     /// The node's process is gone, and its machine says so.
     Broken,
     /// The client tries to connect.
@@ -79,6 +87,8 @@ pub(crate) struct Link {
     /// Commands that wait for a connection.
     waiting: VecDeque<(u64, String, Command)>,
     until_ready: Vec<Waker>,
+    /// What hears the node out for the client's waiters.
+    ear: Option<(ClientId, Arc<dyn Ear>)>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -110,6 +120,7 @@ impl Link {
             open: BTreeMap::new(),
             waiting: VecDeque::new(),
             until_ready: Vec::new(),
+            ear: None,
         }
     }
 
@@ -270,7 +281,7 @@ impl Inside {
         let pair = packet.pair;
         let way = match &packet.load {
             Load::Command { .. } => Some(Way::ToNode),
-            Load::Answer { .. } | Load::Broken => Some(Way::ToClient),
+            Load::Answer { .. } | Load::Broken | Load::Notice(_) => Some(Way::ToClient),
             Load::Connect | Load::MuteWatch { .. } => None,
         };
         if let Some(way) = way {
@@ -291,6 +302,7 @@ impl Inside {
                     let _ = answer_to.send(answer);
                 }
             }
+            Load::Notice(wake) => self.notice(pair, Notice::WakeUp(wake)),
             Load::Broken => {
                 if self.net.link(pair).connection == packet.connection {
                     self.reset(pair, "connection reset by peer");
@@ -335,7 +347,7 @@ impl Inside {
         else {
             return;
         };
-        let answer = server.perform(&name, &command);
+        let (answer, woken) = server.perform(&name, &command);
         if server.is_held_by_a_ghost(&name) {
             let what = format!(
                 "node {} holds {name} for an attempt that was given up",
@@ -347,6 +359,9 @@ impl Inside {
             let again = if is_copy { " again" } else { "" };
             format!("node {} does {id}{again}: {answer:?}", pair.node)
         });
+        for wake in woken {
+            self.wake(pair.node, wake);
+        }
         if is_copy {
             return;
         }
@@ -361,6 +376,67 @@ impl Inside {
             load: Load::Answer { id, answer },
         };
         self.dispatch(Way::ToClient, answer);
+    }
+
+    /// A client's waiters want to hear this node.
+    pub(crate) fn listen(&mut self, pair: Pair, client: ClientId, ear: Arc<dyn Ear>) {
+        self.net.link(pair).ear = Some((client, ear));
+    }
+
+    pub(crate) fn stop_listening(&mut self, pair: Pair) {
+        self.net.link(pair).ear = None;
+    }
+
+    /// Sends a notice to whom it concerns: on a connection of its own, so in no order with answers.
+    fn wake(&mut self, node: usize, wake: WakeUp) {
+        let now = self.now();
+        for client in 0..self.plan.clients {
+            let pair = Pair { client, node };
+            let link = self.net.link(pair);
+            let is_meant = |(client, _): &(ClientId, _)| wake.ticket.is_of(client);
+            if link.state != State::Up || !link.ear.as_ref().is_some_and(is_meant) {
+                continue;
+            }
+            let notice = Packet {
+                pair,
+                connection: link.connection,
+                process: link.process,
+                load: Load::Notice(wake.clone()),
+            };
+            if self.strikes(Fault::NoticeLost) {
+                self.log(|| format!("{pair} loses {wake:?}"));
+                continue;
+            }
+            let (least, most) = self.plan.messages_take(client, self.is_healed);
+            let takes = self.net.dice.time(least, most.back);
+            self.net.put(now + nanos(takes), notice);
+        }
+    }
+
+    /// Hands a notice to the client, when it runs.
+    fn notice(&mut self, pair: Pair, notice: Notice) {
+        let now = self.now();
+        let link = self.net.link(pair);
+        if self.gates[pair.client].is_closed() {
+            let (connection, process) = (link.connection, link.process);
+            // What is said to one who stands still waits; what is only about being there does not.
+            if let Notice::WakeUp(wake) = notice {
+                let load = Load::Notice(wake);
+                let again = Packet {
+                    pair,
+                    connection,
+                    process,
+                    load,
+                };
+                self.net.put(now + nanos(LOOK_AGAIN), again);
+            }
+            return;
+        }
+        if let Some((_, ear)) = &link.ear {
+            let ear = Arc::clone(ear);
+            self.log(|| format!("{pair} hears {notice:?}"));
+            self.notices.push((ear, notice));
+        }
     }
 
     /// The client gives its connection up: what is open on it has failed, and a new one is made.
@@ -420,6 +496,7 @@ impl Inside {
             }
             let waiting = std::mem::take(&mut link.waiting);
             self.log(|| format!("{pair} is connected"));
+            self.notice(pair, Notice::Listening);
             for (id, name, command) in waiting {
                 self.transmit(pair, id, name, command);
             }

@@ -30,6 +30,16 @@ const SHORTEST: Duration = Duration::from_micros(200);
 /// The longest that a message takes once all is well.
 const QUICK: Duration = ms(2);
 
+/// Faults by which nobody loses its place in line.
+const KEEP_THE_LINE: [Fault; 6] = [
+    Fault::NoticeLost,
+    Fault::ClientWallJump,
+    Fault::NodeWallJump,
+    Fault::ClientRate,
+    Fault::NodeRate,
+    Fault::Cancel,
+];
+
 /// What one run is made of.
 #[derive(Clone, Debug)]
 pub struct Plan {
@@ -61,6 +71,8 @@ pub struct Plan {
     pub missing_nodes: usize,
     /// How far wall clocks are apart.
     pub wall_skew_micros: i64,
+    /// Whether everybody who waits asks for a fair line.
+    pub is_fair: bool,
     /// Whether locks are held for moments only, so that there are many holders.
     pub is_hasty: bool,
 }
@@ -91,6 +103,8 @@ impl Plan {
     pub fn of(seed: u64) -> Self {
         let mut dice = Dice::new(seed);
         let calm = dice.per_mille(40);
+        // Only faults of clocks and callers: nobody loses its place in line by them.
+        let only_clocks = dice.per_mille(80);
         let mut faults = Vec::new();
         for fault in Fault::ALL {
             let rate = Rate {
@@ -108,6 +122,9 @@ impl Plan {
         if loses_data {
             let wall = [Fault::ClientWallJump, Fault::NodeWallJump];
             faults.retain(|(fault, _)| !wall.contains(fault));
+        }
+        if only_clocks {
+            faults.retain(|(fault, _)| KEEP_THE_LINE.contains(fault));
         }
         let (shortest, longest) = dice.pick(&[(60, 300), (100, 1_000), (300, 2_000)]);
         let ttl = |dice: &mut Dice| dice.time(ms(shortest), ms(longest));
@@ -141,6 +158,7 @@ impl Plan {
             faults_until: dice.time(ms(3_000), ms(7_000)),
             faults,
             is_hasty: dice.per_mille(600),
+            is_fair: dice.per_mille(400),
             wall_skew_micros: match loses_data {
                 true => WALL_SKEW_MICROS,
                 false => WILD_SKEW_MICROS,
@@ -159,6 +177,13 @@ impl Plan {
             false => self.distances[client],
         };
         (SHORTEST, distance)
+    }
+
+    /// Whether nothing happens by which a waiter loses its place: it is heard in time by a majority.
+    #[must_use]
+    pub fn keeps_the_line(&self) -> bool {
+        let mut faults = self.faults.iter();
+        self.is_fair && faults.all(|(fault, _)| KEEP_THE_LINE.contains(fault))
     }
 
     /// The rate of a fault, if this run has it.

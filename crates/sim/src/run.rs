@@ -118,6 +118,9 @@ pub fn run(seed: u64, with_log: bool) -> io::Result<Outcome> {
     let history = History::new(events);
     violations.extend(fencepost_checks::mutex(&history, &bounds));
     violations.extend(fencepost_checks::fresh::check(&history));
+    if plan.keeps_the_line() {
+        violations.extend(fencepost_checks::fifo::check(&history));
+    }
     if with_log {
         for violation in &violations {
             log.push_str(&format!("{violation}\n"));
@@ -185,8 +188,8 @@ async fn live(plan: Plan, with_log: bool) -> io::Result<Life> {
     sleep(GRACE).await;
     let mut inside = world.inside();
     for node in plan.missing_nodes..plan.nodes {
-        let held = inside.servers[node].held();
-        inside.record(Event::keys_left(world.now(), format!("node-{node}"), held));
+        let left = inside.servers[node].left();
+        inside.record(Event::keys_left(world.now(), format!("node-{node}"), left));
     }
     for name in 0..plan.names {
         let items = inside.resources[name].items();

@@ -7,9 +7,13 @@ use std::time::Duration;
 
 use fencepost::NodeError;
 use fencepost::state::{Command, LockState, Now, Reply};
+use fencepost::ticket::WakeUp;
 
 use crate::clock::SkewedClock;
 use crate::net::Packet;
+
+/// What a command came to, and whose turn it is by that.
+type Done = (Result<Reply, NodeError>, Vec<WakeUp>);
 
 /// One simulated node.
 pub(crate) struct Server {
@@ -62,7 +66,7 @@ impl Server {
 
     /// Carries out one command, as the Redis node does: in quarantine it learns who holds what and
     /// lets go, but does not vote.
-    pub(crate) fn perform(&mut self, name: &str, command: &Command) -> Result<Reply, NodeError> {
+    pub(crate) fn perform(&mut self, name: &str, command: &Command) -> Done {
         let now = Now {
             elapsed: self.clock.monotonic(),
             wall_micros: self.clock.wall(),
@@ -74,21 +78,26 @@ impl Server {
             Command::Acquire { .. } | Command::Steal { .. } | Command::Raise { .. }
         );
         if in_quarantine && is_vote {
-            return Err(NodeError::Quarantined(left));
+            return (Err(NodeError::Quarantined(left)), Vec::new());
         }
         let lock = self.locks.entry(name.to_owned()).or_default();
         if let Command::Release {
             value,
             refuse_for: Some(time),
+            ..
         } = command
         {
             let value = value.as_str().to_owned();
             self.refused.insert(value, now.elapsed + *time);
         }
-        match lock.apply(command, now) {
-            Reply::Extended | Reply::Repaired if in_quarantine => Err(NodeError::Quarantined(left)),
+        let mut woken = Vec::new();
+        let answer = match lock.apply_and_wake(command, now, |wake| woken.push(wake)) {
+            Reply::Extended | Reply::Repaired | Reply::Line(_) if in_quarantine => {
+                Err(NodeError::Quarantined(left))
+            }
             reply => Ok(reply),
-        }
+        };
+        (answer, woken)
     }
 
     /// Whether the lock is held by a value that the node was asked to refuse.
@@ -98,17 +107,19 @@ impl Server {
         until.is_some_and(|until| *until > self.clock.monotonic())
     }
 
-    /// The locks that somebody holds.
-    pub(crate) fn held(&self) -> Vec<String> {
+    /// The locks that somebody holds, and the lines in which somebody waits.
+    pub(crate) fn left(&self) -> Vec<String> {
         let now = Now {
             elapsed: self.clock.monotonic(),
             wall_micros: self.clock.wall(),
         };
-        let is_held = |lock: &LockState| match lock.clone().apply(&Command::Inspect, now) {
-            Reply::Snapshot(snapshot) => snapshot.holder.is_some(),
-            _ => false,
-        };
-        let held = self.locks.iter().filter(|(_, lock)| is_held(lock));
-        held.map(|(name, _)| name.clone()).collect()
+        let mut left = Vec::new();
+        for (name, lock) in &self.locks {
+            if let Reply::Snapshot(snapshot) = lock.clone().apply(&Command::Inspect, now) {
+                left.extend(snapshot.holder.map(|_| name.clone()));
+                left.extend((snapshot.waiting > 0).then(|| format!("{name}:queue")));
+            }
+        }
+        left
     }
 }

@@ -8,9 +8,10 @@ use std::cell::Cell;
 use std::future::IntoFuture;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use fencepost::{Error, Fencepost, Lease, LockOptions};
+use fencepost::{Error, Fencepost, Lease, LockOptions, LockRequest, Progress};
 use fencepost_checks::{ClientId, Event, LeaseId, LeaseRef, Outcome, Step, Time};
 use tokio::time::sleep;
 
@@ -71,6 +72,21 @@ impl Client {
             lock: lock_name(name),
             lease,
         }
+    }
+
+    /// A request that waits, and writes down when it has its place in line.
+    fn request(&self, wish: &Wish) -> LockRequest {
+        let (world, of) = (Arc::clone(&self.world), wish.of.clone());
+        let is_settled = AtomicBool::new(false);
+        let tell = move |progress: Progress| {
+            if progress.is_settled && !is_settled.swap(true, Ordering::Relaxed) {
+                let mut inside = world.inside();
+                let event = Event::lease(Time(inside.now()), &of, Step::Queued);
+                inside.record(event);
+            }
+        };
+        let request = self.locks.lock(&wish.of.lock).options(wish.options);
+        request.on_progress(tell)
     }
 
     fn object(&self, of: &LeaseRef, what: &str) {
@@ -157,6 +173,7 @@ impl Session {
     fn wish(&mut self) -> Wish {
         let (name, ttl) = (self.name(), self.ttl());
         let mut options = LockOptions::new().ttl(ttl);
+        options = options.fair(self.client.world.plan.is_fair);
         let renews = self.dice.per_mille(750);
         let wait = self
             .dice
@@ -187,12 +204,13 @@ impl Session {
 
     /// What is asked for when all is well.
     fn last(&mut self) -> Wish {
-        let (name, ttl) = (self.name(), self.client.world.plan.max_ttl);
+        let client = self.client.clone();
+        let (name, ttl) = (self.name(), client.world.plan.max_ttl);
         Wish {
-            of: self.client.new_lease(name),
+            of: client.new_lease(name),
             name,
             ttl,
-            options: LockOptions::new().ttl(ttl),
+            options: LockOptions::new().ttl(ttl).fair(client.world.plan.is_fair),
             wait: None,
             renews: true,
             known: Cell::default(),
@@ -224,7 +242,7 @@ impl Session {
         let wish = self.wish();
         let client = self.client.clone();
         client.record(&wish.of, Step::Asked);
-        let request = client.locks.lock(&wish.of.lock).options(wish.options);
+        let request = client.request(&wish);
         let (asked, pauses) = (client.world.now(), self.pauses());
         let outcome = fickle(request.into_future(), self.patience()).await;
         if pauses == self.pauses()
@@ -472,7 +490,7 @@ impl Session {
             let wish = self.last();
             let of = &wish.of;
             client.record(of, Step::Asked);
-            match client.locks.lock(&of.lock).options(wish.options).await {
+            match client.request(&wish).await {
                 Ok(lease) => {
                     self.note_acquired(&wish, &lease);
                     self.write(&wish, &lease).await;

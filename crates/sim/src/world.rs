@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use fencepost::node::{Ear, Notice};
 use fencepost_checks::{Change, ClientId, Event, Time, Violation};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, sleep_until};
@@ -39,6 +40,8 @@ pub(crate) struct Inside {
     pub(crate) resources: Vec<Resource>,
     pub(crate) counts: FaultCounts,
     pub(crate) is_healed: bool,
+    /// What clients are to hear, when this is not locked: they may ask back.
+    pub(crate) notices: Vec<(Arc<dyn Ear>, Notice)>,
     pub(crate) events: Vec<Event>,
     /// What was seen to be wrong at once, without a look at the history.
     pub(crate) objections: Vec<Violation>,
@@ -83,6 +86,7 @@ impl World {
             resources: (0..plan.names).map(|_| Resource::default()).collect(),
             counts,
             is_healed: false,
+            notices: Vec::new(),
             events: Vec::new(),
             objections: Vec::new(),
             log: with_log.then(String::new),
@@ -115,11 +119,14 @@ impl World {
     /// Carries the messages, for ever.
     pub(crate) async fn carry(self: Arc<Self>) {
         loop {
-            let next = {
+            let (next, notices) = {
                 let mut inside = self.inside();
                 inside.deliver();
-                inside.net.next_due()
+                (inside.net.next_due(), std::mem::take(&mut inside.notices))
             };
+            for (ear, notice) in notices {
+                ear.hear(notice);
+            }
             let sent = self.sent.notified();
             match next {
                 Some(due) => tokio::select! {

@@ -6,76 +6,18 @@
 
 #![allow(clippy::unwrap_used, reason = "a test panics where it fails")]
 
-use std::any::Any;
+mod engines;
+
 use std::collections::HashSet;
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use fencepost::clock::SystemClock;
-use fencepost::node::memory::MemoryNode;
-use fencepost::node::redis::{RedisNode, RedisOptions, Roster};
-use fencepost::node::sqlite::SqliteNode;
+use engines::every_node_shows_that;
 use fencepost::node::{Call, Node};
 use fencepost::state::{Command, Holder, MAX_SKEW, Reply, Snapshot};
 use fencepost::{AttemptValue, FencingToken, LockName, Ttl};
-use fencepost_tests::RedisServer;
-use tokio::runtime::Handle;
-
-/// A node, and what has to live as long.
-struct Engine {
-    node: Arc<dyn Node>,
-    _keep: Box<dyn Any>,
-}
-
-async fn memory() -> Engine {
-    Engine {
-        node: Arc::new(MemoryNode::new()),
-        _keep: Box::new(()),
-    }
-}
-
-async fn sqlite() -> Engine {
-    let dir = tempfile::tempdir().unwrap();
-    let node = SqliteNode::open(dir.path().join("locks.db"), Arc::new(SystemClock)).unwrap();
-    Engine {
-        node: Arc::new(node),
-        _keep: Box::new(dir),
-    }
-}
-
-async fn redis() -> Engine {
-    let server = RedisServer::start();
-    let (options, roster) = (RedisOptions::default(), Roster::default());
-    let clock = Arc::new(SystemClock);
-    let node = RedisNode::open(&server.url(), options, &roster, clock, &Handle::current());
-    let node = node.unwrap();
-    Engine {
-        node: Arc::new(node),
-        _keep: Box::new((server, roster)),
-    }
-}
-
-/// Makes one test of each behaviour for each engine: `memory::NAME`, `sqlite::NAME`, `redis::NAME`.
-macro_rules! every_node_shows_that {
-    ($($behaviour:ident,)*) => {
-        every_node_shows_that! { @on memory $($behaviour)* }
-        every_node_shows_that! { @on sqlite $($behaviour)* }
-        every_node_shows_that! { @on redis $($behaviour)* }
-    };
-    (@on $engine:ident $($behaviour:ident)*) => {
-        mod $engine {
-            $(
-                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-                async fn $behaviour() {
-                    let engine = super::$engine().await;
-                    super::$behaviour(&engine.node).await;
-                }
-            )*
-        }
-    };
-}
 
 every_node_shows_that! {
     a_free_lock_is_granted_with_the_token_that_was_proposed,
@@ -171,6 +113,7 @@ impl<'a> Attempt<'a> {
             value: self.value.clone(),
             ttl: self.ttl,
             proposed: token(proposed),
+            turn: Default::default(),
         }
     }
 
@@ -178,6 +121,7 @@ impl<'a> Attempt<'a> {
         Command::Release {
             value: self.value.clone(),
             refuse_for,
+            ticket: Default::default(),
         }
     }
 
@@ -545,6 +489,7 @@ async fn a_look_changes_nothing(node: &Arc<dyn Node>) {
     let nothing = Snapshot {
         holder: None,
         counter: FencingToken::ZERO,
+        waiting: 0,
     };
     assert_eq!(a.look().await, nothing);
     a.acquire(5).await;

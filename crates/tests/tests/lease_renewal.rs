@@ -67,6 +67,10 @@ mod after_release {
     const TTL: Duration = Duration::from_millis(60);
     const TASKS: usize = 50;
     const CYCLES: usize = 200;
+    /// What tells the commands apart: see the scripts.
+    const ACQUIRE_KEYS: usize = 5;
+    const EXTEND_KEYS: usize = 3;
+    const RELEASE_KEYS: usize = 4;
 
     /// What one value asked of a node, in the order in which the node carried it out.
     #[derive(Default)]
@@ -92,22 +96,21 @@ mod after_release {
                 }
                 // +1700000000.123456 [0 127.0.0.1:5000] "EVALSHA" "digest" "3" …
                 let words: Vec<&str> = line.split(' ').collect();
-                let Some(verb @ (3..=4)) = words.iter().position(|w| w.starts_with("\"EVAL"))
-                else {
+                let Some(keys) = number_of_keys(&words) else {
                     continue;
                 };
                 let when: f64 = words[0].trim_start_matches('+').parse().unwrap();
-                // Behind verb, script, number of keys and three keys: the value first.
-                let arguments = &words[verb + 6..];
-                let story = stories.entry(arguments[0].to_owned()).or_default();
+                let verb = words.iter().position(|w| w.starts_with("\"EVAL")).unwrap();
+                // Behind verb, script, number of keys and the keys: the value first.
+                let value = words[verb + 3 + keys];
+                let story = stories.entry(value.to_owned()).or_default();
                 if story.release.is_some() {
                     story.after_release.push(line.clone());
                 }
-                // The value alone, and what is to be refused; see the scripts.
-                match arguments.len() {
-                    2 => story.release = Some(when),
-                    4 => story.extends.push(when),
-                    _ => assert_eq!(arguments.len(), 5, "{line}"),
+                match keys {
+                    RELEASE_KEYS => story.release = Some(when),
+                    EXTEND_KEYS => story.extends.push(when),
+                    _ => assert_eq!(keys, ACQUIRE_KEYS, "{line}"),
                 }
             }
             stories
@@ -165,8 +168,14 @@ mod after_release {
 
     fn is_release(line: &str) -> bool {
         let words: Vec<&str> = line.split(' ').collect();
-        let verb = words.iter().position(|word| word.starts_with("\"EVAL"));
-        verb.is_some_and(|verb| words.len() - verb == 8)
+        number_of_keys(&words) == Some(RELEASE_KEYS)
+    }
+
+    /// How many keys the script has, if the line is one of ours.
+    fn number_of_keys(words: &[&str]) -> Option<usize> {
+        let verb = words.iter().position(|word| word.starts_with("\"EVAL"))?;
+        let keys = words.get(verb + 2)?.trim_matches('"');
+        (3..=4).contains(&verb).then(|| keys.parse().unwrap())
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,5 +1,5 @@
 //! The Lua scripts and `LockState` are two implementations of one machine. Random sequences of
-//! commands run through both, on a real server, and every reply is compared.
+//! commands run through both, on a real server, and every reply is compared, and every wake-up.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -10,12 +10,15 @@ use std::time::{Duration, Instant};
 use fencepost::clock::SystemClock;
 use fencepost::node::Node;
 use fencepost::node::redis::{RedisNode, RedisOptions, Roster};
-use fencepost::state::{Command, Holder, LockState, MAX_SKEW, Now, Reply, Snapshot};
-use fencepost::{AttemptValue, FencingToken, LockName, NodeError, Ttl};
+use fencepost::state::{Command, Fate, Holder, LockState, MAX_SKEW, Now, Reply, Snapshot, Turn};
+use fencepost::ticket::{ClientId, Standing, Ticket, TicketId, TicketNumber, WakeUp};
+use fencepost::{AttemptValue, FencingToken, LockName, NodeError, Owner, Ttl};
 use fencepost_tests::RedisServer;
+use futures_util::StreamExt;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use redis::aio::MultiplexedConnection;
+use tokio::sync::{Mutex, mpsc};
 
 /// How far the two may differ in what is left: real time passes on one of them.
 const TOLERANCE: Duration = Duration::from_secs(20);
@@ -58,16 +61,62 @@ fn token() -> impl Strategy<Value = FencingToken> {
     ]
 }
 
+/// A few waiters of two clients, of both modes.
+fn ticket_id() -> impl Strategy<Value = TicketId> {
+    (0..3_u64, any::<bool>()).prop_map(|(n, fair)| {
+        let owner = Owner::new(format!("waiter-{n}")).unwrap();
+        TicketId::new(&ClientId::of(u128::from(n % 2)), n, fair, &owner)
+    })
+}
+
+fn ticket_number() -> impl Strategy<Value = TicketNumber> {
+    proposal().prop_map(|token| TicketNumber::saturating(token.get()))
+}
+
+fn ticket() -> impl Strategy<Value = Ticket> {
+    (ticket_id(), ticket_number(), any::<bool>()).prop_map(|(id, number, agreed)| Ticket {
+        id,
+        number: match agreed {
+            true => Standing::Agreed(number),
+            false => Standing::Proposed(number),
+        },
+    })
+}
+
+fn minutes() -> impl Strategy<Value = Duration> {
+    (1..=4_u64).prop_map(|n| Duration::from_secs(n * 600))
+}
+
+fn turn() -> impl Strategy<Value = Turn> {
+    prop_oneof![
+        2 => Just(Turn::Newcomer),
+        1 => Just(Turn::Last),
+        3 => ticket_id().prop_map(Turn::Ticket),
+    ]
+}
+
+fn fate() -> impl Strategy<Value = Fate> {
+    prop_oneof![
+        2 => Just(Fate::Stays),
+        1 => ticket_id().prop_map(Fate::Leaves),
+        1 => (ticket_id(), ticket_number(), minutes())
+            .prop_map(|(id, number, lease)| Fate::Returns { id, number, lease }),
+    ]
+}
+
 fn step() -> impl Strategy<Value = Step> {
-    let refuse_for = prop::option::of((1..=4_u64).prop_map(|n| Duration::from_secs(n * 600)));
+    let refuse_for = prop::option::of(minutes());
     let command = prop_oneof![
-        4 => (value(), ttl(), proposal())
-            .prop_map(|(value, ttl, proposed)| Command::Acquire { value, ttl, proposed }),
+        5 => (value(), ttl(), proposal(), turn())
+            .prop_map(|(value, ttl, proposed, turn)| Command::Acquire { value, ttl, proposed, turn }),
         2 => (value(), token()).prop_map(|(value, to)| Command::Raise { value, to }),
         3 => (value(), ttl(), token())
             .prop_map(|(value, ttl, token)| Command::Extend { value, ttl, token }),
-        3 => (value(), refuse_for)
-            .prop_map(|(value, refuse_for)| Command::Release { value, refuse_for }),
+        4 => (value(), refuse_for, fate())
+            .prop_map(|(value, refuse_for, ticket)| Command::Release { value, refuse_for, ticket }),
+        4 => (prop::collection::vec(ticket(), 1..4), minutes())
+            .prop_map(|(tickets, lease)| Command::Queue { tickets, lease }),
+        1 => prop::collection::vec(ticket_id(), 1..3).prop_map(|tickets| Command::Leave { tickets }),
         1 => Just(Command::Inspect),
         1 => (value(), ttl(), proposal())
             .prop_map(|(value, ttl, proposed)| Command::Steal { value, ttl, proposed }),
@@ -83,6 +132,8 @@ struct Both {
     node: RedisNode,
     raw: MultiplexedConnection,
     names: AtomicU64,
+    /// What the server publishes.
+    heard: Mutex<mpsc::UnboundedReceiver<String>>,
 }
 
 impl Both {
@@ -111,15 +162,37 @@ impl Both {
                         elapsed: advanced + begin.elapsed(),
                         wall_micros: implied_time(&real, before, after),
                     };
-                    let expected = model.apply(&command, now);
+                    let mut woken = Vec::new();
+                    let expected = model.apply_and_wake(&command, now, |wake| woken.push(wake));
                     prop_assert!(
                         alike(&expected, &real),
                         "step {i}, {command:?}: the state machine says {expected:?}, Redis {real:?}"
                     );
+                    let heard = self.heard_up_to(&format!("{name} {i}")).await;
+                    let expected: Vec<_> = woken.iter().map(published).collect();
+                    prop_assert_eq!(heard, expected, "step {}, {:?}", i, command);
                 }
             }
         }
         Ok(())
+    }
+
+    /// Everything that was published before this mark.
+    async fn heard_up_to(&self, mark: &str) -> Vec<String> {
+        let _: i64 = redis::cmd("PUBLISH")
+            .arg("fencepost:wake:mark")
+            .arg(mark)
+            .query_async(&mut self.raw.clone())
+            .await
+            .unwrap();
+        let mut heard = Vec::new();
+        let mut messages = self.heard.lock().await;
+        loop {
+            match messages.recv().await.unwrap() {
+                message if message == mark => return heard,
+                message => heard.push(message),
+            }
+        }
     }
 
     async fn server_micros(&self) -> u64 {
@@ -146,6 +219,24 @@ impl Both {
                 .await
                 .unwrap();
             assert!(left >= 0, "{key} never expires");
+            if key.ends_with(":leases") {
+                let waiting: Vec<String> = redis::cmd("ZRANGE")
+                    .arg(&key)
+                    .arg(0)
+                    .arg(-1)
+                    .query_async(&mut raw)
+                    .await
+                    .unwrap();
+                for id in waiting {
+                    let _: f64 = redis::cmd("ZINCRBY")
+                        .arg(&key)
+                        .arg(-i64::try_from(time.as_micros()).unwrap())
+                        .arg(id)
+                        .query_async(&mut raw)
+                        .await
+                        .unwrap();
+                }
+            }
             // Zero or less deletes it.
             let left = left - i64::try_from(time.as_millis()).unwrap();
             let _: i64 = redis::cmd("PEXPIRE")
@@ -160,15 +251,21 @@ impl Both {
 
 /// The time at which the server must have clamped a proposal, if it did so while we asked.
 fn implied_time(reply: &Reply, before: u64, after: u64) -> u64 {
-    let Reply::Granted { counter, .. } = reply else {
-        return before;
+    let numbers = match reply {
+        Reply::Granted { counter, .. } => vec![counter.get()],
+        Reply::Line(line) => line.places.iter().map(|place| place.number.get()).collect(),
+        _ => Vec::new(),
     };
-    let implied = counter.get().saturating_sub(MAX_SKEW.as_micros() as u64);
-    if (before..=after).contains(&implied) {
-        implied
-    } else {
-        before
-    }
+    let implied = |number: u64| number.saturating_sub(MAX_SKEW.as_micros() as u64);
+    let mut implied = numbers.into_iter().map(implied);
+    let while_we_asked = |time: &u64| (before..=after).contains(time);
+    implied.find(while_we_asked).unwrap_or(before)
+}
+
+/// What the scripts publish for that.
+fn published(wake: &WakeUp) -> String {
+    let place = if wake.first { '1' } else { '2' };
+    format!("{place}{}", wake.ticket.as_str())
 }
 
 fn alike(model: &Reply, real: &Reply) -> bool {
@@ -176,8 +273,20 @@ fn alike(model: &Reply, real: &Reply) -> bool {
         (Reply::Held(a), Reply::Held(b)) => alike_holder(a, b),
         (Reply::NotHeld(a), Reply::NotHeld(b)) => alike_holders(a.as_ref(), b.as_ref()),
         (Reply::Snapshot(a), Reply::Snapshot(b)) => {
-            let Snapshot { holder, counter } = a;
-            *counter == b.counter && alike_holders(holder.as_ref(), b.holder.as_ref())
+            let Snapshot {
+                holder,
+                counter,
+                waiting,
+            } = a;
+            let same = *counter == b.counter && *waiting == b.waiting;
+            same && alike_holders(holder.as_ref(), b.holder.as_ref())
+        }
+        (Reply::Line(a), Reply::Line(b)) => {
+            let head = match (&a.head, &b.head) {
+                (Some((a, left)), Some((b, right))) => a == b && left.abs_diff(*right) < TOLERANCE,
+                (a, b) => a.is_none() && b.is_none(),
+            };
+            head && a.places == b.places && alike_holders(a.holder.as_ref(), b.holder.as_ref())
         }
         (a, b) => a == b,
     }
@@ -207,6 +316,7 @@ fn the_scripts_answer_what_the_state_machine_answers() {
             node: open(&server),
             raw: client.get_multiplexed_async_connection().await.unwrap(),
             names: AtomicU64::new(0),
+            heard: Mutex::new(listen(&client).await),
         }
     });
     let config = Config {
@@ -219,6 +329,23 @@ fn the_scripts_answer_what_the_state_machine_answers() {
             runtime.block_on(both.run(steps))
         })
         .unwrap();
+}
+
+/// What the server publishes to any waiter.
+async fn listen(client: &redis::Client) -> mpsc::UnboundedReceiver<String> {
+    let mut connection = client.get_async_pubsub().await.unwrap();
+    connection.psubscribe("fencepost:wake:*").await.unwrap();
+    let (heard, messages) = mpsc::unbounded_channel();
+    tokio::spawn(async move {
+        let mut stream = connection.into_on_message();
+        while let Some(message) = stream.next().await {
+            let text = message.get_payload().unwrap();
+            if heard.send(text).is_err() {
+                return;
+            }
+        }
+    });
+    messages
 }
 
 fn open(server: &RedisServer) -> RedisNode {
@@ -237,6 +364,7 @@ fn acquire(value: &str, proposed: u64) -> Command {
         value: AttemptValue::reported(value),
         ttl: Ttl::new(Duration::from_secs(60)).unwrap(),
         proposed: FencingToken::new(proposed).unwrap(),
+        turn: Default::default(),
     }
 }
 
@@ -288,6 +416,7 @@ async fn a_key_of_another_type_is_left_alone_and_reported() {
         Command::Release {
             value: value.clone(),
             refuse_for: None,
+            ticket: Default::default(),
         },
         Command::Inspect,
         Command::Steal {
@@ -349,6 +478,7 @@ async fn the_counter_is_kept_a_day_longer_than_the_lock_and_nothing_stays_for_ev
     let release = Command::Release {
         value,
         refuse_for: Some(Duration::from_micros(1)),
+        ticket: Default::default(),
     };
     node.call(&name, release).await.unwrap();
     assert!((day + 115..=day + 120).contains(&kept()), "{}", kept());

@@ -113,6 +113,7 @@ async fn try_acquire(node: &SqliteNode, value: &str) -> Reply {
         value: AttemptValue::reported(value),
         ttl: Ttl::new(Duration::from_secs(30)).expect("a TTL"),
         proposed: FencingToken::ZERO,
+        turn: Default::default(),
     };
     let name = LockName::new("job").expect("a name");
     node.call(&name, acquire).await.expect("an answer")
@@ -193,6 +194,7 @@ async fn a_lock_of_this_process_excludes_another_and_is_seen_there() {
     let release = state::Command::Release {
         value: AttemptValue::reported("a"),
         refuse_for: None,
+        ticket: Default::default(),
     };
     let name = LockName::new("job").expect("a name");
     let reply = node.call(&name, release).await;

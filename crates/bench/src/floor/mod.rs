@@ -25,8 +25,14 @@ use tokio::net::TcpStream;
 
 use crate::contender::TTL;
 
-const ACQUIRE: &str = include_str!("../../../fencepost/src/node/redis/scripts/acquire.lua");
-const RELEASE: &str = include_str!("../../../fencepost/src/node/redis/scripts/release.lua");
+const ACQUIRE: &str = concat!(
+    include_str!("../../../fencepost/src/node/redis/scripts/line.lua"),
+    include_str!("../../../fencepost/src/node/redis/scripts/acquire.lua")
+);
+const RELEASE: &str = concat!(
+    include_str!("../../../fencepost/src/node/redis/scripts/line.lua"),
+    include_str!("../../../fencepost/src/node/redis/scripts/release.lua")
+);
 
 /// Compare and delete, as everybody does it who keeps no tokens.
 const BARE_RELEASE: &str = "if redis.call('GET', KEYS[1]) == ARGV[1] then \
@@ -51,6 +57,8 @@ pub(crate) struct Lock {
     kind: Kind,
     name: String,
     counter_key: String,
+    line_key: String,
+    leases_key: String,
     gone_key: String,
     value: String,
     acquire: Script,
@@ -67,6 +75,8 @@ impl Lock {
         Self {
             kind: scripts.kind,
             counter_key: format!("{{{name}}}:fence"),
+            line_key: format!("{{{name}}}:queue"),
+            leases_key: format!("{{{name}}}:leases"),
             name,
             gone_key: String::new(),
             value: String::new(),
@@ -98,7 +108,13 @@ impl Lock {
         self.request
             .begin(
                 &self.acquire,
-                [&self.name, &self.counter_key, &self.gone_key],
+                &[
+                    &self.name,
+                    &self.counter_key,
+                    &self.gone_key,
+                    &self.line_key,
+                    &self.leases_key,
+                ],
                 5,
             )
             .text(&self.value)
@@ -111,14 +127,19 @@ impl Lock {
 
     /// The release of the attempt that was made last.
     fn release(&mut self) -> &[u8] {
+        if self.kind == Kind::Bare {
+            let request = self.request.begin(&self.release, &[&self.name], 1);
+            return request.text(&self.value).bytes();
+        }
         self.request
             .begin(
                 &self.release,
-                [&self.name, &self.counter_key, &self.gone_key],
-                2,
+                &[&self.name, &self.line_key, &self.leases_key, &self.gone_key],
+                3,
             )
             .text(&self.value)
             .number(0)
+            .text("stays")
             .bytes()
     }
 }

@@ -39,11 +39,11 @@ impl Request {
         self.text("NX").text("PX").number(ttl_millis)
     }
 
-    /// Begins an EVALSHA with three keys; exactly `args` arguments must follow.
-    pub(crate) fn begin(&mut self, script: &Script, keys: [&str; 3], args: usize) -> &mut Self {
+    /// Begins an EVALSHA with these keys; exactly `args` arguments must follow.
+    pub(crate) fn begin(&mut self, script: &Script, keys: &[&str], args: usize) -> &mut Self {
         self.0.clear();
         let _ = write!(self.0, "*{}\r\n$7\r\nEVALSHA\r\n", 3 + keys.len() + args);
-        self.text(&script.digest).number(3);
+        self.text(&script.digest).number(keys.len() as u64);
         for key in keys {
             self.text(key);
         }

@@ -64,6 +64,7 @@ use crate::lock::LockOptions;
 use crate::status::Status;
 use crate::token::FencingToken;
 use crate::value::Owner;
+use crate::wait::Progress;
 use background::Background;
 
 /// A client of one store, for threads without tokio: see the [module's page](self).
@@ -307,6 +308,19 @@ impl LockRequest<'_> {
     /// See [`LockOptions::wait`].
     pub fn wait(mut self, at_most: Duration) -> Self {
         self.request = self.request.wait(at_most);
+        self
+    }
+
+    /// See [`LockOptions::fair`].
+    pub fn fair(mut self, fair: bool) -> Self {
+        self.request = self.request.fair(fair);
+        self
+    }
+
+    /// Tells how the wait goes on, from the background thread: see
+    /// [`LockRequest::on_progress`](crate::LockRequest::on_progress).
+    pub fn on_progress(mut self, tell: impl Fn(Progress) + Send + Sync + 'static) -> Self {
+        self.request = self.request.on_progress(tell);
         self
     }
 

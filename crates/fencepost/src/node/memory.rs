@@ -3,10 +3,12 @@
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
 
-use super::{Call, Node};
+use super::listen::Audience;
+use super::{Call, Ear, Listener, Node};
 use crate::clock::{Clock, SystemClock};
 use crate::name::LockName;
 use crate::state::{Command, LockState, Now, Reply};
+use crate::ticket::ClientId;
 
 /// Below this many names, nothing is swept.
 const FIRST_SWEEP: usize = 1024;
@@ -26,6 +28,8 @@ struct Table {
     locks: HashMap<LockName, LockState>,
     /// The size at which names that nobody needs any more are swept out.
     sweep_at: usize,
+    /// Whose turn it is, is told to them.
+    audience: Audience,
 }
 
 impl Table {
@@ -33,6 +37,7 @@ impl Table {
         Arc::new(Mutex::new(Self {
             locks: HashMap::new(),
             sweep_at: FIRST_SWEEP,
+            audience: Audience::default(),
         }))
     }
 }
@@ -84,14 +89,18 @@ impl MemoryNode {
                 .retain(|_, lock| !lock.is_forgettable(now.elapsed));
             table.sweep_at = FIRST_SWEEP.max(2 * table.locks.len());
         }
-        match table.locks.get_mut(name) {
-            Some(lock) => lock.apply(command, now),
-            None => table
-                .locks
-                .entry(name.clone())
-                .or_default()
-                .apply(command, now),
+        let lock = match table.locks.get_mut(name) {
+            Some(lock) => lock,
+            None => table.locks.entry(name.clone()).or_default(),
+        };
+        let mut next = Vec::new();
+        let reply = lock.apply_and_wake(command, now, |wake| next.push(wake));
+        if !next.is_empty() {
+            let audience = table.audience.clone();
+            drop(table);
+            next.into_iter().for_each(|wake| audience.tell(wake));
         }
+        reply
     }
 }
 
@@ -106,6 +115,11 @@ impl Node for MemoryNode {
         let (node, name) = (self.clone(), name.clone());
         // Inside the future, so that one that is never polled does nothing.
         Box::pin(async move { Ok(node.apply(&name, &command)) })
+    }
+
+    fn listen(&self, client: &ClientId, ear: Arc<dyn Ear>) -> Listener {
+        let table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
+        table.audience.join(client, ear)
     }
 
     fn address(&self) -> &str {

@@ -5,17 +5,22 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 
 use crate::error::NodeError;
 use crate::name::LockName;
 use crate::state::{Command, Reply};
+use crate::ticket::ClientId;
 
+mod listen;
 pub mod memory;
 pub(crate) mod open;
 #[cfg(feature = "redis")]
 pub mod redis;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
+
+pub use listen::{Ear, Listener, Notice};
 
 /// What a [`Node`] returns: an answer that is on its way.
 ///
@@ -39,6 +44,14 @@ pub type Call = Pin<Box<dyn Future<Output = Result<Reply, NodeError>> + Send>>;
 pub trait Node: Send + Sync + 'static {
     /// Carries out one command on the lock of that name.
     fn call(&self, name: &LockName, command: Command) -> Call;
+
+    /// Tells this client's waiters when it is their turn, for as long as the listener is kept.
+    ///
+    /// What is said may get lost: a waiter that hears nothing looks by itself, now and then.
+    fn listen(&self, client: &ClientId, ear: Arc<dyn Ear>) -> Listener {
+        let _ = (client, ear);
+        Listener::deaf()
+    }
 
     /// The node's address, for people: no password in it.
     fn address(&self) -> &str;

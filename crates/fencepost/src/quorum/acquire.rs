@@ -188,6 +188,18 @@ impl Acquisition {
         nodes
     }
 
+    /// The nodes on which somebody else had the lock.
+    #[must_use]
+    pub fn refused(&self) -> NodeSet {
+        let mut nodes = NodeSet::NONE;
+        for (node, vote) in self.votes.iter().enumerate() {
+            if matches!(vote, Vote::Held(_)) {
+                nodes.insert(node);
+            }
+        }
+        nodes
+    }
+
     /// Why a blocked attempt was blocked.
     #[must_use]
     pub fn denial(&self) -> Denial {

@@ -12,18 +12,25 @@ use super::NodeSet;
 use super::fleet::{Claim, Fleet};
 use super::late::Late;
 use super::round::{Answer, Round};
+use crate::state::Fate;
 
 /// A release under way. Dropped before all nodes have answered, it goes on by itself.
 pub(super) struct Departure(Option<Delivery>);
 
 impl Departure {
-    pub(super) fn begin(fleet: &Arc<Fleet>, claim: Claim, nodes: NodeSet, late: Late) -> Self {
+    pub(super) fn begin(
+        fleet: &Arc<Fleet>,
+        claim: Claim,
+        ticket: Fate,
+        nodes: NodeSet,
+        late: Late,
+    ) -> Self {
         let (late, lost) = late.into_parts();
         let mut round = Round::default();
         // First, so that whatever they still have to send goes before the releases.
         round.append(late, Errand::Late);
         for index in nodes.iter() {
-            let command = claim.release(lost.contains(index));
+            let command = claim.release(lost.contains(index), ticket.clone());
             let call = fleet.nodes[index].call(&claim.name, command);
             round.add(Errand::Release(index), call);
         }
@@ -115,7 +122,11 @@ impl Delivery {
         let fleet = &*self.fleet;
         let outbox = &fleet.outboxes[node];
         let until = fleet.clock.now() + self.claim.ttl.get();
-        if outbox.put(self.claim.name.clone(), self.claim.release(true), until) {
+        if outbox.put(
+            self.claim.name.clone(),
+            self.claim.release(true, Fate::Stays),
+            until,
+        ) {
             fleet.in_background(outbox.deliver(fleet.clock.clone()));
         }
     }

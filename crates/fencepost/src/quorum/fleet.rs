@@ -23,16 +23,22 @@ use crate::clock::{Clock, Moment};
 use crate::error::{Error, LossReason, NodeError, NodeOutcome, NodeReport};
 use crate::name::LockName;
 use crate::node::Node;
-use crate::state::{Command, Reply};
+use crate::randomness::Randomness;
+use crate::state::{Command, Fate, Line, Reply, Turn};
 use crate::tasks::Tasks;
+use crate::ticket::{TICKET_LEASE, Ticket, TicketId};
 use crate::token::FencingToken;
 use crate::ttl::{Drift, Ttl};
 use crate::value::{AttemptValue, Owner};
+
+/// How long the slow nodes are waited for at the least once a majority has told of its line.
+const LEAST_PATIENCE: Duration = Duration::from_millis(2);
 
 /// All nodes of one client, and what it takes to ask them.
 pub(crate) struct Fleet {
     pub(crate) quorum: Quorum,
     pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) randomness: Arc<dyn Randomness>,
     pub(super) nodes: Vec<Arc<dyn Node>>,
     drift: Drift,
     pub(super) node_timeout: Duration,
@@ -43,10 +49,10 @@ pub(crate) struct Fleet {
 }
 
 /// How to take a lock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Take {
-    /// If it is free.
-    Free,
+    /// If it is free and it is our turn.
+    Free(Turn),
     /// From whoever has it.
     Stolen,
 }
@@ -57,14 +63,35 @@ pub(crate) struct Claim {
     pub(crate) name: LockName,
     pub(crate) value: AttemptValue,
     pub(crate) ttl: Ttl,
+    /// Its place in line, if it has waited.
+    pub(crate) ticket: Option<Ticket>,
 }
 
 impl Claim {
-    pub(super) fn release(&self, may_still_arrive: bool) -> Command {
+    pub(super) fn release(&self, may_still_arrive: bool, ticket: Fate) -> Command {
         Command::Release {
             value: self.value.clone(),
             refuse_for: may_still_arrive.then(|| self.ttl.get()),
+            ticket,
         }
+    }
+
+    /// What becomes of the ticket once the lock is given back. It may be left on nodes that did not
+    /// grant.
+    fn ticket_leaves(&self) -> Fate {
+        let ticket = self.ticket.as_ref();
+        ticket.map_or(Fate::Stays, |ticket| Fate::Leaves(ticket.id.clone()))
+    }
+
+    /// What becomes of the ticket once a failed attempt is given back.
+    fn ticket_returns(&self) -> Fate {
+        self.ticket
+            .as_ref()
+            .map_or(Fate::Stays, |ticket| Fate::Returns {
+                id: ticket.id.clone(),
+                number: ticket.number.number(),
+                lease: TICKET_LEASE,
+            })
     }
 }
 
@@ -96,6 +123,7 @@ impl Fleet {
         quorum: Quorum,
         nodes: Vec<Arc<dyn Node>>,
         clock: Arc<dyn Clock>,
+        randomness: Arc<dyn Randomness>,
         drift: Drift,
         node_timeout: Duration,
         tasks: Tasks,
@@ -104,6 +132,7 @@ impl Fleet {
         Arc::new(Self {
             quorum,
             clock,
+            randomness,
             outboxes: nodes.iter().map(outbox).collect(),
             nodes,
             drift,
@@ -117,7 +146,7 @@ impl Fleet {
     pub(crate) async fn acquire(
         self: &Arc<Self>,
         claim: &Claim,
-        take: Take,
+        take: &Take,
     ) -> Result<Grant, Error> {
         let start = self.clock.now();
         let deadline = self.drift.deadline(start, claim.ttl);
@@ -133,16 +162,21 @@ impl Fleet {
                     timer.as_mut().reset(Instant::now() + limit);
                 }
                 AcquireStep::Certified(token) => break token,
-                AcquireStep::Blocked => return Err(attempt.denied()),
+                AcquireStep::Blocked => {
+                    let error = attempt.denied();
+                    attempt.ends(claim.ticket_returns());
+                    return Err(error);
+                }
             }
         };
         // After the last answer was read: what counts is the time that is left now.
         let now = self.clock.now();
         if now >= deadline {
+            attempt.ends(claim.ticket_returns());
             return Err(Error::TooLate {
-                name: attempt.claim.name.clone(),
+                name: claim.name.clone(),
                 took: now.since(start),
-                ttl: attempt.claim.ttl.get(),
+                ttl: claim.ttl.get(),
             });
         }
         Ok(attempt.succeeded(token, deadline))
@@ -200,7 +234,8 @@ impl Fleet {
     /// itself, also when this future is dropped.
     pub(crate) async fn release(self: &Arc<Self>, claim: Claim, late: Late) -> Result<(), Error> {
         let name = claim.name.clone();
-        let mut departure = Departure::begin(self, claim, self.all(), late);
+        let ticket = claim.ticket_leaves();
+        let mut departure = Departure::begin(self, claim, ticket, self.all(), late);
         let mut votes = Handover::new(self.quorum);
         let mut timer = pin!(sleep(self.node_timeout));
         loop {
@@ -221,7 +256,8 @@ impl Fleet {
 
     /// Gives a lock back on these nodes without anybody waiting for it.
     pub(crate) fn let_go(self: &Arc<Self>, claim: Claim, nodes: NodeSet, late: Late) {
-        drop(Departure::begin(self, claim, nodes, late));
+        let ticket = claim.ticket_leaves();
+        drop(Departure::begin(self, claim, ticket, nodes, late));
     }
 
     pub(crate) fn all(&self) -> NodeSet {
@@ -247,6 +283,58 @@ impl Fleet {
             answers[node] = answer;
         }
         answers
+    }
+
+    /// Puts these tickets into the line of that name, or keeps them there, on all nodes. They are
+    /// on their way when this returns.
+    pub(crate) fn queue(&self, name: &LockName, tickets: &[Ticket]) -> Queueing {
+        let mut round = Round::default();
+        for (index, node) in self.nodes.iter().enumerate() {
+            let command = Command::Queue {
+                tickets: tickets.to_vec(),
+                lease: TICKET_LEASE,
+            };
+            round.add(index, node.call(name, command));
+        }
+        round.start();
+        Queueing(round)
+    }
+
+    /// What the nodes answer to that: all that come with a majority, or soon after it.
+    pub(crate) async fn queued(&self, mut asked: Queueing) -> Vec<Result<Line, NodeError>> {
+        let start = Instant::now();
+        let limit = self.node_timeout;
+        let mut timer = pin!(sleep(limit));
+        let mut answers = vec![Err(NodeError::Timeout(limit)); self.nodes.len()];
+        let mut heard = 0;
+        while !asked.0.is_empty() {
+            let (node, answer) = asked.0.next(timer.as_mut(), limit).await;
+            answers[node] = match answer {
+                Ok(Reply::Line(line)) => Ok(line),
+                Ok(other) => Err(super::out_of_place(&other)),
+                Err(error) => Err(error),
+            };
+            heard += usize::from(answers[node].is_ok());
+            if heard == self.quorum.needed() {
+                // One slow node shall not hold up the others' news; it gets as much time again.
+                let patience = start.elapsed().max(LEAST_PATIENCE);
+                timer.as_mut().reset(Instant::now() + patience);
+            }
+        }
+        answers
+    }
+
+    /// Takes these tickets out of the line on all nodes, without anybody waiting for it.
+    pub(crate) fn leave(self: &Arc<Self>, name: LockName, tickets: Vec<TicketId>) {
+        let fleet = Arc::clone(self);
+        self.in_background(async move {
+            fleet.ask_all(&name, &Command::Leave { tickets }).await;
+        });
+    }
+
+    /// Starts a task that ends by itself when nobody needs it any more.
+    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.tasks.spawn(task);
     }
 
     /// Waits until nothing goes on in the background.
@@ -289,6 +377,9 @@ fn is_uncertain(answer: &Result<Reply, NodeError>) -> bool {
     matches!(answer, Err(error) if error.is_uncertain())
 }
 
+/// Tickets on their way to the nodes.
+pub(crate) struct Queueing(Round);
+
 /// A round that hands over what it leaves open, however it ends.
 struct UnderWay<F: FnMut(Late)> {
     round: Round,
@@ -321,20 +412,22 @@ struct Attempt<'a> {
     votes: Acquisition,
     round: Round,
     late: Late,
-    succeeded: bool,
+    /// It has succeeded, or has been given back.
+    over: bool,
 }
 
 impl<'a> Attempt<'a> {
-    fn begin(fleet: &'a Arc<Fleet>, claim: Claim, take: Take) -> Self {
+    fn begin(fleet: &'a Arc<Fleet>, claim: Claim, take: &Take) -> Self {
         let proposed = fleet.clock.proposal();
         let mut round = Round::default();
         for (index, node) in fleet.nodes.iter().enumerate() {
             let (value, ttl) = (claim.value.clone(), claim.ttl);
             let command = match take {
-                Take::Free => Command::Acquire {
+                Take::Free(turn) => Command::Acquire {
                     value,
                     ttl,
                     proposed,
+                    turn: turn.clone(),
                 },
                 Take::Stolen => Command::Steal {
                     value,
@@ -350,7 +443,7 @@ impl<'a> Attempt<'a> {
             votes: Acquisition::new(fleet.quorum),
             round,
             late: Late::default(),
-            succeeded: false,
+            over: false,
         }
     }
 
@@ -369,6 +462,21 @@ impl<'a> Attempt<'a> {
         }
     }
 
+    /// Takes the lock also where its last holder had it still. Its release is under way there, and
+    /// a node that nobody holds lets others take it for nothing, and give it back.
+    fn fill_in(&mut self, token: FencingToken) {
+        for index in self.votes.refused().iter() {
+            let command = Command::Extend {
+                value: self.claim.value.clone(),
+                ttl: self.claim.ttl,
+                token,
+            };
+            let call = self.fleet.nodes[index].call(&self.claim.name, command);
+            self.round.add(index, call);
+        }
+        self.round.start();
+    }
+
     fn denied(&self) -> Error {
         let name = self.claim.name.clone();
         match self.votes.denial() {
@@ -382,7 +490,8 @@ impl<'a> Attempt<'a> {
     }
 
     fn succeeded(mut self, token: FencingToken, deadline: Moment) -> Grant {
-        self.succeeded = true;
+        self.over = true;
+        self.fill_in(token);
         Grant {
             claim: self.claim.clone(),
             token,
@@ -390,6 +499,18 @@ impl<'a> Attempt<'a> {
             late: self.take_late(),
             evicted: self.votes.evicted().cloned(),
         }
+    }
+
+    /// Gives back what was granted, now and not when it is dropped.
+    fn ends(mut self, ticket: Fate) {
+        self.give_back(ticket);
+    }
+
+    fn give_back(&mut self, ticket: Fate) {
+        self.over = true;
+        let (nodes, late) = (self.votes.may_hold(), self.take_late());
+        let claim = self.claim.clone();
+        drop(Departure::begin(self.fleet, claim, ticket, nodes, late));
     }
 
     fn take_late(&mut self) -> Late {
@@ -401,9 +522,9 @@ impl<'a> Attempt<'a> {
 
 impl Drop for Attempt<'_> {
     fn drop(&mut self) {
-        if !self.succeeded {
-            let (nodes, late) = (self.votes.may_hold(), self.take_late());
-            self.fleet.let_go(self.claim.clone(), nodes, late);
+        if !self.over {
+            // Its waiter, if there is one, is gone too, and takes its ticket out of the line.
+            self.give_back(Fate::Stays);
         }
     }
 }

@@ -85,6 +85,12 @@ impl NodeSet {
         self.0 &= !(1 << node);
     }
 
+    /// The nodes that are not in the other.
+    #[must_use]
+    pub const fn without(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
+    }
+
     /// Whether the node is in it.
     #[must_use]
     pub const fn contains(self, node: usize) -> bool {

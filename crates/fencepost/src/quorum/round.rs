@@ -26,6 +26,16 @@ enum Slot {
     Answered(Answer),
 }
 
+impl Slot {
+    fn poll(&mut self, cx: &mut Context<'_>) {
+        if let Self::Waiting(call) = self
+            && let Poll::Ready(answer) = call.as_mut().poll(cx)
+        {
+            *self = Self::Answered(answer);
+        }
+    }
+}
+
 impl<T> Default for Round<T> {
     fn default() -> Self {
         Self { calls: Vec::new() }
@@ -57,6 +67,13 @@ impl<T> Round<T> {
         self.calls.is_empty()
     }
 
+    /// Puts all of them on their way, if they are not yet.
+    pub(super) fn start(&mut self) {
+        for (_, slot) in &mut self.calls {
+            slot.poll(&mut Context::from_waker(Waker::noop()));
+        }
+    }
+
     /// The next answer. When the timer has run out, that is a time-out for one call after the
     /// other. Must not be asked when it is empty: there would be nothing to wait for.
     pub(super) async fn next(
@@ -86,11 +103,7 @@ impl<T> Round<T> {
     fn poll_calls(&mut self, cx: &mut Context<'_>) -> Option<(T, Answer)> {
         // All of them, even when the first is answered: a call is not sent before its first poll.
         for (_, slot) in &mut self.calls {
-            if let Slot::Waiting(call) = slot
-                && let Poll::Ready(answer) = call.as_mut().poll(cx)
-            {
-                *slot = Slot::Answered(answer);
-            }
+            slot.poll(cx);
         }
         let answered = |(_, slot): &(T, Slot)| matches!(slot, Slot::Answered(_));
         let place = self.calls.iter().position(answered)?;

@@ -1,6 +1,7 @@
 //! The promises of one lock on one node. `pairs` runs every command after every other one, with
 //! and without an expiry in between; the rest of this file is what a pair cannot show.
 
+mod line;
 mod pairs;
 
 use super::*;
@@ -27,6 +28,7 @@ fn acquire(who: &str, proposed: u64) -> Command {
         value: value(who),
         ttl: ttl(TTL),
         proposed: token(proposed),
+        turn: Default::default(),
     }
 }
 
@@ -57,6 +59,7 @@ fn release(who: &str) -> Command {
     Command::Release {
         value: value(who),
         refuse_for: None,
+        ticket: Default::default(),
     }
 }
 
@@ -64,6 +67,7 @@ fn withdraw(who: &str, refuse_for: Duration) -> Command {
     Command::Release {
         value: value(who),
         refuse_for: Some(refuse_for),
+        ticket: Default::default(),
     }
 }
 
@@ -412,6 +416,7 @@ fn a_reboot_frees_everything_but_the_counter_though_time_begins_again() {
         Reply::Snapshot(Snapshot {
             holder: None,
             counter: token(100),
+            waiting: 0,
         })
     );
     bench.wait(COUNTER_RETENTION - INSTANT);

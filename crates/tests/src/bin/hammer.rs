@@ -66,6 +66,7 @@ impl Lock {
             value: self.value.clone(),
             ttl: Ttl::new(TTL)?,
             proposed: SystemClock.proposal(),
+            turn: Default::default(),
         };
         match self.node.call(&self.name, acquire).await? {
             Reply::Granted { counter, .. } => Ok(Some(counter)),
@@ -87,6 +88,7 @@ impl Lock {
         let release = Command::Release {
             value: self.value.clone(),
             refuse_for: None,
+            ticket: Default::default(),
         };
         match self.node.call(&self.name, release).await? {
             Reply::Released => Ok(()),

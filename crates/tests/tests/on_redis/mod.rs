@@ -88,6 +88,7 @@ impl Lock {
             value: self.value.clone(),
             ttl: Self::ttl(),
             proposed: FencingToken::new(1).unwrap(),
+            turn: Default::default(),
         };
         node.call(&self.name, command)
     }
@@ -122,6 +123,7 @@ impl Lock {
         let command = Command::Release {
             value: self.value.clone(),
             refuse_for: None,
+            ticket: Default::default(),
         };
         node.call(&self.name, command)
     }

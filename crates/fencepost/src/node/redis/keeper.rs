@@ -42,7 +42,7 @@ pub(super) enum Source {
 
 /// What the task works with.
 pub(super) struct Keeper {
-    pub(super) source: Source,
+    pub(super) source: Arc<Source>,
     pub(super) label: String,
     pub(super) options: RedisOptions,
     pub(super) seat: Arc<Seat>,
@@ -123,7 +123,7 @@ impl Keeper {
                 }
             };
             let closed = matches!(failure, NodeError::Disconnected(_));
-            if closed && matches!(&self.source, Source::Given(_)) && !self.given_answers().await {
+            if closed && matches!(&*self.source, Source::Given(_)) && !self.given_answers().await {
                 self.gate.down(&failure);
                 return std::future::pending().await;
             }
@@ -145,7 +145,7 @@ impl Keeper {
         memory: &mut Memory,
         limit: Duration,
     ) -> Result<(Arc<Link>, Driver), NodeError> {
-        let (connection, driver, maker) = match &self.source {
+        let (connection, driver, maker) = match &*self.source {
             Source::Given(connection) => (connection.clone(), Driver(None), Maker::User),
             Source::Url { route, login } => {
                 let unreachable = |error: std::io::Error| NodeError::Unreachable(error.to_string());
@@ -186,7 +186,7 @@ impl Keeper {
 
     /// Whether the user's connection is only mute, and not closed.
     async fn given_answers(&self) -> bool {
-        let Source::Given(connection) = &self.source else {
+        let Source::Given(connection) = &*self.source else {
             return true;
         };
         let mut connection = connection.clone();
@@ -216,7 +216,7 @@ impl Keeper {
 
 /// The pauses between attempts: none, then doubling up to a bound, each a random part of that.
 #[derive(Default)]
-struct Pauses(u32);
+pub(super) struct Pauses(u32);
 
 impl Pauses {
     /// Whether the next attempt follows at once.
@@ -225,11 +225,11 @@ impl Pauses {
     }
 
     /// After a failed attempt there is always a pause.
-    fn skip_first(&mut self) {
+    pub(super) fn skip_first(&mut self) {
         self.0 = self.0.max(1);
     }
 
-    fn next(&mut self) -> Duration {
+    pub(super) fn next(&mut self) -> Duration {
         let n = self.0;
         self.0 = n.saturating_add(1);
         if n == 0 {

@@ -8,11 +8,10 @@ use std::fmt;
 use redis::{RedisWrite, ToRedisArgs};
 
 use crate::error::{Error, NodeError};
-use crate::name::{LockName, WITHDRAWN_KEY, hash_tag};
+use crate::name::{
+    COUNTER_KEY, LEASES_KEY, LINE_KEY, LockName, SIDE_KEYS, WITHDRAWN_KEY, hash_tag,
+};
 use crate::value::AttemptValue;
-
-const COUNTER_KEY: &str = ":fence";
-const QUEUE_KEY: &str = ":queue";
 
 /// What stands before every key, checked.
 #[derive(Clone, Debug)]
@@ -45,8 +44,7 @@ impl Prefix {
             return Ok(Keys { lock, has_tag });
         }
         // `LockName` has refused such an ending where the tag is the name's own.
-        if name.ends_with(COUNTER_KEY) || name.ends_with(QUEUE_KEY) || name.contains(WITHDRAWN_KEY)
-        {
+        if SIDE_KEYS.iter().any(|end| name.ends_with(end)) || name.contains(WITHDRAWN_KEY) {
             return Err(NodeError::Other(format!(
                 "behind a prefix with a {{tag}}, the lock name {name:?} looks like a key that \
                  fencepost keeps for itself; take another name"
@@ -70,6 +68,16 @@ impl Keys {
     /// Where the counter stands.
     pub(super) fn counter(&self) -> SideKey<'_> {
         self.side(COUNTER_KEY, "")
+    }
+
+    /// Where those stand who wait, by number.
+    pub(super) fn line(&self) -> SideKey<'_> {
+        self.side(LINE_KEY, "")
+    }
+
+    /// Where those stand who wait, by the end of their lease.
+    pub(super) fn leases(&self) -> SideKey<'_> {
+        self.side(LEASES_KEY, "")
     }
 
     /// What stands there while an attempt that was given up is refused.
@@ -154,7 +162,7 @@ mod tests {
     #[test]
     fn no_lock_behind_a_tagged_prefix_is_anothers_side_key() {
         let prefix = Prefix::new("{app}:").unwrap();
-        for name in ["job:fence", "job:queue", "job:gone:1"] {
+        for name in ["job:fence", "job:queue", "job:leases", "job:gone:1"] {
             assert!(prefix.keys(&LockName::new(name).unwrap()).is_err());
         }
     }

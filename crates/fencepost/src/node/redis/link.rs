@@ -105,7 +105,9 @@ impl Link {
             .and_then(scripts::read)?;
         match (reply, quarantine) {
             // What it holds for us now it may have held for another before it forgot.
-            (Reply::Extended | Reply::Repaired, Some(left)) => Err(NodeError::Quarantined(left)),
+            (Reply::Extended | Reply::Repaired | Reply::Line(_), Some(left)) => {
+                Err(NodeError::Quarantined(left))
+            }
             (reply, _) => Ok(reply),
         }
     }

@@ -6,6 +6,7 @@
 //! - `handshake`, `roster`: who may vote.
 //! - `gate`, `link`: where calls wait for a connection, and one connection's calls.
 //! - `keeper`: connecting, watching, connecting again.
+//! - `listener`: hearing whose turn it is.
 //! - `fault`: errors in the words of a node.
 //!
 //! # When something happens to the server
@@ -30,6 +31,7 @@ mod handshake;
 mod keeper;
 mod keys;
 mod link;
+mod listener;
 mod options;
 mod roster;
 mod scripts;
@@ -41,6 +43,7 @@ mod url;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use ::redis::aio::MultiplexedConnection;
 use tokio::runtime::Handle;
@@ -49,14 +52,16 @@ use tokio::task::AbortHandle;
 pub use options::{Eviction, RedisOptions, TlsOptions};
 pub use roster::Roster;
 
-use super::{Call, Node};
+use super::{Call, Ear, Listener, Node};
 use crate::clock::Clock;
 use crate::error::{Error, NodeError};
 use crate::name::LockName;
 use crate::state::Command;
+use crate::ticket::ClientId;
 use gate::Gate;
 use keeper::{Keeper, Source};
 use keys::Prefix;
+use listener::Ears;
 use roster::Seat;
 use stream::Route;
 use url::Target;
@@ -69,6 +74,9 @@ pub struct RedisNode {
     gate: Arc<Gate>,
     seat: Arc<Seat>,
     keeper: AbortHandle,
+    source: Arc<Source>,
+    connect_timeout: Duration,
+    runtime: Handle,
 }
 
 impl RedisNode {
@@ -127,9 +135,11 @@ impl RedisNode {
         runtime: &Handle,
     ) -> Self {
         let gate = Arc::new(Gate::new(Arc::clone(&clock)));
+        let source = Arc::new(source);
+        let connect_timeout = options.connect_timeout;
         let seat = Arc::new(roster.seat(&label));
         let keeper = Keeper {
-            source,
+            source: Arc::clone(&source),
             label: label.clone(),
             options,
             seat: Arc::clone(&seat),
@@ -143,6 +153,9 @@ impl RedisNode {
             gate,
             seat,
             keeper: runtime.spawn(keeper.run()).abort_handle(),
+            source,
+            connect_timeout,
+            runtime: runtime.clone(),
         }
     }
 }
@@ -160,6 +173,22 @@ impl Node for RedisNode {
         let keys = prefix.and_then(|prefix| prefix.keys(name));
         let gate = Arc::clone(&self.gate);
         Box::pin(async move { gate.call(keys?, command).await })
+    }
+
+    fn listen(&self, client: &ClientId, ear: Arc<dyn Ear>) -> Listener {
+        if matches!(&*self.source, Source::Given(_)) {
+            // The user's connection is for commands, and there is no other.
+            return Listener::deaf();
+        }
+        let ears = Ears {
+            source: Arc::clone(&self.source),
+            label: self.label.clone(),
+            channel: listener::channel(client),
+            connect_timeout: self.connect_timeout,
+            ear,
+        };
+        let task = self.runtime.spawn(ears.run()).abort_handle();
+        Listener::until(move || task.abort())
     }
 
     fn address(&self) -> &str {

@@ -10,7 +10,10 @@ use redis::{Cmd, Script, Value};
 
 use super::keys::Keys;
 use crate::error::NodeError;
-use crate::state::{COUNTER_RETENTION, Command, Holder, MAX_SKEW, Reply, Snapshot};
+use crate::state::{
+    COUNTER_RETENTION, Command, Fate, Holder, Line, MAX_SKEW, Reply, Snapshot, Turn,
+};
+use crate::ticket::{Place, Standing, TicketId, TicketNumber};
 use crate::token::FencingToken;
 use crate::ttl::Ttl;
 use crate::value::AttemptValue;
@@ -22,15 +25,17 @@ struct Lua {
 }
 
 macro_rules! lua {
-    ($name:ident, $file:literal) => {
-        static $name: LazyLock<Lua> = LazyLock::new(|| Lua::new(include_str!($file)));
+    ($name:ident, $($file:literal),+) => {
+        static $name: LazyLock<Lua> = LazyLock::new(|| Lua::new(concat!($(include_str!($file)),+)));
     };
 }
 
-lua!(ACQUIRE, "scripts/acquire.lua");
+lua!(ACQUIRE, "scripts/line.lua", "scripts/acquire.lua");
 lua!(RAISE, "scripts/raise.lua");
 lua!(EXTEND, "scripts/extend.lua");
-lua!(RELEASE, "scripts/release.lua");
+lua!(RELEASE, "scripts/line.lua", "scripts/release.lua");
+lua!(QUEUE, "scripts/line.lua", "scripts/queue.lua");
+lua!(LEAVE, "scripts/line.lua", "scripts/leave.lua");
 lua!(INSPECT, "scripts/inspect.lua");
 lua!(STEAL, "scripts/steal.lua");
 
@@ -46,6 +51,8 @@ impl Lua {
             Command::Raise { .. } => &RAISE,
             Command::Extend { .. } => &EXTEND,
             Command::Release { .. } => &RELEASE,
+            Command::Queue { .. } => &QUEUE,
+            Command::Leave { .. } => &LEAVE,
             Command::Inspect => &INSPECT,
             Command::Steal { .. } => &STEAL,
         }
@@ -53,8 +60,11 @@ impl Lua {
 }
 
 /// Every script's text, to load them when a connection is made.
-pub(super) fn sources() -> [&'static str; 6] {
-    [&ACQUIRE, &RAISE, &EXTEND, &RELEASE, &INSPECT, &STEAL].map(|lua| lua.source)
+pub(super) fn sources() -> [&'static str; 8] {
+    [
+        &ACQUIRE, &RAISE, &EXTEND, &RELEASE, &QUEUE, &LEAVE, &INSPECT, &STEAL,
+    ]
+    .map(|lua| lua.source)
 }
 
 /// The command for a server that should have the script already.
@@ -75,18 +85,33 @@ fn write(verb: &str, script: &str, command: &Command, keys: &Keys) -> Cmd {
             value,
             ttl,
             proposed,
+            turn,
+        } => {
+            cmd.arg(5)
+                .arg(&keys.lock)
+                .arg(keys.counter())
+                .arg(keys.withdrawn(value))
+                .arg(keys.line())
+                .arg(keys.leases());
+            take(&mut cmd, value, *ttl, *proposed);
+            match turn {
+                Turn::Newcomer => {}
+                Turn::Last => {
+                    cmd.arg("").arg("f");
+                }
+                Turn::Ticket(id) => {
+                    let mode = if id.is_fair() { "f" } else { "d" };
+                    cmd.arg(id.as_str()).arg(mode);
+                }
+            }
         }
-        | Command::Steal {
+        Command::Steal {
             value,
             ttl,
             proposed,
         } => {
-            three_keys(&mut cmd, keys, value)
-                .arg(value.as_str())
-                .arg(ttl.as_millis())
-                .arg(proposed.get())
-                .arg(counter_ttl(*ttl))
-                .arg(MAX_SKEW.as_micros() as u64);
+            three_keys(&mut cmd, keys, value);
+            take(&mut cmd, value, *ttl, *proposed);
         }
         Command::Raise { value, to } => {
             cmd.arg(2)
@@ -103,16 +128,71 @@ fn write(verb: &str, script: &str, command: &Command, keys: &Keys) -> Cmd {
                 .arg(token.get())
                 .arg(counter_ttl(*ttl));
         }
-        Command::Release { value, refuse_for } => {
-            three_keys(&mut cmd, keys, value)
+        Command::Release {
+            value,
+            refuse_for,
+            ticket,
+        } => {
+            cmd.arg(4)
+                .arg(&keys.lock)
+                .arg(keys.line())
+                .arg(keys.leases())
+                .arg(keys.withdrawn(value))
                 .arg(value.as_str())
                 .arg(refuse_for.map_or(0, millis_up));
+            match ticket {
+                Fate::Stays => cmd.arg("stays"),
+                Fate::Leaves(id) => cmd.arg("leaves").arg(id.as_str()),
+                Fate::Returns { id, number, lease } => cmd
+                    .arg("returns")
+                    .arg(id.as_str())
+                    .arg(number.get())
+                    .arg(millis_up(*lease)),
+            };
+        }
+        Command::Queue { tickets, lease } => {
+            line_keys(&mut cmd, keys)
+                .arg(millis_up(*lease))
+                .arg(MAX_SKEW.as_micros() as u64);
+            for ticket in tickets {
+                let standing = match ticket.number {
+                    Standing::Proposed(_) => "proposed",
+                    Standing::Agreed(_) => "agreed",
+                };
+                cmd.arg(ticket.id.as_str())
+                    .arg(ticket.number.number().get())
+                    .arg(standing);
+            }
+        }
+        Command::Leave { tickets } => {
+            line_keys(&mut cmd, keys);
+            for id in tickets {
+                cmd.arg(id.as_str());
+            }
         }
         Command::Inspect => {
-            cmd.arg(2).arg(&keys.lock).arg(keys.counter());
+            cmd.arg(3)
+                .arg(&keys.lock)
+                .arg(keys.counter())
+                .arg(keys.leases());
         }
     }
     cmd
+}
+
+fn take(cmd: &mut Cmd, value: &AttemptValue, ttl: Ttl, proposed: FencingToken) {
+    cmd.arg(value.as_str())
+        .arg(ttl.as_millis())
+        .arg(proposed.get())
+        .arg(counter_ttl(ttl))
+        .arg(MAX_SKEW.as_micros() as u64);
+}
+
+fn line_keys<'c>(cmd: &'c mut Cmd, keys: &Keys) -> &'c mut Cmd {
+    cmd.arg(3)
+        .arg(&keys.lock)
+        .arg(keys.line())
+        .arg(keys.leases())
 }
 
 fn three_keys<'c>(cmd: &'c mut Cmd, keys: &Keys, value: &AttemptValue) -> &'c mut Cmd {
@@ -163,15 +243,50 @@ pub(super) fn read(value: Value) -> Result<Reply, NodeError> {
         b"repaired" => Some(Reply::Repaired),
         b"released" => Some(Reply::Released),
         b"not held" => Some(Reply::NotHeld(holder(rest))),
-        b"seen" => token(rest.first()).map(|counter| {
-            Reply::Snapshot(Snapshot {
-                holder: holder(&rest[1..]),
-                counter,
-            })
-        }),
+        b"line" => line(rest).map(Reply::Line),
+        b"left" => Some(Reply::Left),
+        b"seen" => match rest {
+            [counter, waiting, seen @ ..] => token(Some(counter)).map(|counter| {
+                Reply::Snapshot(Snapshot {
+                    holder: holder(seen),
+                    counter,
+                    waiting: count(waiting).unwrap_or(0),
+                })
+            }),
+            _ => None,
+        },
         _ => None,
     };
     reply.ok_or_else(|| answer(&value))
+}
+
+/// The holder, the first in line, and the tickets that were shown: a number and how many are ahead.
+fn line(items: &[Value]) -> Option<Line> {
+    let (seen, places) = items.split_at_checked(4)?;
+    let head = match (text(&seen[2]), &seen[3]) {
+        (Some(head), Value::Int(left)) => {
+            let left = Duration::from_millis(u64::try_from(*left).unwrap_or(0));
+            Some((TicketId::reported(head.as_str()), left))
+        }
+        _ => None,
+    };
+    let place = |pair: &[Value]| {
+        let (number, ahead) = (count(&pair[0])?, count(&pair[1])?);
+        let number = TicketNumber::saturating(number as u64);
+        Some(Place { number, ahead })
+    };
+    Some(Line {
+        holder: holder(seen),
+        head,
+        places: places.chunks_exact(2).map(place).collect::<Option<_>>()?,
+    })
+}
+
+fn count(value: &Value) -> Option<usize> {
+    match value {
+        Value::Int(n) => usize::try_from(*n).ok(),
+        _ => None,
+    }
 }
 
 fn token(value: Option<&Value>) -> Option<FencingToken> {

@@ -11,6 +11,7 @@
 //! | `fork` | was this process forked with a file open? |
 //! | `busy` | how long to wait while another process writes |
 //! | `worker` | the thread that owns the connection |
+//! | `watch` | whose turn is it? What other processes have done |
 //! | `fault` | what SQLite's errors mean for people |
 //!
 //! The rules of a lock are those of [`state`](crate::state); none of them may be written again
@@ -21,11 +22,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 use self::worker::Worker;
-use super::{Call, Node};
+use super::{Call, Ear, Listener, Node};
 use crate::clock::Clock;
 use crate::error::Error;
 use crate::name::LockName;
 use crate::state::Command;
+use crate::ticket::ClientId;
 
 mod boot;
 mod busy;
@@ -36,6 +38,7 @@ mod place;
 mod process;
 mod row;
 mod store;
+mod watch;
 mod worker;
 
 /// A file of locks, shared by all processes of one machine. Clones share the connection; any
@@ -86,6 +89,10 @@ impl Node for SqliteNode {
     fn call(&self, name: &LockName, command: Command) -> Call {
         let (worker, name) = (self.worker.clone(), name.clone());
         Box::pin(async move { worker.call(name, command).await })
+    }
+
+    fn listen(&self, client: &ClientId, ear: Arc<dyn Ear>) -> Listener {
+        self.worker.listen(client, ear)
     }
 
     fn address(&self) -> &str {

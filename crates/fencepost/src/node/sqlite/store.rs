@@ -20,6 +20,7 @@ use super::row::Row;
 use crate::clock::Clock;
 use crate::name::LockName;
 use crate::state::{COUNTER_RETENTION, Command, LockState, Now, Reply};
+use crate::ticket::WakeUp;
 
 /// After so many changes, a few rows are looked at, to sweep out names that nobody needs any more.
 const SWEEP_EVERY: u32 = 16;
@@ -38,6 +39,8 @@ pub(super) struct Store {
     changes: u32,
     /// The name up to which the last sweep came.
     swept_to: String,
+    /// Whom the last command has woken.
+    woken: Vec<WakeUp>,
 }
 
 /// What a row is judged by: this machine, this boot, this process.
@@ -66,17 +69,19 @@ impl Store {
             },
             changes: 0,
             swept_to: String::new(),
+            woken: Vec::new(),
         })
     }
 
     /// Carries out one command.
     pub(super) fn apply(&mut self, name: &LockName, command: &Command) -> Result<Reply, String> {
-        if FileId::at(&self.path) != self.file {
+        if self.is_replaced() {
             // The others no longer see what we write, and we do not see what they write.
             let path = self.path.display();
             tracing::warn!(%path, "the lock file was deleted or replaced: all locks are lost");
-            *self = Self::open(&self.path, Arc::clone(&self.here.clock))?;
+            self.open_again()?;
         }
+        self.woken.clear();
         let done = match command {
             Command::Inspect => self.look(name.as_str()),
             _ => self.change(name.as_str(), command),
@@ -90,6 +95,38 @@ impl Store {
             ),
             other => explain(&other),
         })
+    }
+
+    /// Whom the last command has woken.
+    pub(super) fn take_woken(&mut self) -> impl Iterator<Item = WakeUp> + use<> {
+        std::mem::take(&mut self.woken).into_iter()
+    }
+
+    /// A number that is another one after another connection has changed the file. `None` when
+    /// that cannot be told.
+    pub(super) fn version(&mut self) -> Option<i64> {
+        if self.is_replaced() && self.open_again().is_err() {
+            return None;
+        }
+        let statement = self.connection.prepare_cached("PRAGMA data_version");
+        statement.ok()?.query_row([], |columns| columns.get(0)).ok()
+    }
+
+    /// Whose turn it is, if the lock is free.
+    pub(super) fn next_in_line(&self, name: &LockName) -> rusqlite::Result<Vec<WakeUp>> {
+        let row = Row::read(&self.connection, name.as_str())?;
+        let now = self.here.now().elapsed;
+        let (state, _) = self.here.brought_up_to_date(row.as_ref(), now);
+        Ok(state.next_in_line(now))
+    }
+
+    fn is_replaced(&self) -> bool {
+        FileId::at(&self.path) != self.file
+    }
+
+    fn open_again(&mut self) -> Result<(), String> {
+        *self = Self::open(&self.path, Arc::clone(&self.here.clock))?;
+        Ok(())
     }
 
     /// Lets the file grow to so many pages only, as a full disk would.
@@ -116,7 +153,8 @@ impl Store {
         let before = Row::read(&transaction, name)?;
         let now = self.here.now();
         let (mut state, holder) = self.here.brought_up_to_date(before.as_ref(), now.elapsed);
-        let reply = state.apply(command, now);
+        let woken = &mut self.woken;
+        let reply = state.apply_and_wake(command, now, |wake| woken.push(wake));
         let process = match (&reply, state.holder()) {
             (_, None) => None,
             (Reply::Granted { .. } | Reply::Extended | Reply::Repaired, _) => self.here.process,

@@ -59,6 +59,7 @@ fn acquire(value: &str) -> Command {
         value: AttemptValue::reported(value),
         ttl: Ttl::new(secs(30)).unwrap(),
         proposed: FencingToken::ZERO,
+        turn: Default::default(),
     }
 }
 
@@ -66,6 +67,7 @@ fn release(value: &str) -> Command {
     Command::Release {
         value: AttemptValue::reported(value),
         refuse_for: None,
+        ticket: Default::default(),
     }
 }
 

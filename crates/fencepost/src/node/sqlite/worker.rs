@@ -13,10 +13,13 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::fork::FORKED;
 use super::store::Store;
+use super::watch::Watch;
 use crate::clock::Clock;
 use crate::error::NodeError;
 use crate::name::LockName;
+use crate::node::{Ear, Listener};
 use crate::state::{Command, Reply};
+use crate::ticket::ClientId;
 
 /// How many commands may wait in the queue. More are refused; it takes a disk that hangs to have
 /// so many.
@@ -32,6 +35,7 @@ pub(super) struct Worker {
     queue: mpsc::Sender<Job>,
     /// The process that the thread runs in.
     pid: u32,
+    watch: Watch,
 }
 
 struct Job {
@@ -43,16 +47,24 @@ struct Job {
 impl Worker {
     /// Opens the file and starts the thread.
     pub(super) fn start(path: &Path, clock: Arc<dyn Clock>) -> Result<Self, String> {
-        let store = Store::open(path, clock)?;
+        let store = Store::open(path, Arc::clone(&clock))?;
         let (queue, jobs) = mpsc::channel(QUEUE);
+        let watch = Watch::new(path.to_owned(), clock);
+        let watching = watch.clone();
         std::thread::Builder::new()
             .name("fencepost-file".into())
-            .spawn(move || work(store, jobs))
+            .spawn(move || work(store, jobs, &watching))
             .map_err(|error| format!("no thread can be started ({error})"))?;
         Ok(Self {
             queue,
             pid: std::process::id(),
+            watch,
         })
+    }
+
+    /// Tells the waiters of that client whose turn it is.
+    pub(super) fn listen(&self, client: &ClientId, ear: Arc<dyn Ear>) -> Listener {
+        self.watch.listen(client, ear)
     }
 
     /// Queues the command when first polled, and waits for the answer.
@@ -81,18 +93,25 @@ fn ended() -> NodeError {
     NodeError::Store("its thread has ended".into())
 }
 
-fn work(mut store: Store, mut jobs: mpsc::Receiver<Job>) {
+fn work(mut store: Store, mut jobs: mpsc::Receiver<Job>, watch: &Watch) {
     while let Some(job) = jobs.blocking_recv() {
         // The caller has given up. To give a lock back is still right; to take one would be for
         // nobody.
-        if job.answer.is_closed() && !matches!(job.command, Command::Release { .. }) {
+        if job.answer.is_closed()
+            && !matches!(job.command, Command::Release { .. } | Command::Leave { .. })
+        {
             continue;
+        }
+        if let Command::Queue { lease, .. } = &job.command {
+            watch.is_waited_for(&job.name, *lease);
         }
         // A panic rolls the transaction back on its way, so the store can be used again.
         let done = catch_unwind(AssertUnwindSafe(|| store.apply(&job.name, &job.command)));
         let reply = done.unwrap_or_else(|panic| Err(format!("panicked: {}", message(&*panic))));
         // Nobody may be waiting for it any more.
         let _ = job.answer.send(reply.map_err(NodeError::Store));
+        // The other tasks of this process need not wait for the watch to notice.
+        store.take_woken().for_each(|wake| watch.tell(wake));
     }
 }
 

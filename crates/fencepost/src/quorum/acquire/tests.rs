@@ -239,6 +239,7 @@ mod exhaustive {
             ttl: Ttl::new(Duration::from_secs(1)).unwrap(),
             // As of clients whose clocks are far behind: only the counters make tokens grow.
             proposed: FencingToken::ZERO,
+            turn: Default::default(),
         }
     }
 

@@ -146,6 +146,7 @@ impl Expected {
             (Kind::Inspect, _) => Reply::Snapshot(Snapshot {
                 holder: held,
                 counter: token(self.counter),
+                waiting: 0,
             }),
         }
     }

@@ -1,11 +1,17 @@
--- Takes the lock if it is free.
--- KEYS: lock, counter, withdrawn attempt. ARGV: value, ttl ms, proposed token, counter's ttl ms, largest skew us.
+-- Takes the lock if it is free and it is the caller's turn.
+-- KEYS: lock, counter, withdrawn attempt, line, leases. ARGV: value, ttl ms, proposed token, counter's ttl ms, largest
+-- skew us, the caller's ticket (or none), and 'f' if it passes nobody.
 -- A grant is answered with the bare counter: a table costs the server a microsecond more.
-local call = redis.call
 local seen = call('MGET', KEYS[1], KEYS[2], KEYS[3])
 local holder, known = seen[1], seen[2]
 if holder and holder ~= ARGV[1] then
   return {'held', holder, call('PTTL', KEYS[1])}
+end
+local first = not holder and next_in_line(KEYS[4], KEYS[5], 1)[1]
+if first and first ~= ARGV[6] and (ARGV[7] == 'f' or string.sub(first, 49, 49) == 'f') then
+  local time = call('TIME')
+  local left = (call('ZSCORE', KEYS[5], first) or 0) - (time[1] * 1000000 + time[2])
+  return {'held', first, math.max(left, 0) / 1000}
 end
 if seen[3] then
   return {'withdrawn'}
@@ -18,6 +24,9 @@ if known then
   counter = tonumber(known)
 end
 if holder then
+  if ARGV[6] then
+    leave(KEYS[4], KEYS[5], ARGV[6])
+  end
   return counter
 end
 if counter >= 9007199254740991 then
@@ -46,5 +55,8 @@ elseif not call('SET', KEYS[2], text, 'PX', ARGV[4], 'NX') then
 end
 if not call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2], 'NX') then
   return redis.error_reply('WRONGTYPE ' .. KEYS[1])
+end
+if first then
+  leave(KEYS[4], KEYS[5], ARGV[6] or '')
 end
 return counter

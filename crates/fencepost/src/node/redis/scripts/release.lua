@@ -1,11 +1,29 @@
--- Gives the lock back.
--- KEYS: lock, counter (unused), withdrawn attempt. ARGV: value, ms to refuse this attempt for (0: do not).
-local holder = redis.call('GET', KEYS[1])
+-- Gives the lock back, and tells who is next.
+-- KEYS: lock, line, leases, withdrawn attempt. ARGV: value, ms to refuse this attempt for (0: do not), what becomes
+-- of its ticket ('stays', 'leaves' or 'returns'), and for the latter two the ticket: id, and number and lease ms.
+local holder = call('GET', KEYS[1])
 if ARGV[2] ~= '0' then
-  redis.call('SET', KEYS[3], '1', 'PX', ARGV[2])
+  call('SET', KEYS[4], '1', 'PX', ARGV[2])
+end
+local before = next_in_line(KEYS[2], KEYS[3], 2)
+local next, back = before, nil
+if ARGV[3] == 'leaves' then
+  leave(KEYS[2], KEYS[3], ARGV[4])
+  next = before[1] and call('ZRANGE', KEYS[2], 0, 1) or before
+elseif ARGV[3] == 'returns' then
+  back = ARGV[4]
+  local time = call('TIME')
+  local lease = tonumber(ARGV[6])
+  local number = math.max(tonumber(ARGV[5]), tonumber(call('ZSCORE', KEYS[2], back) or 0))
+  stand(KEYS[2], KEYS[3], number, back, time[1] * 1000000 + time[2] + lease * 1000, lease)
+  next = call('ZRANGE', KEYS[2], 0, 1)
 end
 if holder == ARGV[1] then
-  redis.call('DEL', KEYS[1])
+  call('DEL', KEYS[1])
+  wake(next, back)
   return 'released'
 end
-return {'not held', holder, holder and redis.call('PTTL', KEYS[1])}
+if not holder and before[1] and before[1] ~= next[1] then
+  wake(next, back)
+end
+return {'not held', holder, holder and call('PTTL', KEYS[1])}

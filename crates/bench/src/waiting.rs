@@ -1,0 +1,241 @@
+//! Many who want the same lock: how often it changes hands, how long they wait, and what waiting
+//! costs. Five nodes, 1 ms of work under the lock, 5 ms of pause.
+
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use fencepost::{Fencepost, Lease};
+use fencepost_tests::RedisServer;
+use hdrhistogram::Histogram;
+use rslock::{Lock, LockManager};
+
+use crate::floor::{self, Kind};
+use crate::measure::{Seen, histogram, slice};
+use crate::process::Process;
+use crate::{Effort, contender::TTL, ours};
+
+const WORK: Duration = Duration::from_millis(1);
+const PAUSE: Duration = Duration::from_millis(5);
+const WORKERS: [usize; 2] = [4, 32];
+const WAITERS: usize = 500;
+
+/// One worker's way to the lock.
+trait Worker: Send + 'static {
+    type Held: Send;
+    fn acquire(&self) -> impl Future<Output = Self::Held> + Send;
+    fn release(&self, held: Self::Held) -> impl Future<Output = ()> + Send;
+}
+
+struct Ours {
+    locks: Fencepost,
+    fair: bool,
+}
+
+impl Worker for Ours {
+    type Held = Lease;
+
+    async fn acquire(&self) -> Lease {
+        let name = if self.fair { "fair" } else { "default" };
+        let request = self.locks.lock(name).ttl(TTL).fair(self.fair);
+        request.await.expect("it waits as long as it takes")
+    }
+
+    async fn release(&self, held: Lease) {
+        held.release().await.expect("nobody else took it");
+    }
+}
+
+struct Theirs(LockManager);
+
+impl Worker for Theirs {
+    type Held = Lock;
+
+    async fn acquire(&self) -> Lock {
+        let lock = self.0.acquire_no_guard("rslock", TTL).await;
+        lock.expect("it waits as long as it takes")
+    }
+
+    async fn release(&self, held: Lock) {
+        held.release().await;
+    }
+}
+
+/// What was seen of one contender, over all rounds.
+struct Waits {
+    wait: Histogram<u64>,
+    /// From the call of a release to the return of the acquire of one who was waiting then.
+    hand_off: Histogram<u64>,
+    cycles: u64,
+    time: Duration,
+    /// Scripts that one of the nodes has run.
+    scripts: u64,
+}
+
+impl Waits {
+    fn new() -> Self {
+        Self {
+            wait: histogram(),
+            hand_off: histogram(),
+            cycles: 0,
+            time: Duration::ZERO,
+            scripts: 0,
+        }
+    }
+
+    fn per_second(&self) -> f64 {
+        self.cycles as f64 / self.time.as_secs_f64()
+    }
+
+    fn wait_ms(&self, quantile: f64) -> f64 {
+        self.wait.value_at_quantile(quantile) as f64 / 1e6
+    }
+
+    /// Lets all workers work for that long.
+    async fn round<W: Worker>(
+        &mut self,
+        node: &RedisServer,
+        workers: Vec<W>,
+        time: Duration,
+    ) -> Vec<W> {
+        let scripts = scripts_run(node);
+        let begin = Instant::now();
+        let end = begin + time;
+        let last_release = Arc::new(Mutex::new(begin));
+        let tasks: Vec<_> = workers
+            .into_iter()
+            .map(|worker| tokio::spawn(work(worker, end, Arc::clone(&last_release))))
+            .collect();
+        let mut back = Vec::new();
+        for task in tasks {
+            let (worker, seen) = task.await.expect("a contender failed");
+            self.wait.add(&seen.wait).expect("the same bounds");
+            self.hand_off.add(&seen.hand_off).expect("the same bounds");
+            self.cycles += seen.cycles;
+            back.push(worker);
+        }
+        self.time += begin.elapsed();
+        self.scripts += scripts_run(node) - scripts;
+        back
+    }
+}
+
+fn scripts_run(node: &RedisServer) -> u64 {
+    let stats = node.cli(&["INFO", "commandstats"]);
+    let calls = |line: &str| -> Option<u64> {
+        let rest = line.strip_prefix("cmdstat_evalsha:calls=")?;
+        rest.split(',').next()?.parse().ok()
+    };
+    stats.lines().find_map(calls).unwrap_or(0)
+}
+
+async fn work<W: Worker>(worker: W, end: Instant, last_release: Arc<Mutex<Instant>>) -> (W, Waits) {
+    let mut seen = Waits::new();
+    while Instant::now() < end {
+        let start = Instant::now();
+        let held = worker.acquire().await;
+        let now = Instant::now();
+        seen.wait.saturating_record((now - start).as_nanos() as u64);
+        let released = *last_release.lock().expect("no panic");
+        if released > start {
+            let taken = now.saturating_duration_since(released);
+            seen.hand_off.saturating_record(taken.as_nanos() as u64);
+        }
+        tokio::time::sleep(WORK).await;
+        *last_release.lock().expect("no panic") = Instant::now();
+        worker.release(held).await;
+        seen.cycles += 1;
+        tokio::time::sleep(PAUSE).await;
+    }
+    (worker, seen)
+}
+
+pub(crate) async fn run(effort: Effort) {
+    let servers = RedisServer::start_many(5);
+    let urls: Vec<_> = servers.iter().map(RedisServer::url).collect();
+    let ports: Vec<_> = servers.iter().map(RedisServer::port).collect();
+    // A round must be long beside the longest wait of whoever polls.
+    let time = effort.slice * 8;
+    let rounds = effort.rounds.div_ceil(3);
+    let mut floor_clients = floor::direct::clients(Kind::Fenced, &ports, 1).await;
+    for workers in WORKERS {
+        let mut floor = Seen::new();
+        let (mut plain, mut fair, mut theirs) = (Waits::new(), Waits::new(), Waits::new());
+        let mut ours_plain = clients(&urls, workers, false).await;
+        let mut ours_fair = clients(&urls, workers, true).await;
+        let mut rslock: Vec<_> = (0..workers)
+            .map(|_| Theirs(crate::rslock::manager(&urls)))
+            .collect();
+        for _ in 0..rounds {
+            slice(&mut floor_clients, 1, effort.slice, &mut floor).await;
+            ours_plain = plain.round(&servers[0], ours_plain, time).await;
+            ours_fair = fair.round(&servers[0], ours_fair, time).await;
+            rslock = theirs.round(&servers[0], rslock, time).await;
+        }
+        let trip = floor.acquire_micros(0.5);
+        println!("n = 5, {workers} workers; one round trip of the floor: {trip:.0} us (p50)\n");
+        println!(
+            "{:<20}{:>10}{:>10}{:>10}{:>10}{:>10}{:>10}{:>12}{:>8}",
+            "", "cycles/s", "mean, ms", "p50", "p99", "longest", "/ mean", "hand-off us", "/ trip"
+        );
+        for (who, seen) in [
+            ("fencepost", &plain),
+            ("fencepost, fair", &fair),
+            ("rslock", &theirs),
+        ] {
+            let mean = seen.wait.mean() / 1e6;
+            let longest = seen.wait.max() as f64 / 1e6;
+            let hand_off = seen.hand_off.value_at_quantile(0.5) as f64 / 1e3;
+            println!(
+                "{who:<20}{:>10.0}{mean:>10.2}{:>10.2}{:>10.2}{longest:>10.1}{:>10.1}{hand_off:>12.0}{:>8.1}",
+                seen.per_second(),
+                seen.wait_ms(0.5),
+                seen.wait_ms(0.99),
+                longest / mean,
+                hand_off / trip,
+            );
+        }
+        println!(
+            "fencepost over rslock: {:.1} x the cycles, p99 wait {:.1} x lower\n\
+             scripts a node and cycle: {:.1}, fair {:.1}\n",
+            plain.per_second() / theirs.per_second(),
+            theirs.wait_ms(0.99) / plain.wait_ms(0.99),
+            plain.scripts as f64 / plain.cycles as f64,
+            fair.scripts as f64 / fair.cycles as f64,
+        );
+    }
+    crowd(&urls, effort).await;
+}
+
+async fn clients(urls: &[String], workers: usize, fair: bool) -> Vec<Ours> {
+    let mut clients = Vec::new();
+    for _ in 0..workers {
+        let locks = ours::connect(urls).await;
+        clients.push(Ours { locks, fair });
+    }
+    clients
+}
+
+/// What it costs that very many wait for a lock that nobody gives back.
+async fn crowd(urls: &[String], effort: Effort) {
+    let locks = ours::connect(urls).await;
+    let lease = locks.lock("crowd").await.expect("it is free");
+    let waiting: Vec<_> = (0..WAITERS)
+        .map(|_| {
+            let request = locks.lock("crowd");
+            tokio::spawn(async move { drop(request.await) })
+        })
+        .collect();
+    let time = effort.slice * 20;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let before = Process::ours().cpu;
+    let begin = Instant::now();
+    tokio::time::sleep(time).await;
+    let share = (Process::ours().cpu - before).as_secs_f64() / begin.elapsed().as_secs_f64();
+    println!(
+        "{WAITERS} waiters on one name: {:.2} % of a core",
+        share * 100.0
+    );
+    waiting.iter().for_each(tokio::task::JoinHandle::abort);
+    drop(lease);
+    locks.shutdown().await;
+}

@@ -1,0 +1,484 @@
+//! The waiters of one client for one lock: they look together, so that a thousand of them cost one
+//! command, and only the foremost acts.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep_until};
+
+use super::outlook::Outlook;
+use super::{Progress, Room};
+use crate::error::{Error, NodeOutcome};
+use crate::name::LockName;
+use crate::quorum::NodeSet;
+use crate::quorum::fleet::{Fleet, Queueing};
+use crate::state::Command;
+use crate::ticket::{Standing, TICKET_LEASE, Ticket, TicketId, TicketNumber, WakeUp};
+
+/// How often a waiter looks by itself, and so keeps its ticket: what a lost message costs. Two
+/// looks may fail before a ticket is lost.
+pub(super) const POLL: Duration = Duration::from_millis(1000);
+/// The same for the first in line where nobody will tell it: the holder is a foreign client.
+const POLL_FOREIGN: Duration = Duration::from_millis(250);
+/// How long the second in line leaves the first alone with a free lock.
+const MOMENT: Duration = Duration::from_millis(50);
+/// How long a waiter that some nodes have woken waits for the others.
+const OTHER_NODES: Duration = Duration::from_millis(3);
+/// How soon it looks again after an attempt that failed, or at a lock that is neither held nor
+/// free; doubled each time.
+const SOON: Duration = Duration::from_millis(4);
+/// The most rounds in a row to agree on numbers. What is not agreed then is so at the next look.
+const MOST_ROUNDS: u32 = 3;
+
+/// The waiters of one client for one lock.
+pub(super) struct Line {
+    pub(super) name: LockName,
+    fleet: Arc<Fleet>,
+    /// Whether so few nodes tell anything that the first in line has to look often.
+    is_deaf: bool,
+    waiters: Mutex<Waiters>,
+    nudge: Notify,
+}
+
+struct Waiters {
+    seats: BTreeMap<u64, Waiter>,
+    next_look: Instant,
+    /// Since when the lock is known to have been free with others before us in line.
+    passed_over_since: Option<Instant>,
+    /// How often in a row it was worth looking again soon.
+    soon: u32,
+    /// Rounds in a row that only agreed on numbers.
+    rounds: u32,
+    last_missed: Option<Instant>,
+    /// Too few nodes could be heard: we wait outside.
+    withdrawn: bool,
+}
+
+struct Waiter {
+    id: TicketId,
+    number: Standing,
+    /// Whether a majority has its number.
+    settled: bool,
+    /// Whether any node has told its place yet.
+    seated: bool,
+    /// It makes an attempt just now.
+    up: bool,
+    /// It shall make one.
+    go: bool,
+    /// The nodes that have said that it is its turn.
+    woken: NodeSet,
+    news: Option<News>,
+    /// Whether somebody wants to know how it goes on.
+    is_watched: bool,
+    /// Whether the last it heard was bad news.
+    is_worried: bool,
+    notify: Arc<Notify>,
+}
+
+/// What a waiter hears while it waits.
+#[derive(Clone, Debug)]
+pub(crate) enum News {
+    /// How it stands.
+    Progress(Progress),
+    /// Too few nodes could be asked.
+    NoQuorum(Error),
+}
+
+/// What a waiter is to do.
+#[derive(Debug)]
+pub(crate) enum Call {
+    /// Try to take the lock.
+    Go,
+    /// Take note, and wait on.
+    News(News),
+}
+
+impl Line {
+    pub(super) fn new(name: LockName, fleet: Arc<Fleet>, is_deaf: bool) -> Arc<Self> {
+        Arc::new(Self {
+            name,
+            fleet,
+            is_deaf,
+            waiters: Mutex::new(Waiters {
+                seats: BTreeMap::new(),
+                next_look: Instant::now(),
+                passed_over_since: None,
+                soon: 0,
+                rounds: 0,
+                last_missed: None,
+                withdrawn: false,
+            }),
+            nudge: Notify::new(),
+        })
+    }
+
+    fn waiters(&self) -> MutexGuard<'_, Waiters> {
+        // A panic while it was locked cannot have left it half changed.
+        self.waiters.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn join(&self, sequence: u64, id: TicketId, is_watched: bool) {
+        let proposed = TicketNumber::saturating(self.fleet.clock.wall_micros());
+        let waiter = Waiter {
+            id,
+            number: Standing::Proposed(proposed),
+            settled: false,
+            seated: false,
+            up: false,
+            go: false,
+            woken: NodeSet::NONE,
+            news: None,
+            is_watched,
+            is_worried: false,
+            notify: Arc::new(Notify::new()),
+        };
+        let mut waiters = self.waiters();
+        waiters.seats.insert(sequence, waiter);
+        waiters.look_by(Instant::now());
+        self.nudge.notify_one();
+    }
+
+    /// Takes a waiter out. True if a node may have its ticket.
+    pub(super) fn remove(&self, sequence: u64) -> bool {
+        let removed = self.waiters().seats.remove(&sequence);
+        self.nudge.notify_one();
+        removed.is_some()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.waiters().seats.is_empty()
+    }
+
+    /// What the waiter is to do next.
+    pub(super) async fn call(&self, sequence: u64) -> Call {
+        loop {
+            let notify = {
+                let mut waiters = self.waiters();
+                let Some(waiter) = waiters.seats.get_mut(&sequence) else {
+                    // Only its owner takes it out, and does not ask any more.
+                    return Call::Go;
+                };
+                if waiter.go {
+                    waiter.stand_up();
+                    return Call::Go;
+                }
+                if let Some(news) = waiter.news.take() {
+                    return Call::News(news);
+                }
+                Arc::clone(&waiter.notify)
+            };
+            notify.notified().await;
+        }
+    }
+
+    /// The waiter makes an attempt without having been called.
+    pub(super) fn stand_up(&self, sequence: u64) {
+        if let Some(waiter) = self.waiters().seats.get_mut(&sequence) {
+            waiter.stand_up();
+        }
+    }
+
+    /// The waiter's ticket, as an attempt shows it.
+    pub(super) fn ticket(&self, sequence: u64) -> Option<Ticket> {
+        let waiters = self.waiters();
+        let waiter = waiters.seats.get(&sequence)?;
+        Some(waiter.ticket())
+    }
+
+    /// The waiter's attempt has failed, and it sits down again.
+    pub(super) fn sit_down(&self, sequence: u64) {
+        let needed = self.fleet.quorum.needed();
+        let mut waiters = self.waiters();
+        if let Some(waiter) = waiters.seats.get_mut(&sequence) {
+            waiter.up = false;
+            if waiter.woken.len() >= needed {
+                waiter.call();
+            }
+        }
+        let soon = waiters.soon(&self.fleet);
+        waiters.look_by(Instant::now() + soon);
+        self.nudge.notify_one();
+    }
+
+    /// A node has something to say.
+    pub(super) fn hear(&self, node: usize, sequence: u64, wake: &WakeUp) {
+        let needed = self.fleet.quorum.needed();
+        let now = Instant::now();
+        let mut waiters = self.waiters();
+        let Some(waiter) = waiters.seats.get_mut(&sequence) else {
+            return;
+        };
+        if waiter.id != wake.ticket {
+            return;
+        }
+        if !wake.first {
+            waiters.passed_over_since.get_or_insert(now);
+            waiters.look_by(now + MOMENT);
+        } else {
+            waiter.woken.insert(node);
+            if waiter.woken.len() >= needed && !waiter.up {
+                waiter.call();
+                return;
+            }
+            waiters.soon = 0;
+            waiters.look_by(now + OTHER_NODES);
+        }
+        drop(waiters);
+        self.nudge.notify_one();
+    }
+
+    /// What was said may have been missed.
+    pub(super) fn may_have_missed(&self) {
+        let mut waiters = self.waiters();
+        let now = Instant::now();
+        // A connection that breaks all the time must not make us look all the time.
+        let next = waiters
+            .last_missed
+            .map_or(now, |last| now.max(last + MOMENT));
+        waiters.last_missed = Some(next);
+        waiters.look_by(next);
+        drop(waiters);
+        self.nudge.notify_one();
+    }
+
+    /// Looks when it is time to, until nobody waits any more.
+    pub(super) async fn run(self: Arc<Self>, room: Weak<Room>) {
+        loop {
+            let (next_look, is_empty) = {
+                let waiters = self.waiters();
+                (waiters.next_look, waiters.seats.is_empty())
+            };
+            if is_empty && room.upgrade().is_none_or(|room| room.close(&self)) {
+                return;
+            }
+            tokio::select! {
+                biased;
+                () = self.nudge.notified() => {}
+                () = sleep_until(next_look) => self.look().await,
+            }
+        }
+    }
+
+    async fn look(&self) {
+        if self.waiters().withdrawn {
+            return self.look_from_outside().await;
+        }
+        let Some((shown, asked)) = self.ask() else {
+            return;
+        };
+        let answers = self.fleet.queued(asked).await;
+        let outlook = Outlook::new(self.fleet.quorum, answers);
+        let withdrawn = {
+            let mut waiters = self.waiters();
+            for (sequence, woken) in &shown {
+                // What it was told before the look is answered by the look.
+                if let Some(waiter) = waiters.seats.get_mut(sequence) {
+                    waiter.woken = waiter.woken.without(*woken);
+                }
+            }
+            let shown: Vec<_> = shown.into_iter().map(|(sequence, _)| sequence).collect();
+            if outlook.is_enough() {
+                self.learn(&mut waiters, &shown, &outlook);
+                Vec::new()
+            } else {
+                let outcomes = outlook.lines().iter().map(super::outcome);
+                self.cut_off(&mut waiters, &outcomes.collect::<Vec<_>>());
+                waiters.tickets_of(&shown)
+            }
+        };
+        if !withdrawn.is_empty() {
+            // Whoever is cut off from the majority must not stand in its way.
+            self.fleet.leave(self.name.clone(), withdrawn);
+        }
+    }
+
+    /// Looks whether enough nodes can be heard again, without standing in line anywhere.
+    async fn look_from_outside(&self) {
+        let answers = self.fleet.ask_all(&self.name, &Command::Inspect).await;
+        let heard = answers.iter().filter(|answer| answer.is_ok()).count();
+        let mut waiters = self.waiters();
+        waiters.next_look = Instant::now() + self.fleet.spread(POLL);
+        if heard >= self.fleet.quorum.needed() {
+            waiters.withdrawn = false;
+            waiters.look_by(Instant::now());
+        } else {
+            let outcomes: Vec<_> = answers.iter().map(super::outcome).collect();
+            self.cut_off(&mut waiters, &outcomes);
+        }
+    }
+
+    /// Shows the tickets to all nodes. They are on their way when the lock is given back, so that
+    /// an attempt, which is sent later, is not undone by it.
+    fn ask(&self) -> Option<(Vec<(u64, NodeSet)>, Queueing)> {
+        let mut waiters = self.waiters();
+        waiters.next_look = Instant::now() + self.fleet.spread(POLL);
+        let sitting = || waiters.seats.iter().filter(|(_, waiter)| waiter.sits());
+        let tickets: Vec<_> = sitting().map(|(_, waiter)| waiter.ticket()).collect();
+        if tickets.is_empty() {
+            return None;
+        }
+        let shown = sitting().map(|(sequence, waiter)| (*sequence, waiter.woken));
+        let shown = shown.collect();
+        Some((shown, self.fleet.queue(&self.name, &tickets)))
+    }
+
+    fn learn(&self, waiters: &mut Waiters, shown: &[u64], outlook: &Outlook) {
+        let now = Instant::now();
+        let mut all_settled = true;
+        for (n, sequence) in shown.iter().enumerate() {
+            let Some(waiter) = waiters.seats.get_mut(sequence) else {
+                continue;
+            };
+            if let Some(number) = outlook.number(n) {
+                waiter.number = Standing::Agreed(number);
+                waiter.settled = outlook.is_settled(n);
+                waiter.seated = true;
+                all_settled &= waiter.settled;
+            }
+            if waiter.is_watched || waiter.is_worried {
+                waiter.is_worried = false;
+                waiter.tell(News::Progress(Progress::new(outlook, n, waiter.settled)));
+            }
+        }
+        waiters.rounds = if all_settled { 0 } else { waiters.rounds + 1 };
+        // Whoever came during the look has not been shown yet.
+        let unseated = waiters
+            .seats
+            .values()
+            .any(|waiter| !waiter.seated && !waiter.up);
+        if unseated || (!all_settled && waiters.rounds < MOST_ROUNDS) {
+            waiters.look_by(now);
+        }
+        let Some((n, foremost)) = waiters.foremost(shown) else {
+            return;
+        };
+        let fair = foremost.id.is_fair();
+        let is_first = outlook.place(n) == Some(1);
+        let opens_in = outlook.opens_in(n, fair);
+        if opens_in == Some(Duration::ZERO) {
+            let passed_over = waiters.passed_over_since;
+            let long_enough = passed_over.is_some_and(|since| now >= since + MOMENT);
+            if is_first || long_enough {
+                waiters.passed_over_since = None;
+                if let Some((_, foremost)) = waiters.foremost(shown) {
+                    foremost.call();
+                }
+                return;
+            }
+            let since = *waiters.passed_over_since.get_or_insert(now);
+            waiters.look_by(since + MOMENT);
+            return;
+        }
+        if !outlook.is_free() {
+            waiters.passed_over_since = None;
+        }
+        let poll = match outlook.holder() {
+            Some(holder) if !holder.value.is_ours() => POLL_FOREIGN,
+            _ if self.is_deaf => POLL_FOREIGN,
+            _ => POLL,
+        };
+        let next = if outlook.is_split() {
+            waiters.soon(&self.fleet)
+        } else if is_first || outlook.is_free() {
+            waiters.soon = 0;
+            // Not more often than that, also when the nodes' clocks say that it is time all the time.
+            let soonest = if is_first { SOON } else { MOMENT };
+            opens_in
+                .unwrap_or(poll)
+                .clamp(soonest, self.fleet.spread(poll))
+        } else {
+            waiters.soon = 0;
+            self.fleet.spread(POLL)
+        };
+        waiters.look_by(now + next);
+    }
+
+    fn cut_off(&self, waiters: &mut Waiters, outcomes: &[NodeOutcome]) {
+        waiters.withdrawn = true;
+        for waiter in waiters.seats.values_mut() {
+            let outcomes = outcomes.iter().cloned();
+            let error = self.fleet.no_quorum(self.name.clone(), outcomes);
+            waiter.is_worried = true;
+            waiter.tell(News::NoQuorum(error));
+        }
+        let next = waiters.soon(&self.fleet).max(MOMENT);
+        waiters.look_by(Instant::now() + next);
+    }
+}
+
+impl Waiters {
+    fn look_by(&mut self, time: Instant) {
+        self.next_look = self.next_look.min(time);
+    }
+
+    fn tickets_of(&self, sequences: &[u64]) -> Vec<TicketId> {
+        let waiters = sequences.iter().filter_map(|n| self.seats.get(n));
+        waiters.map(|waiter| waiter.id.clone()).collect()
+    }
+
+    /// The one with the smallest ticket of those that were shown and still sit.
+    fn foremost(&mut self, shown: &[u64]) -> Option<(usize, &mut Waiter)> {
+        let sitting = self.seats.iter_mut().filter(|(_, waiter)| waiter.sits());
+        // They were shown in the order of their sequence.
+        let shown = sitting.filter_map(|(sequence, waiter)| {
+            let n = shown.binary_search(sequence).ok()?;
+            Some((n, waiter))
+        });
+        shown.min_by(|(_, a), (_, b)| a.rank().cmp(&b.rank()))
+    }
+
+    /// The next of a row of ever longer pauses.
+    fn soon(&mut self, fleet: &Fleet) -> Duration {
+        let pause = SOON
+            .saturating_mul(2_u32.saturating_pow(self.soon))
+            .min(POLL);
+        self.soon += 1;
+        fleet.spread(pause)
+    }
+}
+
+impl Waiter {
+    fn ticket(&self) -> Ticket {
+        Ticket {
+            id: self.id.clone(),
+            number: self.number,
+        }
+    }
+
+    fn rank(&self) -> (TicketNumber, &TicketId) {
+        (self.number.number(), &self.id)
+    }
+
+    fn sits(&self) -> bool {
+        !self.up && !self.go
+    }
+
+    fn call(&mut self) {
+        self.go = true;
+        self.notify.notify_one();
+    }
+
+    fn stand_up(&mut self) {
+        self.go = false;
+        self.up = true;
+        self.woken = NodeSet::NONE;
+    }
+
+    fn tell(&mut self, news: News) {
+        self.news = Some(news);
+        self.notify.notify_one();
+    }
+}
+
+impl Fleet {
+    /// Between three quarters and the whole of `time`, so that waiters do not keep step with each
+    /// other.
+    fn spread(&self, time: Duration) -> Duration {
+        time.mul_f64(0.75 + self.randomness.share() / 4.0)
+    }
+}
+
+/// A ticket outlives two looks that fail.
+const _: () = assert!(POLL.as_millis() * 3 <= TICKET_LEASE.as_millis());
