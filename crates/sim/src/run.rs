@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fencepost::{Drift, Fencepost};
-use fencepost_checks::{Bounds, Event, History, Step, Violation, What};
+use fencepost_checks::{Bounds, Event, History, Step, Time, Violation, What};
 use tokio::task::LocalSet;
 use tokio::time::{sleep, sleep_until, timeout};
 
@@ -23,6 +23,9 @@ use crate::world::World;
 /// How long a waiter may wait when all is well. Nobody holds for long then; but all ask at once, and
 /// whoever is turned away comes back ever more rarely.
 const SERVED_WITHIN: Duration = Duration::from_secs(10);
+/// How long a lock may be free while somebody stands in line for it, when all is well: messages, and
+/// the moment that the second in line leaves to the first.
+const HANDED_ON: Duration = Duration::from_millis(200);
 /// How long it may take until nothing is left of what was dropped: longer than a release takes,
 /// shorter than the TTL that would free it anyway.
 const GRACE: Duration = Duration::from_millis(900);
@@ -118,6 +121,8 @@ pub fn run(seed: u64, with_log: bool) -> io::Result<Outcome> {
     let history = History::new(events);
     violations.extend(fencepost_checks::mutex(&history, &bounds));
     violations.extend(fencepost_checks::fresh::check(&history));
+    let all_well = Time::default().after(plan.faults_until + plan.settled_after());
+    violations.extend(fencepost_checks::idle::check(&history, all_well, HANDED_ON));
     if plan.keeps_the_line() {
         violations.extend(fencepost_checks::fifo::check(&history));
     }

@@ -512,7 +512,12 @@ impl Session {
         let of = &wish.of;
         let polls = self.dice.below(5) as u32;
         client.record(of, Step::Asked);
-        let asking = client.locks.try_lock(&of.lock, wish.ttl);
+        let asking = async {
+            match self.dice.per_mille(500) {
+                true => client.locks.try_lock(&of.lock, wish.ttl).await,
+                false => client.request(&wish).await,
+            }
+        };
         let step = match fickle(asking, Some(polls)).await {
             Some(Ok(lease)) => {
                 self.note_acquired(&wish, &lease);
