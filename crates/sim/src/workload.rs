@@ -174,7 +174,7 @@ impl Session {
         let (name, ttl) = (self.name(), self.ttl());
         let mut options = LockOptions::new().ttl(ttl);
         options = options.fair(self.client.world.plan.is_fair);
-        let renews = self.dice.per_mille(750);
+        let renews = self.dice.per_mille(600);
         let wait = self
             .dice
             .per_mille(500)
@@ -384,7 +384,7 @@ impl Session {
                     _ => sleep(self.dice.time(ttl / 2, ttl * 2)).await,
                 }
             }
-            if self.dice.per_mille(if is_hasty { 60 } else { 250 }) {
+            if self.dice.per_mille(if is_hasty { 120 } else { 250 }) {
                 if self.dice.per_mille(500) {
                     self.extend(wish, lease).await;
                 }
@@ -443,7 +443,9 @@ impl Session {
         if world.plan.rate(Fault::ClientPause).is_none() || !self.dice.per_mille(per_mille) {
             return;
         }
-        let after = self.dice.time(Duration::ZERO, ms(10));
+        // At once as often as not: while a message is on its way.
+        let longest = self.dice.pick(&[Duration::ZERO, ms(10)]);
+        let after = self.dice.time(Duration::ZERO, longest);
         let time = self.dice.time(left / 2, left * 2);
         tokio::spawn(world.clone().pause_for(self.client.number, after, time));
     }
