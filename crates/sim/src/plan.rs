@@ -30,6 +30,8 @@ const SHORTEST: Duration = Duration::from_micros(200);
 /// The longest that a message takes once all is well.
 const QUICK: Duration = ms(2);
 
+/// How many rounds to the farthest nodes the shortest TTL has to last, so that no attempt is too late.
+const ROUNDS_IN_TIME: u32 = 4;
 /// Faults by which nobody loses its place in line.
 const KEEP_THE_LINE: [Fault; 6] = [
     Fault::NoticeLost,
@@ -179,11 +181,21 @@ impl Plan {
         (SHORTEST, distance)
     }
 
-    /// Whether nothing happens by which a waiter loses its place: it is heard in time by a majority.
+    /// Whether nothing happens by which a waiter loses its place: it is heard in time by a majority,
+    /// and an attempt never comes too late. A grant takes its ticket out of the line, so where the
+    /// attempt fails after that, a newcomer whose clock is behind may get in before it is back.
     #[must_use]
     pub fn keeps_the_line(&self) -> bool {
         let mut faults = self.faults.iter();
-        self.is_fair && faults.all(|(fault, _)| KEEP_THE_LINE.contains(fault))
+        let shortest = self.ttls.iter().min().copied().unwrap_or_default();
+        let farthest = self
+            .distances
+            .iter()
+            .map(|distance| distance.there + distance.back);
+        let in_time = farthest
+            .max()
+            .is_none_or(|time| shortest > time * ROUNDS_IN_TIME);
+        self.is_fair && in_time && faults.all(|(fault, _)| KEEP_THE_LINE.contains(fault))
     }
 
     /// The rate of a fault, if this run has it.

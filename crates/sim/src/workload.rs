@@ -447,7 +447,13 @@ impl Session {
         let longest = self.dice.pick(&[Duration::ZERO, ms(10)]);
         let after = self.dice.time(Duration::ZERO, longest);
         let time = self.dice.time(left / 2, left * 2);
-        tokio::spawn(world.clone().pause_for(self.client.number, after, time));
+        let pause = world.clone().pause_for(self.client.number, after, time);
+        // Which of the client's tasks are first to run again depends on where it is resumed from:
+        // those of the library, or those of its user.
+        match self.dice.per_mille(500) {
+            true => drop(tokio::spawn(pause)),
+            false => drop(tokio::task::spawn_local(pause)),
+        }
     }
 
     /// Reads the guarded set, adds an item, and writes it back: by messages that take their time and
