@@ -5,6 +5,8 @@
 
 use std::time::Duration;
 
+use fencepost::ticket::TICKET_LEASE;
+
 use crate::dice::Dice;
 use crate::faults::Fault;
 
@@ -215,7 +217,8 @@ impl Plan {
     /// healing.
     #[must_use]
     pub fn settled_after(&self) -> Duration {
-        self.max_ttl + self.max_ttl / 50 + SETTLING
+        // By then a ticket has ended, too, that a late message put in line for nobody.
+        (self.max_ttl + self.max_ttl / 50).max(TICKET_LEASE) + SETTLING
     }
 
     /// Tokens grow between acquisitions further apart than this: see the checker.
