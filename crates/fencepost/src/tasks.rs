@@ -1,4 +1,4 @@
-//! [`Tasks`]: what runs beside the callers, and on which runtime.
+//! `Tasks`: what runs beside the callers, and on which runtime.
 //!
 //! Every task of a client is spawned here and nowhere else, so that a simulation can stop all of
 //! them at once: a process that stands still.
