@@ -24,7 +24,8 @@ use crate::world::World;
 /// whoever is turned away comes back ever more rarely.
 const SERVED_WITHIN: Duration = Duration::from_secs(10);
 /// How long a lock may be free while somebody stands in line for it, when all is well: messages, and
-/// the moment that the second in line leaves to the first.
+/// the moment that the second in line leaves to the first. On top come two node time-outs: an attempt
+/// that met another waits for a node that is silent before it gives back what it has.
 const HANDED_ON: Duration = Duration::from_millis(200);
 /// How long it may take until nothing is left of what was dropped: longer than a release takes,
 /// shorter than the TTL that would free it anyway.
@@ -122,7 +123,8 @@ pub fn run(seed: u64, with_log: bool) -> io::Result<Outcome> {
     violations.extend(fencepost_checks::mutex(&history, &bounds));
     violations.extend(fencepost_checks::fresh::check(&history));
     let all_well = Time::default().after(plan.faults_until + plan.settled_after());
-    violations.extend(fencepost_checks::idle::check(&history, all_well, HANDED_ON));
+    let handed_on = HANDED_ON + plan.node_timeout * 2;
+    violations.extend(fencepost_checks::idle::check(&history, all_well, handed_on));
     if plan.keeps_the_line() {
         violations.extend(fencepost_checks::fifo::check(&history));
     }
