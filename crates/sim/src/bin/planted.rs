@@ -9,7 +9,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Output};
 
-/// How the sentence about a bug begins that cannot do harm here, and need not be found.
+/// How the sentence about a bug begins that is believed to do no harm, and need not be found.
 const HARMLESS: &str = "harmless";
 
 const USAGE: &str = "\
