@@ -8,10 +8,13 @@
 //! | --- | --- |
 //! | [`overlap`] | no two leases of one lock are valid at the same time |
 //! | [`holders`] | no more than k are, where k may |
+//! | [`exclusion`] | a writer is alone, readers share |
 //! | [`tokens`] | tokens are unique, and grow in real time |
 //! | [`resource`] | what the guarded resource acknowledged is in it, and its tokens never fell |
 //! | [`loss`] | a holder is told in time, and before the next one gets the lock |
+//! | [`fresh`] | a lease is valid when it is handed out (simulation only) |
 //! | [`served`] | whoever waits is served within a bound once all faults have ended |
+//! | [`idle`] | a lock that is free does not keep those waiting who stand in line |
 //! | [`leftovers`] | no key is left on any node in the end |
 //! | [`fifo`] | in fair mode, nobody overtakes who stood in line before it asked |
 //!
@@ -30,9 +33,12 @@
 //! ```
 
 pub mod event;
+pub mod exclusion;
 pub mod fifo;
+pub mod fresh;
 pub mod history;
 pub mod holders;
+pub mod idle;
 pub mod leftovers;
 pub mod loss;
 pub mod overlap;
@@ -64,7 +70,8 @@ pub struct Bounds {
     pub token_skew: Duration,
 }
 
-/// Runs all checks of a mutex, but for [`fifo`].
+/// Runs all checks that every mutex has to pass; [`fifo`], [`fresh`] and [`idle`] are for
+/// some.
 #[must_use]
 pub fn mutex(history: &History, bounds: &Bounds) -> Vec<Violation> {
     let mut found = overlap::check(history);

@@ -8,24 +8,26 @@ use crate::violation::Violation;
 
 const CHECKER: &str = "served";
 
-/// All requests that were still waiting `bound` after the healing, or after they were asked if that
-/// was later; and all that failed for want of a quorum although they were asked more than `settled`
-/// after the healing. Nothing, if the history has no healing.
+/// All requests that were still waiting `bound` after all was well again, or after they were asked
+/// if that was later; and all that failed for want of a quorum although they were asked when all was
+/// well. All is well `settled` after the healing: restarted nodes may not vote before. Finds
+/// nothing if the history has no healing.
 #[must_use]
 pub fn check(history: &History, bound: Duration, settled: Duration) -> Vec<Violation> {
     let Some(healed) = history.healed() else {
         return Vec::new();
     };
+    let all_well = healed.after(settled);
     let mut found = Vec::new();
     for turn in history.turns() {
-        let last = turn.asked.max(healed).after(bound);
+        let last = turn.asked.max(all_well).after(bound);
         let ended = turn.ended.map(|(at, _)| at);
         let done = turn.acquired.into_iter().chain(ended).min();
         if done.map_or(history.end() > last, |at| at > last) {
             let what = format!("a waiter for {:?} was not served by {last}", turn.of.lock);
             found.push(Violation::new(CHECKER, what, turn.shown_by()));
         }
-        let without_reason = turn.asked > healed.after(settled)
+        let without_reason = turn.asked > all_well
             && matches!(turn.ended, Some((_, Ended::Failed)))
             && !was_held(turn);
         if without_reason {
@@ -62,7 +64,7 @@ mod tests {
         let sample = Sample::new()
             .asked(1, 0)
             .healed(50)
-            .acquired(1, 150, 7, 200);
+            .acquired(1, 160, 7, 200);
         assert_eq!(found(sample.asked(2, 300).acquired(2, 400, 8, 500)), []);
     }
 
@@ -86,10 +88,10 @@ mod tests {
         let late = Sample::new()
             .asked(1, 0)
             .healed(50)
-            .acquired(1, 151, 7, 200);
+            .acquired(1, 161, 7, 200);
         assert_eq!(found(late).len(), 1);
         let never = Sample::new().asked(1, 0).healed(50);
-        assert_eq!(found(never.asked(2, 151).acquired(2, 152, 7, 160)).len(), 1);
+        assert_eq!(found(never.asked(2, 161).acquired(2, 162, 7, 170)).len(), 1);
     }
 
     #[test]

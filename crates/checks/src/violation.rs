@@ -16,11 +16,9 @@ pub struct Violation {
 }
 
 impl Violation {
-    pub(crate) fn new(
-        checker: &'static str,
-        what: impl Into<String>,
-        mut events: Vec<Event>,
-    ) -> Self {
+    /// Puts the events in the order of time.
+    #[must_use]
+    pub fn new(checker: &'static str, what: impl Into<String>, mut events: Vec<Event>) -> Self {
         events.sort_by_key(|event| event.at);
         let what = what.into();
         Self {

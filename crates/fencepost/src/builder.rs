@@ -22,6 +22,8 @@ use crate::node::redis::{Eviction, RedisOptions, Roster, TlsOptions};
 use crate::node::sqlite::HolderProcess;
 use crate::quorum::fleet::Fleet;
 use crate::quorum::{MOST_NODES, Quorum};
+use crate::randomness::{Randomness, SystemRandomness};
+use crate::tasks::{Around, Tasks};
 use crate::ticket::ClientId;
 use crate::ttl::{Drift, Ttl};
 use crate::value::Owner;
@@ -59,6 +61,8 @@ pub enum RestartPolicy {
 pub struct Builder {
     nodes: Vec<Source>,
     clock: Arc<dyn Clock>,
+    randomness: Arc<dyn Randomness>,
+    around_tasks: Option<Around>,
     drift: Drift,
     node_timeout: Duration,
     connect_timeout: Duration,
@@ -89,6 +93,8 @@ impl Builder {
         Self {
             nodes: Vec::new(),
             clock: Arc::new(SystemClock),
+            randomness: Arc::new(SystemRandomness),
+            around_tasks: None,
             drift: Drift::default(),
             node_timeout: Duration::from_millis(500),
             connect_timeout: Duration::from_secs(1),
@@ -237,6 +243,21 @@ impl Builder {
         self
     }
 
+    /// Where random numbers come from: the operating system, unless a simulation has to draw the
+    /// same ones again.
+    #[doc(hidden)]
+    pub fn randomness(mut self, randomness: Arc<dyn Randomness>) -> Self {
+        self.randomness = randomness;
+        self
+    }
+
+    /// What to put around every task of the client: for a simulation that stops them all.
+    #[doc(hidden)]
+    pub fn around_tasks(mut self, around: Around) -> Self {
+        self.around_tasks = Some(around);
+        self
+    }
+
     /// Checks the options and begins to connect, without waiting for it.
     ///
     /// # Errors
@@ -274,11 +295,14 @@ impl Builder {
         let opener = self.opener(quorum)?;
         let (clock, drift, node_timeout) = (self.clock.clone(), self.drift, self.node_timeout);
         let (max_hold, max_renewals) = (self.max_hold, self.max_renewals);
+        let tasks = Tasks::new(runtime, self.around_tasks.clone());
+        let randomness = self.randomness.clone();
         let nodes = self.open_nodes(&opener)?;
         let schedule = Schedule::new();
-        runtime.spawn(schedule.clone().run(clock.clone()));
-        let fleet = Fleet::new(quorum, nodes, clock, drift, node_timeout, runtime);
-        let room = Room::new(fleet.clone(), ClientId::fresh()?, owner.clone());
+        tasks.spawn(schedule.clone().run(clock.clone()));
+        let id = ClientId::drawn(&*randomness)?;
+        let fleet = Fleet::new(quorum, nodes, clock, randomness, drift, node_timeout, tasks);
+        let room = Room::new(fleet.clone(), id, owner.clone());
         Ok(Fencepost {
             core: Arc::new(Core {
                 fleet,

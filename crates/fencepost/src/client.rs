@@ -175,7 +175,7 @@ impl Fencepost {
     /// As [`try_lock`](Self::try_lock), without [`Error::Held`].
     pub async fn steal(&self, name: impl AsRef<str>, ttl: Duration) -> Result<Stolen, Error> {
         let (name, ttl) = (LockName::new(name)?, self.checked_ttl(ttl)?);
-        let claim = claim(&self.core.owner, name, ttl, None)?;
+        let claim = self.claim(&self.core.owner, name, ttl, None)?;
         let mut grant = self.take(&claim, &Take::Stolen).await?;
         let from = grant.evicted.take();
         let lease = Lease::new(self.core.clone(), grant, Limits::default());
@@ -223,7 +223,7 @@ impl Fencepost {
         turn: Turn,
         ticket: Option<Ticket>,
     ) -> Result<Lease, Error> {
-        let claim = claim(owner, name, ttl, ticket)?;
+        let claim = self.claim(owner, name, ttl, ticket)?;
         let grant = self.take(&claim, &Take::Free(turn)).await?;
         Ok(Lease::new(self.core.clone(), grant, limits))
     }
@@ -244,6 +244,22 @@ impl Fencepost {
         outcome
     }
 
+    fn claim(
+        &self,
+        owner: &Owner,
+        name: LockName,
+        ttl: Ttl,
+        ticket: Option<Ticket>,
+    ) -> Result<Claim, Error> {
+        let value = AttemptValue::drawn(owner, &*self.core.fleet.randomness)?;
+        Ok(Claim {
+            name,
+            value,
+            ttl,
+            ticket,
+        })
+    }
+
     pub(crate) fn checked_ttl(&self, ttl: Duration) -> Result<Ttl, Error> {
         let checked = Ttl::new(ttl)?;
         let most = self.core.max_ttl;
@@ -260,16 +276,6 @@ impl Fencepost {
         }
         Ok(checked)
     }
-}
-
-fn claim(owner: &Owner, name: LockName, ttl: Ttl, ticket: Option<Ticket>) -> Result<Claim, Error> {
-    let value = AttemptValue::fresh(owner)?;
-    Ok(Claim {
-        name,
-        value,
-        ttl,
-        ticket,
-    })
 }
 
 impl std::fmt::Debug for Fencepost {

@@ -90,12 +90,16 @@ mod multi;
 mod name;
 pub mod node;
 pub mod quorum;
+#[doc(hidden)]
+pub mod randomness;
 mod receipt;
 mod scope;
 mod semaphore;
 pub mod state;
 mod status;
 pub mod survey;
+#[doc(hidden)]
+pub mod tasks;
 pub mod ticket;
 mod token;
 mod ttl;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::Error;
+use crate::randomness::{Randomness, SystemRandomness};
 use crate::value::{AttemptValue, Owner};
 
 /// How long a node keeps a ticket whose waiter is silent. What a dead waiter costs, at the most.
@@ -26,8 +27,13 @@ impl ClientId {
     /// # Errors
     /// [`Error::NoRandomness`] when the operating system has none to give.
     pub fn fresh() -> Result<Self, Error> {
+        Self::drawn(&SystemRandomness)
+    }
+
+    /// A fresh id, drawn from there.
+    pub(crate) fn drawn(randomness: &dyn Randomness) -> Result<Self, Error> {
         let mut random = [0; CLIENT_DIGITS / 2];
-        getrandom::fill(&mut random).map_err(|_| Error::NoRandomness)?;
+        randomness.fill(&mut random)?;
         Ok(Self::of(u128::from_ne_bytes(random)))
     }
 

@@ -7,6 +7,7 @@ use std::fmt::{self, Write as _};
 use std::sync::Arc;
 
 use crate::error::Error;
+use crate::randomness::{Randomness, SystemRandomness};
 use crate::ticket::TicketId;
 
 /// The random part of a value: 128 bits as hexadecimal digits.
@@ -109,8 +110,13 @@ impl AttemptValue {
     /// # Errors
     /// [`Error::NoRandomness`] when the operating system has none to give.
     pub fn fresh(owner: &Owner) -> Result<Self, Error> {
+        Self::drawn(owner, &SystemRandomness)
+    }
+
+    /// A fresh value, drawn from there.
+    pub(crate) fn drawn(owner: &Owner, randomness: &dyn Randomness) -> Result<Self, Error> {
         let mut random = [0; RANDOM_DIGITS / 2];
-        getrandom::fill(&mut random).map_err(|_| Error::NoRandomness)?;
+        randomness.fill(&mut random)?;
         let random = u128::from_ne_bytes(random);
         let mut value = String::with_capacity(RANDOM_DIGITS + 1 + owner.0.len());
         // Writing to a string does not fail.

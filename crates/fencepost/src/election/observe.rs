@@ -16,7 +16,6 @@ use crate::client::Fencepost;
 use crate::look::look;
 use crate::name::LockName;
 use crate::value::AttemptValue;
-use crate::wait::spread;
 
 /// How much time passes between two looks at the most, where nothing else is said.
 pub(super) const PACE: Duration = Duration::from_millis(500);
@@ -110,7 +109,7 @@ impl Watch {
             sleep_until(self.next_look).await;
             // From the beginning of a look to that of the next, so that a slow node does not make
             // it slower.
-            self.next_look = Instant::now() + spread(self.pace);
+            self.next_look = Instant::now() + self.locks.core.fleet.spread(self.pace);
             if let Some(leader) = self.look().await {
                 return leader;
             }

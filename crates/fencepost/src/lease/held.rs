@@ -372,7 +372,14 @@ impl Future for Extending {
         if terms.end.is_some() {
             return Poll::Ready(None);
         }
-        let outcome = ready!(this.round.as_mut().poll(cx));
+        let outcome = match ready!(this.round.as_mut().poll(cx)) {
+            // A majority has it for another TTL. Only the end that it had when this began has
+            // passed: a renewal has moved that meanwhile.
+            Err(NotExtended::TooLate) if held.fleet.clock.now() < terms.deadline => {
+                Ok(terms.deadline)
+            }
+            outcome => outcome,
+        };
         held.extended(&mut terms, this.asker, &outcome);
         Poll::Ready(Some(outcome))
     }

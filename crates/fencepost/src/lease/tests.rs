@@ -382,6 +382,24 @@ async fn an_answer_after_the_end_does_not_bring_a_lease_back() {
     assert_eq!(why, LossReason::NoQuorum);
 }
 
+/// An extension that was overtaken by a renewal measured itself by the end that the lease had before
+/// the renewal: answered after that end, it declared a valid lease lost.
+#[tokio::test(start_paused = true)]
+async fn an_extension_that_a_renewal_overtook_takes_nothing_away() {
+    let scene = Scene::of(1);
+    let lease = scene.lock().await.unwrap();
+    sleep(THIRD - ms(20)).await;
+    scene.all_extend(Manner::After(ms(60)));
+    let mut extension = Box::pin(lease.extend());
+    assert!(timeout(ms(10), &mut extension).await.is_err());
+    scene.all_extend(Manner::Well);
+    sleep(ms(20)).await;
+    assert_eq!(scene.nodes[0].extended_at().len(), 2, "renewed meanwhile");
+    scene.clock.suspend(VALID - THIRD);
+    assert_eq!(extension.await, Ok(()), "the lease is valid, and extended");
+    assert_eq!(lease.loss(), None);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_renewal_that_was_never_answered_is_refused_after_the_release() {
     let scene = Scene::of(1);

@@ -8,7 +8,6 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep};
 use tokio_util::task::TaskTracker;
 
@@ -24,7 +23,9 @@ use crate::clock::{Clock, Moment};
 use crate::error::{Error, LossReason, NodeError, NodeOutcome, NodeReport};
 use crate::name::LockName;
 use crate::node::Node;
+use crate::randomness::Randomness;
 use crate::state::{Command, Fate, Line, Reply, Turn};
+use crate::tasks::Tasks;
 use crate::ticket::{TICKET_LEASE, Ticket, TicketId};
 use crate::token::FencingToken;
 use crate::ttl::{Drift, Ttl};
@@ -37,11 +38,12 @@ const LEAST_PATIENCE: Duration = Duration::from_millis(2);
 pub(crate) struct Fleet {
     pub(crate) quorum: Quorum,
     pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) randomness: Arc<dyn Randomness>,
     pub(super) nodes: Vec<Arc<dyn Node>>,
     drift: Drift,
     pub(super) node_timeout: Duration,
     pub(super) outboxes: Vec<Outbox>,
-    runtime: Handle,
+    tasks: Tasks,
     /// Releases that go on after their caller has gone.
     background: TaskTracker,
 }
@@ -121,19 +123,21 @@ impl Fleet {
         quorum: Quorum,
         nodes: Vec<Arc<dyn Node>>,
         clock: Arc<dyn Clock>,
+        randomness: Arc<dyn Randomness>,
         drift: Drift,
         node_timeout: Duration,
-        runtime: Handle,
+        tasks: Tasks,
     ) -> Arc<Self> {
         let outbox = |node: &Arc<dyn Node>| Outbox::new(node.clone(), node_timeout);
         Arc::new(Self {
             quorum,
             clock,
+            randomness,
             outboxes: nodes.iter().map(outbox).collect(),
             nodes,
             drift,
             node_timeout,
-            runtime,
+            tasks,
             background: TaskTracker::new(),
         })
     }
@@ -330,7 +334,7 @@ impl Fleet {
 
     /// Starts a task that ends by itself when nobody needs it any more.
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
-        self.runtime.spawn(task);
+        self.tasks.spawn(task);
     }
 
     /// Waits until nothing goes on in the background.
@@ -341,7 +345,7 @@ impl Fleet {
 
     /// Lets something go on that nobody waits for.
     pub(super) fn in_background(&self, task: impl Future<Output = ()> + Send + 'static) {
-        self.background.spawn_on(task, &self.runtime);
+        self.tasks.spawn(self.background.track_future(task));
     }
 
     pub(crate) fn nodes(&self) -> &[Arc<dyn Node>] {

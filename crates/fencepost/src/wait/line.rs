@@ -197,7 +197,7 @@ impl Line {
                 waiter.call();
             }
         }
-        let soon = waiters.soon();
+        let soon = waiters.soon(&self.fleet);
         waiters.look_by(Instant::now() + soon);
         self.nudge.notify_one();
     }
@@ -299,7 +299,7 @@ impl Line {
         let answers = self.fleet.ask_all(&self.name, &Command::Inspect).await;
         let heard = answers.iter().filter(|answer| answer.is_ok()).count();
         let mut waiters = self.waiters();
-        waiters.next_look = Instant::now() + spread(POLL);
+        waiters.next_look = Instant::now() + self.fleet.spread(POLL);
         if heard >= self.fleet.quorum.needed() {
             waiters.withdrawn = false;
             waiters.look_by(Instant::now());
@@ -313,7 +313,7 @@ impl Line {
     /// an attempt, which is sent later, is not undone by it.
     fn ask(&self) -> Option<(Vec<(u64, NodeSet)>, Queueing)> {
         let mut waiters = self.waiters();
-        waiters.next_look = Instant::now() + spread(POLL);
+        waiters.next_look = Instant::now() + self.fleet.spread(POLL);
         let sitting = || waiters.seats.iter().filter(|(_, waiter)| waiter.sits());
         let tickets: Vec<_> = sitting().map(|(_, waiter)| waiter.ticket()).collect();
         if tickets.is_empty() {
@@ -384,7 +384,7 @@ impl Line {
             _ => POLL,
         };
         let next = if outlook.is_split() {
-            let soon = waiters.soon();
+            let soon = waiters.soon(&self.fleet);
             // The first in line is there when a majority is free, however long some nodes have been.
             let opens_in = opens_in.filter(|_| is_first).unwrap_or(soon);
             soon.min(opens_in.max(SOON))
@@ -392,10 +392,12 @@ impl Line {
             waiters.soon = 0;
             // Not more often than that, also when the nodes' clocks say that it is time all the time.
             let soonest = if is_first { SOON } else { MOMENT };
-            opens_in.unwrap_or(poll).clamp(soonest, spread(poll))
+            opens_in
+                .unwrap_or(poll)
+                .clamp(soonest, self.fleet.spread(poll))
         } else {
             waiters.soon = 0;
-            spread(POLL)
+            self.fleet.spread(POLL)
         };
         waiters.look_by(now + next);
     }
@@ -408,7 +410,7 @@ impl Line {
             waiter.is_worried = true;
             waiter.tell(News::NoQuorum(error));
         }
-        let next = waiters.soon().max(MOMENT);
+        let next = waiters.soon(&self.fleet).max(MOMENT);
         waiters.look_by(Instant::now() + next);
     }
 }
@@ -435,12 +437,12 @@ impl Waiters {
     }
 
     /// The next of a row of ever longer pauses.
-    fn soon(&mut self) -> Duration {
+    fn soon(&mut self, fleet: &Fleet) -> Duration {
         let pause = SOON
             .saturating_mul(2_u32.saturating_pow(self.soon))
             .min(POLL);
         self.soon += 1;
-        spread(pause)
+        fleet.spread(pause)
     }
 }
 
@@ -477,10 +479,12 @@ impl Waiter {
     }
 }
 
-/// Between three quarters and the whole of `time`, so that waiters do not keep step with each other.
-pub(crate) fn spread(time: Duration) -> Duration {
-    let random = getrandom::u32().unwrap_or(u32::MAX / 2);
-    time.mul_f64(0.75 + f64::from(random) / f64::from(u32::MAX) / 4.0)
+impl Fleet {
+    /// Between three quarters and the whole of `time`, so that waiters do not keep step with each
+    /// other.
+    pub(crate) fn spread(&self, time: Duration) -> Duration {
+        time.mul_f64(0.75 + self.randomness.share() / 4.0)
+    }
 }
 
 /// A ticket outlives two looks that fail.

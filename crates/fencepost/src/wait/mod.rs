@@ -20,7 +20,7 @@ mod line;
 mod outlook;
 mod patience;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
@@ -32,7 +32,7 @@ use crate::quorum::fleet::Fleet;
 use crate::ticket::{ClientId, Ticket, TicketId};
 use crate::value::Owner;
 use line::Line;
-pub(crate) use line::{Call, News, spread};
+pub(crate) use line::{Call, News};
 use outlook::Outlook;
 pub(crate) use patience::Patience;
 
@@ -74,7 +74,8 @@ pub(crate) struct Room {
 
 #[derive(Default)]
 struct Lists {
-    lines: HashMap<LockName, Arc<Line>>,
+    /// In order, so that all of them are told in the same order every time.
+    lines: BTreeMap<LockName, Arc<Line>>,
     /// Which waiter is in which line.
     seats: HashMap<u64, Arc<Line>>,
     next_sequence: u64,

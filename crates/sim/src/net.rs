@@ -1,0 +1,604 @@
+//! [`Net`]: connections and messages between clients and nodes, with everything that can happen to
+//! them.
+//!
+//! What the library may rely on is kept: commands of one connection arrive in the order in which
+//! they were sent, unless they are lost; a connection never outlives the node's process. Everything
+//! else happens: messages are late, lost, doubled, stuck in a partition; a replaced connection's
+//! messages arrive behind the new one's.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::task::Waker;
+use std::time::Duration;
+
+use fencepost::NodeError;
+use fencepost::node::{Ear, Notice};
+use fencepost::state::{Command, Reply};
+use fencepost::ticket::{ClientId, WakeUp};
+use tokio::sync::oneshot;
+
+use crate::dice::Dice;
+use crate::faults::Fault;
+use crate::plan::Plan;
+use crate::world::Inside;
+
+/// How often it is looked whether a client runs again that has something to hear.
+const LOOK_AGAIN: Duration = Duration::from_millis(5);
+
+/// What a call gets in the end.
+pub(crate) type Answer = Result<Reply, NodeError>;
+
+/// Which client talks to which node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Pair {
+    pub(crate) client: usize,
+    pub(crate) node: usize,
+}
+
+/// A message on its way, or something else that will happen to a connection.
+pub(crate) struct Packet {
+    pair: Pair,
+    connection: u64,
+    /// The node's process that the connection leads to.
+    process: u64,
+    load: Load,
+}
+
+enum Load {
+    Command {
+        id: u64,
+        name: String,
+        command: Command,
+        /// The second copy of a message: nobody waits for what it is answered.
+        is_copy: bool,
+    },
+    Answer {
+        id: u64,
+        answer: Answer,
+    },
+    /// It is some waiter's turn.
+    Notice(WakeUp),
+    /// The node's process is gone, and its machine says so.
+    Broken,
+    /// The client tries to connect.
+    Connect,
+    /// The client looks whether a command has been answered.
+    MuteWatch {
+        id: u64,
+    },
+}
+
+/// Which way a message goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    ToNode,
+    ToClient,
+}
+
+/// One client's connection to one node, and what is on it.
+pub(crate) struct Link {
+    state: State,
+    connection: u64,
+    process: u64,
+    to_node: Direction,
+    to_client: Direction,
+    /// Commands without an answer.
+    open: BTreeMap<u64, oneshot::Sender<Answer>>,
+    /// Commands that wait for a connection.
+    waiting: VecDeque<(u64, String, Command)>,
+    until_ready: Vec<Waker>,
+    /// What hears the node out for the client's waiters.
+    ear: Option<(ClientId, Arc<dyn Ear>)>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    Up,
+    /// Calls wait for the attempt that is under way.
+    Connecting,
+    /// The last attempt failed; calls fail at once.
+    Down,
+}
+
+#[derive(Default)]
+struct Direction {
+    /// When the latest message of the present connection arrives: no later one may overtake it.
+    latest: u64,
+    /// How many partitions stand in the way.
+    blocks: u32,
+    stuck: VecDeque<Packet>,
+}
+
+impl Link {
+    fn new() -> Self {
+        Self {
+            state: State::Up,
+            connection: 0,
+            process: 0,
+            to_node: Direction::default(),
+            to_client: Direction::default(),
+            open: BTreeMap::new(),
+            waiting: VecDeque::new(),
+            until_ready: Vec::new(),
+            ear: None,
+        }
+    }
+
+    fn way(&mut self, way: Way) -> &mut Direction {
+        match way {
+            Way::ToNode => &mut self.to_node,
+            Way::ToClient => &mut self.to_client,
+        }
+    }
+}
+
+/// All links, and what is on its way.
+pub(crate) struct Net {
+    links: BTreeMap<Pair, Link>,
+    queue: BTreeMap<(u64, u64), Packet>,
+    next_number: u64,
+    dice: Dice,
+}
+
+impl Net {
+    pub(crate) fn new(plan: &Plan, dice: Dice) -> Self {
+        let pairs = (0..plan.clients)
+            .flat_map(|client| (0..plan.nodes).map(move |node| Pair { client, node }));
+        Self {
+            links: pairs.map(|pair| (pair, Link::new())).collect(),
+            queue: BTreeMap::new(),
+            next_number: 0,
+            dice,
+        }
+    }
+
+    /// When the next message arrives.
+    pub(crate) fn next_due(&self) -> Option<u64> {
+        self.queue.keys().next().map(|(due, _)| *due)
+    }
+
+    fn number(&mut self) -> u64 {
+        self.next_number += 1;
+        self.next_number
+    }
+
+    fn put(&mut self, due: u64, packet: Packet) {
+        let number = self.number();
+        self.queue.insert((due, number), packet);
+    }
+
+    fn link(&mut self, pair: Pair) -> &mut Link {
+        // All pairs are there from the beginning.
+        self.links.entry(pair).or_insert_with(Link::new)
+    }
+}
+
+impl Inside {
+    /// A client's call, when it is polled for the first time.
+    pub(crate) fn send(
+        &mut self,
+        pair: Pair,
+        name: String,
+        command: Command,
+    ) -> Result<oneshot::Receiver<Answer>, NodeError> {
+        let id = self.net.number();
+        let (answer_to, answer) = oneshot::channel();
+        let link = self.net.link(pair);
+        match link.state {
+            State::Up => {
+                link.open.insert(id, answer_to);
+                self.transmit(pair, id, name, command);
+            }
+            State::Connecting => {
+                link.open.insert(id, answer_to);
+                link.waiting.push_back((id, name, command));
+            }
+            State::Down => return Err(NodeError::Unreachable("refused".into())),
+        }
+        Ok(answer)
+    }
+
+    /// Whether the link is there; if not, whom to wake when it is.
+    pub(crate) fn is_ready(&mut self, pair: Pair, waker: &Waker) -> bool {
+        let link = self.net.link(pair);
+        let is_up = link.state == State::Up;
+        if !is_up {
+            link.until_ready.push(waker.clone());
+        }
+        is_up
+    }
+
+    fn transmit(&mut self, pair: Pair, id: u64, name: String, command: Command) {
+        let now = self.now();
+        self.log(|| format!("{pair} sends {id}: {name} {command:?}"));
+        let link = self.net.link(pair);
+        let (connection, process) = (link.connection, link.process);
+        let packet = |load| Packet {
+            pair,
+            connection,
+            process,
+            load,
+        };
+        let mute_after = nanos(self.plan.node_timeout) * 2;
+        self.net
+            .put(now + mute_after, packet(Load::MuteWatch { id }));
+        if self.strikes(Fault::Duplicate) {
+            let late = self
+                .net
+                .dice
+                .time(Duration::ZERO, self.lasts(Fault::Duplicate));
+            let copy = Load::Command {
+                id,
+                name: name.clone(),
+                command: command.clone(),
+                is_copy: true,
+            };
+            self.net.put(now + nanos(late), packet(copy));
+        }
+        if self.strikes(Fault::CommandLost) {
+            self.log(|| format!("{pair} loses {id}"));
+            return;
+        }
+        let command = Load::Command {
+            id,
+            name,
+            command,
+            is_copy: false,
+        };
+        self.dispatch(Way::ToNode, packet(command));
+    }
+
+    /// Puts a message on its way, behind those that went before it.
+    fn dispatch(&mut self, way: Way, packet: Packet) {
+        let now = self.now();
+        let (least, most) = self.plan.messages_take(packet.pair.client, self.is_healed);
+        let most = match way {
+            Way::ToNode => most.there,
+            Way::ToClient => most.back,
+        };
+        let mut takes = self.net.dice.time(least, most);
+        if self.strikes(Fault::Delay) {
+            takes += self.net.dice.time(Duration::ZERO, self.lasts(Fault::Delay));
+        }
+        let direction = self.net.link(packet.pair).way(way);
+        direction.latest = direction.latest.max(now + nanos(takes));
+        let due = direction.latest;
+        self.net.put(due, packet);
+    }
+
+    /// Lets everything happen that is due.
+    pub(crate) fn deliver(&mut self) {
+        let now = self.now();
+        while let Some(entry) = self.net.queue.first_entry()
+            && entry.key().0 <= now
+        {
+            let packet = entry.remove();
+            self.arrives(packet);
+        }
+    }
+
+    fn arrives(&mut self, packet: Packet) {
+        let pair = packet.pair;
+        let way = match &packet.load {
+            Load::Command { .. } => Some(Way::ToNode),
+            Load::Answer { .. } | Load::Broken | Load::Notice(_) => Some(Way::ToClient),
+            Load::Connect | Load::MuteWatch { .. } => None,
+        };
+        if let Some(way) = way {
+            let direction = self.net.link(pair).way(way);
+            if direction.blocks > 0 {
+                direction.stuck.push_back(packet);
+                return;
+            }
+        }
+        match packet.load {
+            Load::Command { .. } => self.arrives_at_node(packet),
+            Load::Answer { id, answer } => {
+                let link = self.net.link(pair);
+                if link.connection == packet.connection
+                    && let Some(answer_to) = link.open.remove(&id)
+                {
+                    self.log(|| format!("{pair} hears {id}: {answer:?}"));
+                    let _ = answer_to.send(answer);
+                }
+            }
+            Load::Notice(wake) => self.notice(pair, Notice::WakeUp(wake)),
+            Load::Broken => {
+                if self.net.link(pair).connection == packet.connection {
+                    self.reset(pair, "connection reset by peer");
+                }
+            }
+            Load::Connect => self.connect(pair),
+            Load::MuteWatch { id } => {
+                let link = self.net.link(pair);
+                if link.connection == packet.connection && link.open.contains_key(&id) {
+                    if self.gates[pair.client].is_closed() {
+                        let later = self.now() + nanos(self.plan.node_timeout);
+                        self.net.put(later, packet);
+                    } else {
+                        self.reset(pair, "the server has stopped answering");
+                    }
+                }
+            }
+        }
+    }
+
+    fn arrives_at_node(&mut self, packet: Packet) {
+        let Packet {
+            pair,
+            connection,
+            process,
+            ..
+        } = packet;
+        let server = &mut self.servers[pair.node];
+        if !server.is_up || server.process != process {
+            return;
+        }
+        if server.is_paused {
+            server.inbox.push_back(packet);
+            return;
+        }
+        let Load::Command {
+            id,
+            name,
+            command,
+            is_copy,
+        } = packet.load
+        else {
+            return;
+        };
+        let (answer, woken) = server.perform(&name, &command);
+        if server.is_held_by_a_ghost(&name) {
+            let what = format!(
+                "node {} holds {name} for an attempt that was given up",
+                pair.node
+            );
+            self.object("ghost", what, Vec::new());
+        }
+        self.log(|| {
+            let again = if is_copy { " again" } else { "" };
+            format!("node {} does {id}{again}: {answer:?}", pair.node)
+        });
+        for wake in woken {
+            self.wake(pair.node, wake);
+        }
+        if is_copy {
+            return;
+        }
+        if self.strikes(Fault::AnswerLost) {
+            self.log(|| format!("{pair} loses the answer to {id}"));
+            return;
+        }
+        let answer = Packet {
+            pair,
+            connection,
+            process,
+            load: Load::Answer { id, answer },
+        };
+        self.dispatch(Way::ToClient, answer);
+    }
+
+    /// A client's waiters want to hear this node.
+    pub(crate) fn listen(&mut self, pair: Pair, client: ClientId, ear: Arc<dyn Ear>) {
+        self.net.link(pair).ear = Some((client, ear));
+    }
+
+    pub(crate) fn stop_listening(&mut self, pair: Pair) {
+        self.net.link(pair).ear = None;
+    }
+
+    /// Sends a notice to whom it concerns: on a connection of its own, so in no order with answers.
+    fn wake(&mut self, node: usize, wake: WakeUp) {
+        let now = self.now();
+        for client in 0..self.plan.clients {
+            let pair = Pair { client, node };
+            let link = self.net.link(pair);
+            let is_meant = |(client, _): &(ClientId, _)| wake.ticket.is_of(client);
+            if link.state != State::Up || !link.ear.as_ref().is_some_and(is_meant) {
+                continue;
+            }
+            let notice = Packet {
+                pair,
+                connection: link.connection,
+                process: link.process,
+                load: Load::Notice(wake.clone()),
+            };
+            if self.strikes(Fault::NoticeLost) {
+                self.log(|| format!("{pair} loses {wake:?}"));
+                continue;
+            }
+            let (least, most) = self.plan.messages_take(client, self.is_healed);
+            let takes = self.net.dice.time(least, most.back);
+            self.net.put(now + nanos(takes), notice);
+        }
+    }
+
+    /// Hands a notice to the client, when it runs.
+    fn notice(&mut self, pair: Pair, notice: Notice) {
+        let now = self.now();
+        let link = self.net.link(pair);
+        if self.gates[pair.client].is_closed() {
+            let (connection, process) = (link.connection, link.process);
+            // What is said to one who stands still waits; what is only about being there does not.
+            if let Notice::WakeUp(wake) = notice {
+                let load = Load::Notice(wake);
+                let again = Packet {
+                    pair,
+                    connection,
+                    process,
+                    load,
+                };
+                self.net.put(now + nanos(LOOK_AGAIN), again);
+            }
+            return;
+        }
+        if let Some((_, ear)) = &link.ear {
+            let ear = Arc::clone(ear);
+            self.log(|| format!("{pair} hears {notice:?}"));
+            self.notices.push((ear, notice));
+        }
+    }
+
+    /// The client gives its connection up: what is open on it has failed, and a new one is made.
+    pub(crate) fn reset(&mut self, pair: Pair, why: &str) {
+        self.log(|| format!("{pair} gives its connection up: {why}"));
+        let now = self.now();
+        let (least, most) = self.plan.messages_take(pair.client, self.is_healed);
+        let takes = self.net.dice.time(least * 2, most.there + most.back);
+        let link = self.net.link(pair);
+        if link.state != State::Up {
+            return;
+        }
+        link.state = State::Connecting;
+        link.connection += 1;
+        for (_, answer_to) in std::mem::take(&mut link.open) {
+            let _ = answer_to.send(Err(NodeError::Disconnected(why.into())));
+        }
+        let connect = Packet {
+            pair,
+            connection: link.connection,
+            process: 0,
+            load: Load::Connect,
+        };
+        self.net.put(now + nanos(takes), connect);
+    }
+
+    /// What is on its way to the node on the present connection arrives so much later.
+    pub(crate) fn hold_up(&mut self, pair: Pair, time: Duration) {
+        let is_command = |packet: &Packet| {
+            packet.pair == pair && matches!(packet.load, Load::Command { is_copy, .. } if !is_copy)
+        };
+        let packets = self.net.queue.iter();
+        let on_their_way: Vec<(u64, u64)> = packets
+            .filter(|(_, packet)| is_command(packet))
+            .map(|(key, _)| *key)
+            .collect();
+        for key in on_their_way {
+            if let Some(packet) = self.net.queue.remove(&key) {
+                self.net.queue.insert((key.0 + nanos(time), key.1), packet);
+            }
+        }
+    }
+
+    fn connect(&mut self, pair: Pair) {
+        let now = self.now();
+        let server = &self.servers[pair.node];
+        let process = server.process;
+        let answers = server.is_up && !server.is_paused;
+        let client_runs = !self.gates[pair.client].is_closed();
+        let link = self.net.link(pair);
+        if answers && client_runs && link.to_node.blocks == 0 && link.to_client.blocks == 0 {
+            link.state = State::Up;
+            link.process = process;
+            (link.to_node.latest, link.to_client.latest) = (now, now);
+            for waker in link.until_ready.drain(..) {
+                waker.wake();
+            }
+            let waiting = std::mem::take(&mut link.waiting);
+            self.log(|| format!("{pair} is connected"));
+            self.notice(pair, Notice::Listening);
+            for (id, name, command) in waiting {
+                self.transmit(pair, id, name, command);
+            }
+            return;
+        }
+        if client_runs {
+            link.state = State::Down;
+            for (id, ..) in std::mem::take(&mut link.waiting) {
+                if let Some(answer_to) = link.open.remove(&id) {
+                    let _ = answer_to.send(Err(NodeError::Unreachable("timed out".into())));
+                }
+            }
+        }
+        let connect = Packet {
+            pair,
+            connection: link.connection,
+            process: 0,
+            load: Load::Connect,
+        };
+        let pause = self
+            .net
+            .dice
+            .time(self.plan.node_timeout / 4, self.plan.node_timeout);
+        self.net.put(now + nanos(pause), connect);
+    }
+
+    pub(crate) fn block(&mut self, pair: Pair, way: Way) {
+        self.net.link(pair).way(way).blocks += 1;
+    }
+
+    pub(crate) fn unblock(&mut self, pair: Pair, way: Way) {
+        let direction = self.net.link(pair).way(way);
+        direction.blocks -= 1;
+        if direction.blocks > 0 {
+            return;
+        }
+        // At once: whatever else is on its way was sent later, and arrives later.
+        for packet in std::mem::take(&mut direction.stuck) {
+            self.arrives(packet);
+        }
+    }
+
+    /// The node's process dies. Its machine may live to tell the clients.
+    pub(crate) fn crash(&mut self, node: usize, is_told: bool) {
+        self.servers[node].crash();
+        for client in 0..self.plan.clients {
+            let pair = Pair { client, node };
+            let link = self.net.link(pair);
+            let broken = Packet {
+                pair,
+                connection: link.connection,
+                process: link.process,
+                load: Load::Broken,
+            };
+            if is_told {
+                self.dispatch(Way::ToClient, broken);
+            }
+        }
+    }
+
+    pub(crate) fn pause_node(&mut self, node: usize) {
+        self.servers[node].is_paused = true;
+    }
+
+    pub(crate) fn resume_node(&mut self, node: usize) {
+        self.servers[node].is_paused = false;
+        let inbox = std::mem::take(&mut self.servers[node].inbox);
+        for packet in inbox {
+            self.arrives_at_node(packet);
+        }
+    }
+
+    /// Whether this message is struck by that fault.
+    fn strikes(&mut self, fault: Fault) -> bool {
+        if self.is_healed {
+            return false;
+        }
+        let Some(rate) = self.plan.rate(fault) else {
+            return false;
+        };
+        let strikes = self.net.dice.per_mille(rate.per_mille);
+        if strikes {
+            self.counts.note(fault);
+        }
+        strikes
+    }
+
+    fn lasts(&self, fault: Fault) -> Duration {
+        // Not for ever: a run has only so much time to get over it.
+        let longest = Duration::from_millis(900);
+        self.plan
+            .rate(fault)
+            .map_or(Duration::ZERO, |rate| rate.lasts.min(longest))
+    }
+}
+
+impl std::fmt::Display for Pair {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "client {} to node {}", self.client, self.node)
+    }
+}
+
+pub(crate) fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}

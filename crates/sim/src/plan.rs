@@ -1,0 +1,232 @@
+//! [`Plan`]: everything that one seed sets before a run begins.
+//!
+//! Swarm: each run has some of the faults and not the others, each at a rate of its own. Faults that
+//! come all together hide each other.
+
+use std::time::Duration;
+
+use fencepost::ticket::TICKET_LEASE;
+
+use crate::dice::Dice;
+use crate::faults::Fault;
+
+const fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+/// How far a clock's rate may be off, in parts per million of a drift of 100 %: a client and a node
+/// that are off in opposite directions stay below what the clients allow for.
+const SHARE_OF_DRIFT_PPM: f64 = 400_000.0;
+/// How far a client's clock may be too fast. The timers of the runtime are always right, so a lease
+/// on a faster clock would be told of its end too late; on a real machine both run alike.
+pub(crate) const MOST_FAST_CLIENT_PPM: i64 = 4_000;
+/// How far wall clocks are apart in runs in which nodes lose their data, in microseconds.
+const WALL_SKEW_MICROS: i64 = 20_000;
+/// How far they are apart in the others.
+const WILD_SKEW_MICROS: i64 = 3 * 60 * 60 * 1_000_000;
+/// How long after a node may vote again the last requests wait, so that messages of before have
+/// arrived.
+const SETTLING: Duration = ms(1_500);
+/// The least that a message takes.
+const SHORTEST: Duration = Duration::from_micros(200);
+/// The longest that a message takes once all is well.
+const QUICK: Duration = ms(2);
+
+/// How many rounds to the farthest nodes the shortest TTL has to last, so that no attempt is too late.
+const ROUNDS_IN_TIME: u32 = 4;
+/// Faults by which nobody loses its place in line.
+const KEEP_THE_LINE: [Fault; 6] = [
+    Fault::NoticeLost,
+    Fault::ClientWallJump,
+    Fault::NodeWallJump,
+    Fault::ClientRate,
+    Fault::NodeRate,
+    Fault::Cancel,
+];
+
+/// What one run is made of.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The seed.
+    pub seed: u64,
+    /// How many nodes there are.
+    pub nodes: usize,
+    /// How many client processes.
+    pub clients: usize,
+    /// How many tasks of each ask for locks.
+    pub sessions: usize,
+    /// How many locks there are.
+    pub names: usize,
+    /// The TTLs that are asked for.
+    pub ttls: Vec<Duration>,
+    /// The longest TTL, and how long a node that lost its data does not vote.
+    pub max_ttl: Duration,
+    /// How long a client waits for one node.
+    pub node_timeout: Duration,
+    /// How far each client is from the nodes.
+    pub distances: Vec<Distance>,
+    /// The share of a TTL that clients allow for clocks that are wrong.
+    pub drift: f64,
+    /// How long the faults last.
+    pub faults_until: Duration,
+    /// The kinds of faults, each with its rate.
+    pub faults: Vec<(Fault, Rate)>,
+    /// How many nodes are gone for good when the faults have ended: a minority at the most.
+    pub missing_nodes: usize,
+    /// How far wall clocks are apart.
+    pub wall_skew_micros: i64,
+    /// Whether everybody who waits asks for a fair line.
+    pub is_fair: bool,
+    /// Whether locks are held for moments only, so that there are many holders.
+    pub is_hasty: bool,
+}
+
+/// The longest that a message takes as a rule, there and back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Distance {
+    /// From the client to a node.
+    pub there: Duration,
+    /// From a node to the client.
+    pub back: Duration,
+}
+
+/// How often a fault strikes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rate {
+    /// Of messages and of futures: so many in a thousand.
+    pub per_mille: u32,
+    /// Of everything else: the mean time between two.
+    pub every: Duration,
+    /// How long one lasts at the most.
+    pub lasts: Duration,
+}
+
+impl Plan {
+    /// The plan of a seed.
+    #[must_use]
+    pub fn of(seed: u64) -> Self {
+        let mut dice = Dice::new(seed);
+        let calm = dice.per_mille(40);
+        // Only faults of clocks and callers: nobody loses its place in line by them.
+        let only_clocks = dice.per_mille(80);
+        let mut faults = Vec::new();
+        for fault in Fault::ALL {
+            let rate = Rate {
+                per_mille: dice.pick(&[5, 20, 60, 200]),
+                every: dice.pick(&[ms(400), ms(1_000), ms(2_500)]),
+                lasts: dice.pick(&[ms(60), ms(250), ms(900), ms(2_500)]),
+            };
+            if dice.per_mille(350) && !calm {
+                faults.push((fault, rate));
+            }
+        }
+        let has = |wanted: Fault| faults.iter().any(|(fault, _)| *fault == wanted);
+        // Without its data a node leaves the order of tokens to the wall clocks.
+        let loses_data = has(Fault::CrashLosingData);
+        if loses_data {
+            let wall = [Fault::ClientWallJump, Fault::NodeWallJump];
+            faults.retain(|(fault, _)| !wall.contains(fault));
+        }
+        if only_clocks {
+            faults.retain(|(fault, _)| KEEP_THE_LINE.contains(fault));
+        }
+        let (shortest, longest) = dice.pick(&[(60, 300), (100, 1_000), (300, 2_000)]);
+        let ttl = |dice: &mut Dice| dice.time(ms(shortest), ms(longest));
+        let clients = dice.pick(&[2, 3, 3, 4]);
+        let far = |dice: &mut Dice| dice.pick(&[ms(2), ms(2), ms(2), ms(5), ms(20), ms(60)]);
+        let distance = |dice: &mut Dice| Distance {
+            there: far(dice),
+            back: far(dice),
+        };
+        let distances: Vec<_> = (0..clients).map(|_| distance(&mut dice)).collect();
+        let farthest = distances
+            .iter()
+            .map(|distance| distance.there + distance.back);
+        let farthest = farthest.max().unwrap_or_default();
+        let nodes: usize = dice.pick(&[1, 2, 3, 3, 3, 3, 3, 4, 5, 5]);
+        Self {
+            seed,
+            nodes,
+            missing_nodes: match dice.per_mille(300) {
+                true => dice.index((nodes - 1) / 2 + 1),
+                false => 0,
+            },
+            clients,
+            sessions: dice.pick(&[1, 1, 2]),
+            names: dice.pick(&[1, 1, 2]),
+            ttls: (0..3).map(|_| ttl(&mut dice)).collect(),
+            max_ttl: ms(2_000),
+            node_timeout: dice.pick(&[ms(30), ms(80), ms(200)]).max(farthest * 3 / 2),
+            drift: dice.pick(&[0.01, 0.1]),
+            distances,
+            faults_until: dice.time(ms(3_000), ms(7_000)),
+            faults,
+            is_hasty: dice.per_mille(600),
+            is_fair: dice.per_mille(400),
+            wall_skew_micros: match loses_data {
+                true => WALL_SKEW_MICROS,
+                false => WILD_SKEW_MICROS,
+            },
+        }
+    }
+
+    /// The least and the most that a message of that client takes as a rule, there and back.
+    #[must_use]
+    pub fn messages_take(&self, client: usize, is_healed: bool) -> (Duration, Distance) {
+        let distance = match is_healed {
+            true => Distance {
+                there: QUICK,
+                back: QUICK,
+            },
+            false => self.distances[client],
+        };
+        (SHORTEST, distance)
+    }
+
+    /// Whether nothing happens by which a waiter loses its place: it is heard in time by a majority,
+    /// and an attempt never comes too late. A grant takes its ticket out of the line, so where the
+    /// attempt fails after that, a newcomer whose clock is behind may get in before it is back.
+    #[must_use]
+    pub fn keeps_the_line(&self) -> bool {
+        let mut faults = self.faults.iter();
+        let shortest = self.ttls.iter().min().copied().unwrap_or_default();
+        let farthest = self
+            .distances
+            .iter()
+            .map(|distance| distance.there + distance.back);
+        let in_time = farthest
+            .max()
+            .is_none_or(|time| shortest > time * ROUNDS_IN_TIME);
+        self.is_fair && in_time && faults.all(|(fault, _)| KEEP_THE_LINE.contains(fault))
+    }
+
+    /// The rate of a fault, if this run has it.
+    #[must_use]
+    pub fn rate(&self, wanted: Fault) -> Option<Rate> {
+        let found = self.faults.iter().find(|(fault, _)| *fault == wanted);
+        found.map(|(_, rate)| *rate)
+    }
+
+    /// How far a clock's rate may be off, in parts per million.
+    #[must_use]
+    pub fn most_rate_ppm(&self) -> i64 {
+        (self.drift * SHARE_OF_DRIFT_PPM) as i64
+    }
+
+    /// When restarted nodes vote again and messages of before have arrived, counted from the
+    /// healing.
+    #[must_use]
+    pub fn settled_after(&self) -> Duration {
+        // By then a ticket has ended, too, that a late message put in line for nobody.
+        (self.max_ttl + self.max_ttl / 50).max(TICKET_LEASE) + SETTLING
+    }
+
+    /// Tokens grow between acquisitions further apart than this: see the checker.
+    #[must_use]
+    pub fn token_skew(&self) -> Duration {
+        match self.rate(Fault::CrashLosingData) {
+            Some(_) => Duration::from_micros(2 * self.wall_skew_micros.unsigned_abs()),
+            None => Duration::ZERO,
+        }
+    }
+}
