@@ -28,6 +28,7 @@ trait Worker: Send + 'static {
 
 struct Ours {
     locks: Fencepost,
+    name: String,
     fair: bool,
 }
 
@@ -35,8 +36,7 @@ impl Worker for Ours {
     type Held = Lease;
 
     async fn acquire(&self) -> Lease {
-        let name = if self.fair { "fair" } else { "default" };
-        let request = self.locks.lock(name).ttl(TTL).fair(self.fair);
+        let request = self.locks.lock(&self.name).ttl(TTL).fair(self.fair);
         request.await.expect("it waits as long as it takes")
     }
 
@@ -119,6 +119,13 @@ impl Waits {
     }
 }
 
+/// Works for that long: on a thread, because the runtime's timer counts whole milliseconds, and
+/// one is two at times.
+async fn work_for(time: Duration) {
+    let work = tokio::task::spawn_blocking(move || std::thread::sleep(time));
+    work.await.expect("to sleep is no work");
+}
+
 fn scripts_run(node: &RedisServer) -> u64 {
     let stats = node.cli(&["INFO", "commandstats"]);
     let calls = |line: &str| -> Option<u64> {
@@ -140,11 +147,11 @@ async fn work<W: Worker>(worker: W, end: Instant, last_release: Arc<Mutex<Instan
             let taken = now.saturating_duration_since(released);
             seen.hand_off.saturating_record(taken.as_nanos() as u64);
         }
-        tokio::time::sleep(WORK).await;
+        work_for(WORK).await;
         *last_release.lock().expect("no panic") = Instant::now();
         worker.release(held).await;
         seen.cycles += 1;
-        tokio::time::sleep(PAUSE).await;
+        work_for(PAUSE).await;
     }
     (worker, seen)
 }
@@ -160,8 +167,10 @@ pub(crate) async fn run(effort: Effort) {
     for workers in WORKERS {
         let mut floor = Seen::new();
         let (mut plain, mut fair, mut theirs) = (Waits::new(), Waits::new(), Waits::new());
-        let mut ours_plain = clients(&urls, workers, false).await;
-        let mut ours_fair = clients(&urls, workers, true).await;
+        let mut alone = Waits::new();
+        let mut ours_plain = clients(&urls, workers, |_| "default".to_owned(), false).await;
+        let mut ours_fair = clients(&urls, workers, |_| "fair".to_owned(), true).await;
+        let mut ours_alone = clients(&urls, workers, |n| format!("alone-{n}"), false).await;
         let mut rslock: Vec<_> = (0..workers)
             .map(|_| Theirs(crate::rslock::manager(&urls)))
             .collect();
@@ -170,6 +179,7 @@ pub(crate) async fn run(effort: Effort) {
             ours_plain = plain.round(&servers[0], ours_plain, time).await;
             ours_fair = fair.round(&servers[0], ours_fair, time).await;
             rslock = theirs.round(&servers[0], rslock, time).await;
+            ours_alone = alone.round(&servers[0], ours_alone, effort.slice).await;
         }
         let trip = floor.acquire_micros(0.5);
         println!("n = 5, {workers} workers; one round trip of the floor: {trip:.0} us (p50)\n");
@@ -196,9 +206,11 @@ pub(crate) async fn run(effort: Effort) {
         }
         println!(
             "fencepost over rslock: {:.1} x the cycles, p99 wait {:.1} x lower\n\
+             if nobody ever waited: {:.0} cycles/s\n\
              scripts a node and cycle: {:.1}, fair {:.1}\n",
             plain.per_second() / theirs.per_second(),
             theirs.wait_ms(0.99) / plain.wait_ms(0.99),
+            alone.per_second(),
             plain.scripts as f64 / plain.cycles as f64,
             fair.scripts as f64 / fair.cycles as f64,
         );
@@ -206,11 +218,16 @@ pub(crate) async fn run(effort: Effort) {
     crowd(&urls, effort).await;
 }
 
-async fn clients(urls: &[String], workers: usize, fair: bool) -> Vec<Ours> {
+async fn clients(
+    urls: &[String],
+    workers: usize,
+    name: impl Fn(usize) -> String,
+    fair: bool,
+) -> Vec<Ours> {
     let mut clients = Vec::new();
-    for _ in 0..workers {
-        let locks = ours::connect(urls).await;
-        clients.push(Ours { locks, fair });
+    for n in 0..workers {
+        let (locks, name) = (ours::connect(urls).await, name(n));
+        clients.push(Ours { locks, name, fair });
     }
     clients
 }
