@@ -54,7 +54,7 @@ impl LockOptions {
     /// line is a hint: whoever comes while the lock is free may take it, which is faster.
     ///
     /// Let all users of one lock ask for the same. Clients of other libraries know no line, and
-    /// pass.
+    /// pass. Whoever is called and cannot take the lock within its own TTL has had its turn.
     pub fn fair(mut self, fair: bool) -> Self {
         self.fair = fair;
         self

@@ -87,6 +87,10 @@ pub enum Command {
 }
 
 /// How an acquirer stands to those who wait.
+///
+/// One with a ticket proposes a token above the ticket's number. A grant takes the ticket out of
+/// the line, and if the attempt comes to nothing the ticket returns: whoever got in line meanwhile is
+/// behind it, because nobody gets a number below the counter.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Turn {
     /// Not in line, and passes those in line who let themselves be passed.
@@ -454,7 +458,9 @@ impl LockState {
                 let latest = now.wall_micros.saturating_add(MAX_SKEW.as_micros() as u64);
                 let proposed = number.min(TicketNumber::saturating(latest));
                 let tail = self.line.last().map(|last| last.number.next());
-                tail.unwrap_or_default().max(proposed)
+                // Also behind those who were granted the lock, and may come back: see `Turn`.
+                let granted = TicketNumber::saturating(self.counter.get());
+                tail.unwrap_or_default().max(granted.next()).max(proposed)
             }
         };
         let waiting = Waiting {

@@ -184,8 +184,8 @@ impl Plan {
     }
 
     /// Whether nothing happens by which a waiter loses its place: it is heard in time by a majority,
-    /// and an attempt never comes too late. A grant takes its ticket out of the line, so where the
-    /// attempt fails after that, a newcomer whose clock is behind may get in before it is back.
+    /// and an attempt never takes longer than its TTL. A grant takes its ticket out of the line, so
+    /// where the grant expires before the attempt is decided, the next in line has its turn.
     #[must_use]
     pub fn keeps_the_line(&self) -> bool {
         let mut faults = self.faults.iter();

@@ -76,6 +76,14 @@ impl Claim {
         }
     }
 
+    /// The token to propose: above the ticket's number, so that whoever gets in line from now on is
+    /// behind it, should the attempt come to nothing.
+    fn proposal(&self, clock: &dyn Clock) -> FencingToken {
+        let ticket = self.ticket.as_ref().map(|ticket| ticket.number.number());
+        let above = ticket.map_or(0, |number| number.next().get());
+        clock.proposal().max(FencingToken::saturating(above))
+    }
+
     /// What becomes of the ticket once the lock is given back. It may be left on nodes that did not
     /// grant.
     fn ticket_leaves(&self) -> Fate {
@@ -418,7 +426,7 @@ struct Attempt<'a> {
 
 impl<'a> Attempt<'a> {
     fn begin(fleet: &'a Arc<Fleet>, claim: Claim, take: &Take) -> Self {
-        let proposed = fleet.clock.proposal();
+        let proposed = claim.proposal(&*fleet.clock);
         let mut round = Round::default();
         for (index, node) in fleet.nodes.iter().enumerate() {
             let (value, ttl) = (claim.value.clone(), claim.ttl);

@@ -151,7 +151,11 @@ fn write(verb: &str, script: &str, command: &Command, keys: &Keys) -> Cmd {
             };
         }
         Command::Queue { tickets, lease } => {
-            line_keys(&mut cmd, keys)
+            cmd.arg(4)
+                .arg(&keys.lock)
+                .arg(keys.line())
+                .arg(keys.leases())
+                .arg(keys.counter())
                 .arg(millis_up(*lease))
                 .arg(MAX_SKEW.as_micros() as u64);
             for ticket in tickets {
@@ -165,7 +169,10 @@ fn write(verb: &str, script: &str, command: &Command, keys: &Keys) -> Cmd {
             }
         }
         Command::Leave { tickets } => {
-            line_keys(&mut cmd, keys);
+            cmd.arg(3)
+                .arg(&keys.lock)
+                .arg(keys.line())
+                .arg(keys.leases());
             for id in tickets {
                 cmd.arg(id.as_str());
             }
@@ -186,13 +193,6 @@ fn take(cmd: &mut Cmd, value: &AttemptValue, ttl: Ttl, proposed: FencingToken) {
         .arg(proposed.get())
         .arg(counter_ttl(ttl))
         .arg(MAX_SKEW.as_micros() as u64);
-}
-
-fn line_keys<'c>(cmd: &'c mut Cmd, keys: &Keys) -> &'c mut Cmd {
-    cmd.arg(3)
-        .arg(&keys.lock)
-        .arg(keys.line())
-        .arg(keys.leases())
 }
 
 fn three_keys<'c>(cmd: &'c mut Cmd, keys: &Keys, value: &AttemptValue) -> &'c mut Cmd {

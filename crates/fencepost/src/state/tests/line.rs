@@ -230,3 +230,27 @@ fn whoever_notices_a_free_lock_can_tell_who_is_next() {
     assert_eq!(next.len(), 1);
     assert!(next[0].first && next[0].ticket == a);
 }
+
+/// A granted attempt came too late and gave the lock back. A newcomer with a slow clock had found the
+/// line empty meanwhile, got a smaller number and was served first.
+#[test]
+fn nobody_gets_before_a_ticket_that_is_out_for_an_attempt() {
+    let mut bench = Bench::default();
+    let (a, b) = (id(1, true), id(2, true));
+    let (number, _) = place(bench.ask(&proposed(&a, 100)));
+    let attempt = Command::Acquire {
+        value: value("x"),
+        ttl: ttl(TTL),
+        proposed: token(number + 1),
+        turn: Turn::Ticket(a.clone()),
+    };
+    assert_eq!(bench.ask(&attempt), granted(101));
+    assert_eq!(place(bench.ask(&proposed(&b, 5))), (102, 0));
+    let back = Fate::Returns {
+        id: a,
+        number: TicketNumber::saturating(number),
+        lease: LEASE,
+    };
+    bench.ask(&give_back("x", back));
+    assert_eq!(place(bench.ask(&proposed(&b, 5))), (102, 1));
+}

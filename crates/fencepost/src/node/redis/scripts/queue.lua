@@ -1,18 +1,23 @@
 -- Waits in line, or goes on waiting.
--- KEYS: lock, line, leases. ARGV: lease ms, largest skew us, then for each ticket: its id, its number, and whether
+-- KEYS: lock, line, leases, counter. ARGV: lease ms, largest skew us, then for each ticket: its id, its number, and whether
 -- that is 'proposed' or 'agreed'.
 local holder = call('GET', KEYS[1])
 next_in_line(KEYS[2], KEYS[3], 1)
 local time = call('TIME')
 local now = time[1] * 1000000 + time[2]
 local lease = tonumber(ARGV[1])
+local stored = call('GET', KEYS[4])
+if stored and not string.find(stored, '^%d+$') then
+  return redis.error_reply('ERR the token counter ' .. KEYS[4] .. ' is not a number')
+end
+local behind = tonumber(stored or 0) + 1
 for i = 3, #ARGV, 3 do
   local id, number = ARGV[i], tonumber(ARGV[i + 1])
   if ARGV[i + 2] == 'proposed' then
     local known = call('ZSCORE', KEYS[2], id)
     local last = not known and call('ZRANGE', KEYS[2], -1, -1, 'WITHSCORES')[2]
     number = known and tonumber(known)
-      or math.max(math.min(number, now + ARGV[2]), last and last + 1 or 0)
+      or math.max(math.min(number, now + ARGV[2]), last and last + 1 or 0, behind)
   end
   stand(KEYS[2], KEYS[3], number, id, now + lease * 1000, lease)
 end
