@@ -250,7 +250,8 @@ impl LockState {
         let head_left = head.is_some() && head.as_ref() != self.line.first().map(|first| &first.id);
         let may_wake = match command {
             Command::Release { .. } => freed || head_left,
-            Command::Leave { .. } => head_left,
+            // A waiter that takes a larger number over may leave the first place to another.
+            Command::Leave { .. } | Command::Queue { .. } => head_left,
             _ => false,
         };
         if may_wake && self.holder.is_none() {
@@ -259,18 +260,18 @@ impl LockState {
         reply
     }
 
-    /// Tells the first and the second in line; not the one who has just given the lock back, and
-    /// knows.
+    /// Tells the first and the second in line; not those who see for themselves, by the answer.
     fn wake_next(&self, command: &Command, mut wake: impl FnMut(WakeUp)) {
-        let back = match command {
+        let sees_by_itself = |id: &TicketId| match command {
             Command::Release {
-                ticket: Fate::Returns { id, .. },
+                ticket: Fate::Returns { id: back, .. },
                 ..
-            } => Some(id),
-            _ => None,
+            } => id == back,
+            Command::Queue { tickets, .. } => tickets.iter().any(|ticket| ticket.id == *id),
+            _ => false,
         };
         for (place, next) in self.line.iter().take(2).enumerate() {
-            if Some(&next.id) != back {
+            if !sees_by_itself(&next.id) {
                 wake(WakeUp {
                     ticket: next.id.clone(),
                     first: place == 0,

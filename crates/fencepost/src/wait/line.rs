@@ -218,11 +218,14 @@ impl Line {
             waiters.look_by(now + MOMENT);
         } else {
             waiter.woken.insert(node);
-            if waiter.woken.len() >= needed && !waiter.up {
+            let enough = waiter.woken.len() >= needed && !waiter.up;
+            if enough {
                 waiter.call();
-                return;
             }
             waiters.soon = 0;
+            if enough {
+                return;
+            }
             waiters.look_by(now + OTHER_NODES);
         }
         drop(waiters);

@@ -254,3 +254,22 @@ fn nobody_gets_before_a_ticket_that_is_out_for_an_attempt() {
     bench.ask(&give_back("x", back));
     assert_eq!(place(bench.ask(&proposed(&b, 5))), (102, 1));
 }
+
+/// Many came at once, each node had another of them first, and a release woke each of those on one
+/// node only. They agreed on their numbers then, and the one who was first everywhere had heard
+/// nothing: the lock was free for most of a second.
+#[test]
+fn whoever_becomes_first_of_a_free_lock_because_another_steps_back_is_told() {
+    let mut bench = Bench::default();
+    let (a, b, c) = (id(1, true), id(2, true), id(3, true));
+    for id in [&a, &b, &c] {
+        bench.ask(&proposed(id, 10));
+    }
+    let told = woken(&mut bench, &agreed(&a, 100));
+    assert_eq!(told, [(b.clone(), true), (c.clone(), false)]);
+    assert_eq!(woken(&mut bench, &agreed(&c, 200)), [], "the first stays");
+    let told = woken(&mut bench, &agreed(&a, 1));
+    assert_eq!(told, [(b.clone(), false)], "the first sees for itself");
+    bench.ask(&take("x", Turn::Ticket(a)));
+    assert_eq!(woken(&mut bench, &agreed(&b, 300)), [], "it is held");
+}

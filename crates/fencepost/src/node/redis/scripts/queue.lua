@@ -2,7 +2,8 @@
 -- KEYS: lock, line, leases, counter. ARGV: lease ms, largest skew us, then for each ticket: its id, its number, and whether
 -- that is 'proposed' or 'agreed'.
 local holder = call('GET', KEYS[1])
-next_in_line(KEYS[2], KEYS[3], 1)
+local before = next_in_line(KEYS[2], KEYS[3], 1)[1]
+local shown = {}
 local time = call('TIME')
 local now = time[1] * 1000000 + time[2]
 local lease = tonumber(ARGV[1])
@@ -20,8 +21,13 @@ for i = 3, #ARGV, 3 do
       or math.max(math.min(number, now + ARGV[2]), last and last + 1 or 0, behind)
   end
   stand(KEYS[2], KEYS[3], number, id, now + lease * 1000, lease)
+  shown[id] = true
 end
-local head = call('ZRANGE', KEYS[2], 0, 0)[1]
+local next = call('ZRANGE', KEYS[2], 0, 1)
+local head = next[1]
+if not holder and before and before ~= head then
+  wake(next, shown)
+end
 local left = head and math.max((call('ZSCORE', KEYS[3], head) or now) - now, 0) / 1000
 local reply = {'line', holder, holder and call('PTTL', KEYS[1]), head or false, left or false}
 for i = 3, #ARGV, 3 do
