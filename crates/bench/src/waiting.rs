@@ -12,7 +12,7 @@ use rslock::{Lock, LockManager};
 use crate::floor::{self, Kind};
 use crate::measure::{Seen, histogram, slice};
 use crate::process::Process;
-use crate::{Effort, contender::TTL, ours};
+use crate::{Effort, contender::TTL};
 
 const WORK: Duration = Duration::from_millis(1);
 const PAUSE: Duration = Duration::from_millis(5);
@@ -156,85 +156,122 @@ async fn work<W: Worker>(worker: W, end: Instant, last_release: Arc<Mutex<Instan
     (worker, seen)
 }
 
+/// How the workers reach the nodes.
+#[derive(Clone, Copy)]
+enum Clients {
+    /// As programs of their own do.
+    Each,
+    /// As the tasks of one program do.
+    Shared,
+}
+
 pub(crate) async fn run(effort: Effort) {
     let servers = RedisServer::start_many(5);
+    for clients in [Clients::Each, Clients::Shared] {
+        for workers in WORKERS {
+            contend(&servers, workers, clients, effort).await;
+        }
+    }
+    let urls: Vec<_> = servers.iter().map(RedisServer::url).collect();
+    crowd(&urls, effort).await;
+}
+
+async fn contend(servers: &[RedisServer], workers: usize, clients: Clients, effort: Effort) {
     let urls: Vec<_> = servers.iter().map(RedisServer::url).collect();
     let ports: Vec<_> = servers.iter().map(RedisServer::port).collect();
     // A round must be long beside the longest wait of whoever polls.
     let time = effort.slice * 8;
     let rounds = effort.rounds.div_ceil(3);
     let mut floor_clients = floor::direct::clients(Kind::Fenced, &ports, 1).await;
-    for workers in WORKERS {
-        let mut floor = Seen::new();
-        let (mut plain, mut fair, mut theirs) = (Waits::new(), Waits::new(), Waits::new());
-        let mut alone = Waits::new();
-        let mut ours_plain = clients(&urls, workers, |_| "default".to_owned(), false).await;
-        let mut ours_fair = clients(&urls, workers, |_| "fair".to_owned(), true).await;
-        let mut ours_alone = clients(&urls, workers, |n| format!("alone-{n}"), false).await;
-        let mut rslock: Vec<_> = (0..workers)
-            .map(|_| Theirs(crate::rslock::manager(&urls)))
-            .collect();
-        for _ in 0..rounds {
-            slice(&mut floor_clients, 1, effort.slice, &mut floor).await;
-            ours_plain = plain.round(&servers[0], ours_plain, time).await;
-            ours_fair = fair.round(&servers[0], ours_fair, time).await;
-            rslock = theirs.round(&servers[0], rslock, time).await;
-            ours_alone = alone.round(&servers[0], ours_alone, effort.slice).await;
-        }
-        let trip = floor.acquire_micros(0.5);
-        println!("n = 5, {workers} workers; one round trip of the floor: {trip:.0} us (p50)\n");
-        println!(
-            "{:<20}{:>10}{:>10}{:>10}{:>10}{:>10}{:>10}{:>12}{:>8}",
-            "", "cycles/s", "mean, ms", "p50", "p99", "longest", "/ mean", "hand-off us", "/ trip"
-        );
-        for (who, seen) in [
-            ("fencepost", &plain),
-            ("fencepost, fair", &fair),
-            ("rslock", &theirs),
-        ] {
-            let mean = seen.wait.mean() / 1e6;
-            let longest = seen.wait.max() as f64 / 1e6;
-            let hand_off = seen.hand_off.value_at_quantile(0.5) as f64 / 1e3;
-            println!(
-                "{who:<20}{:>10.0}{mean:>10.2}{:>10.2}{:>10.2}{longest:>10.1}{:>10.1}{hand_off:>12.0}{:>8.1}",
-                seen.per_second(),
-                seen.wait_ms(0.5),
-                seen.wait_ms(0.99),
-                longest / mean,
-                hand_off / trip,
-            );
-        }
-        println!(
-            "fencepost over rslock: {:.1} x the cycles, p99 wait {:.1} x lower\n\
-             if nobody ever waited: {:.0} cycles/s\n\
-             scripts a node and cycle: {:.1}, fair {:.1}\n",
-            plain.per_second() / theirs.per_second(),
-            theirs.wait_ms(0.99) / plain.wait_ms(0.99),
-            alone.per_second(),
-            plain.scripts as f64 / plain.cycles as f64,
-            fair.scripts as f64 / fair.cycles as f64,
-        );
+    let mut floor = Seen::new();
+    let mut seen = [Waits::new(), Waits::new(), Waits::new(), Waits::new()];
+    let [plain, fair, theirs, alone] = &mut seen;
+    let mut ours_plain = ours(&urls, workers, clients, |_| "default".to_owned(), false).await;
+    let mut ours_fair = ours(&urls, workers, clients, |_| "fair".to_owned(), true).await;
+    let mut ours_alone = ours(&urls, workers, clients, |n| format!("alone-{n}"), false).await;
+    let mut rslock = rslock(&urls, workers, clients);
+    for _ in 0..rounds {
+        slice(&mut floor_clients, 1, effort.slice, &mut floor).await;
+        ours_plain = plain.round(&servers[0], ours_plain, time).await;
+        ours_fair = fair.round(&servers[0], ours_fair, time).await;
+        rslock = theirs.round(&servers[0], rslock, time).await;
+        ours_alone = alone.round(&servers[0], ours_alone, effort.slice).await;
     }
-    crowd(&urls, effort).await;
+    let whose = match clients {
+        Clients::Each => "each with a client of its own",
+        Clients::Shared => "with one client",
+    };
+    print(workers, whose, floor.acquire_micros(0.5), &seen);
 }
 
-async fn clients(
+fn print(workers: usize, whose: &str, trip: f64, seen: &[Waits; 4]) {
+    let [plain, fair, theirs, alone] = seen;
+    println!("n = 5, {workers} workers {whose}; one round trip of the floor: {trip:.0} us (p50)\n");
+    println!(
+        "{:<20}{:>10}{:>10}{:>10}{:>10}{:>10}{:>10}{:>12}{:>8}",
+        "", "cycles/s", "mean, ms", "p50", "p99", "longest", "/ mean", "hand-off us", "/ trip"
+    );
+    for (who, seen) in [
+        ("fencepost", plain),
+        ("fencepost, fair", fair),
+        ("rslock", theirs),
+    ] {
+        let mean = seen.wait.mean() / 1e6;
+        let longest = seen.wait.max() as f64 / 1e6;
+        let hand_off = seen.hand_off.value_at_quantile(0.5) as f64 / 1e3;
+        println!(
+            "{who:<20}{:>10.0}{mean:>10.2}{:>10.2}{:>10.2}{longest:>10.1}{:>10.1}{hand_off:>12.0}{:>8.1}",
+            seen.per_second(),
+            seen.wait_ms(0.5),
+            seen.wait_ms(0.99),
+            longest / mean,
+            hand_off / trip,
+        );
+    }
+    println!(
+        "fencepost over rslock: {:.1} x the cycles, p99 wait {:.1} x lower\n\
+         if nobody ever waited: {:.0} cycles/s\n\
+         scripts a node and cycle: {:.1}, fair {:.1}\n",
+        plain.per_second() / theirs.per_second(),
+        theirs.wait_ms(0.99) / plain.wait_ms(0.99),
+        alone.per_second(),
+        plain.scripts as f64 / plain.cycles as f64,
+        fair.scripts as f64 / fair.cycles as f64,
+    );
+}
+
+async fn ours(
     urls: &[String],
     workers: usize,
+    clients: Clients,
     name: impl Fn(usize) -> String,
     fair: bool,
 ) -> Vec<Ours> {
-    let mut clients = Vec::new();
+    let shared = crate::ours::connect(urls).await;
+    let mut all = Vec::new();
     for n in 0..workers {
-        let (locks, name) = (ours::connect(urls).await, name(n));
-        clients.push(Ours { locks, name, fair });
+        let locks = match clients {
+            Clients::Each => crate::ours::connect(urls).await,
+            Clients::Shared => shared.clone(),
+        };
+        let name = name(n);
+        all.push(Ours { locks, name, fair });
     }
-    clients
+    all
+}
+
+fn rslock(urls: &[String], workers: usize, clients: Clients) -> Vec<Theirs> {
+    let shared = crate::rslock::manager(urls);
+    let manager = |_| match clients {
+        Clients::Each => Theirs(crate::rslock::manager(urls)),
+        Clients::Shared => Theirs(shared.clone()),
+    };
+    (0..workers).map(manager).collect()
 }
 
 /// What it costs that very many wait for a lock that nobody gives back.
 async fn crowd(urls: &[String], effort: Effort) {
-    let locks = ours::connect(urls).await;
+    let locks = crate::ours::connect(urls).await;
     let lease = locks.lock("crowd").await.expect("it is free");
     let waiting: Vec<_> = (0..WAITERS)
         .map(|_| {

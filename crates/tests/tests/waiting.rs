@@ -374,10 +374,8 @@ async fn a_waiter_goes_on_when_a_minority_of_the_nodes_is_killed() {
     }
 }
 
-/// A user who may run scripts and not listen: it works as well, only by looking.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_user_who_may_not_listen_waits_by_looking() {
-    let cluster = Cluster::start(1);
+/// The URL of a user who may run scripts and neither publish nor listen.
+fn url_of_a_mute_user(cluster: &Cluster) -> String {
     let server = &cluster.servers[0];
     server.cli(&[
         "ACL",
@@ -389,12 +387,44 @@ async fn a_user_who_may_not_listen_waits_by_looking() {
         "resetchannels",
         "+@all",
     ]);
-    let url = format!("redis://mute:pw@127.0.0.1:{}", server.port());
-    let locks = Fencepost::connect(&url).await.unwrap();
-    let lease = locks.lock("job").await.unwrap();
-    let next = wait_in_line(locks.lock("job")).await;
+    format!("redis://mute:pw@127.0.0.1:{}", server.port())
+}
+
+/// It works as well, only by looking.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_user_who_may_not_listen_waits_by_looking() {
+    let cluster = Cluster::start(1);
+    let url = url_of_a_mute_user(&cluster);
+    let holder = Fencepost::connect(&url).await.unwrap();
+    let waiter = Fencepost::connect(&url).await.unwrap();
+    let lease = holder.lock("job").await.unwrap();
+    let next = wait_in_line(waiter.lock("job")).await;
     let begin = Instant::now();
     lease.release().await.unwrap();
     timeout(LATE, next).await.unwrap().unwrap();
     assert!(begin.elapsed() < POLL + SLACK, "{:?}", begin.elapsed());
+}
+
+/// No message is needed between two tasks of one client: nobody publishes here, and ten hand-offs
+/// that wait for a poll would take ten polls.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_waiter_of_the_same_client_follows_a_release_without_being_told() {
+    let cluster = Cluster::start(1);
+    let locks = Fencepost::connect(url_of_a_mute_user(&cluster))
+        .await
+        .unwrap();
+    for fair in [false, true] {
+        let mut lease = locks.lock("job").await.unwrap();
+        let mut line = Vec::new();
+        for _ in 0..10 {
+            line.push(wait_in_line(locks.lock("job").fair(fair)).await);
+        }
+        let begin = Instant::now();
+        for next in line {
+            lease.release().await.unwrap();
+            lease = timeout(LATE, next).await.unwrap().unwrap();
+        }
+        assert!(begin.elapsed() < 2 * POLL, "{:?}", begin.elapsed());
+        lease.release().await.unwrap();
+    }
 }

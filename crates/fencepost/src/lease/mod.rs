@@ -170,10 +170,11 @@ impl Lease {
         let Some(late) = self.end() else {
             return Ok(());
         };
-        drop(self);
         let start = fleet.clock.now();
         let span = events::releasing(&claim.name, token);
         let release = fleet.release(claim.clone(), late);
+        self.core.room.given_back(&claim.name);
+        drop(self);
         let outcome = release.instrument(span.clone()).await;
         let _in_span = span.enter();
         let took = fleet.clock.now().since(start);
@@ -206,6 +207,7 @@ impl Drop for Lease {
             events::dropped(&self.held.claim.name, self.held.token);
             let fleet = &self.core.fleet;
             fleet.let_go(self.held.claim.clone(), fleet.all(), late);
+            self.core.room.given_back(&self.held.claim.name);
         }
     }
 }

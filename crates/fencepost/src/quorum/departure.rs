@@ -46,6 +46,13 @@ impl Departure {
         Self(Some(delivery))
     }
 
+    /// Puts it on its way, before anybody waits for the answers.
+    pub(super) fn start(&mut self) {
+        if let Some(delivery) = &mut self.0 {
+            delivery.round.start();
+        }
+    }
+
     /// The next node's answer to its release.
     pub(super) async fn next(&mut self, mut timer: Pin<&mut Sleep>) -> (usize, Answer) {
         loop {

@@ -238,26 +238,36 @@ impl Fleet {
         Ok(self.drift.deadline(start, claim.ttl))
     }
 
-    /// Gives a lock back on all nodes and returns when a majority has answered; the rest goes on by
-    /// itself, also when this future is dropped.
-    pub(crate) async fn release(self: &Arc<Self>, claim: Claim, late: Late) -> Result<(), Error> {
+    /// Gives a lock back on all nodes: it is on its way when this returns. The future ends when a
+    /// majority has answered; the rest goes on by itself, also when the future is dropped.
+    pub(crate) fn release(
+        self: &Arc<Self>,
+        claim: Claim,
+        late: Late,
+    ) -> impl Future<Output = Result<(), Error>> + use<> {
         let name = claim.name.clone();
         let ticket = claim.ticket_leaves();
         let mut departure = Departure::begin(self, claim, ticket, self.all(), late);
-        let mut votes = Handover::new(self.quorum);
-        let mut timer = pin!(sleep(self.node_timeout));
-        loop {
-            let (node, answer) = departure.next(timer.as_mut()).await;
-            match votes.answered(node, answer) {
-                HandoverStep::Wait => {}
-                HandoverStep::Released => return Ok(()),
-                HandoverStep::Lost => {
-                    return Err(Error::Lost {
-                        name,
-                        why: LossReason::Expired,
-                    });
+        departure.start();
+        let fleet = Arc::clone(self);
+        async move {
+            let mut votes = Handover::new(fleet.quorum);
+            let mut timer = pin!(sleep(fleet.node_timeout));
+            loop {
+                let (node, answer) = departure.next(timer.as_mut()).await;
+                match votes.answered(node, answer) {
+                    HandoverStep::Wait => {}
+                    HandoverStep::Released => return Ok(()),
+                    HandoverStep::Lost => {
+                        return Err(Error::Lost {
+                            name,
+                            why: LossReason::Expired,
+                        });
+                    }
+                    HandoverStep::NoQuorum => {
+                        return Err(fleet.no_quorum(name, votes.outcomes()));
+                    }
                 }
-                HandoverStep::NoQuorum => return Err(self.no_quorum(name, votes.outcomes())),
             }
         }
     }

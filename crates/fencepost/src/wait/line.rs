@@ -47,6 +47,8 @@ struct Waiters {
     next_look: Instant,
     /// Since when the lock is known to have been free with others before us in line.
     passed_over_since: Option<Instant>,
+    /// Whether, when we last looked, somebody of another client was in line before one of us.
+    others_wait: bool,
     /// How often in a row it was worth looking again soon.
     soon: u32,
     /// Rounds in a row that only agreed on numbers.
@@ -63,6 +65,8 @@ struct Waiter {
     settled: bool,
     /// Whether any node has told its place yet.
     seated: bool,
+    /// Whether nobody of another client is before it in line.
+    is_next_after_ours: bool,
     /// It makes an attempt just now.
     up: bool,
     /// It shall make one.
@@ -105,6 +109,7 @@ impl Line {
                 seats: BTreeMap::new(),
                 next_look: Instant::now(),
                 passed_over_since: None,
+                others_wait: false,
                 soon: 0,
                 rounds: 0,
                 last_missed: None,
@@ -126,6 +131,7 @@ impl Line {
             number: Standing::Proposed(proposed),
             settled: false,
             seated: false,
+            is_next_after_ours: false,
             up: false,
             go: false,
             woken: NodeSet::NONE,
@@ -200,6 +206,19 @@ impl Line {
         let soon = waiters.soon(&self.fleet);
         waiters.look_by(Instant::now() + soon);
         self.nudge.notify_one();
+    }
+
+    /// The lock was given back by another of our own client.
+    pub(super) fn given_back(&self) {
+        let mut waiters = self.waiters();
+        let alone = !waiters.others_wait;
+        let sitting = waiters.seats.values_mut().filter(|waiter| waiter.sits());
+        let foremost = sitting.min_by(|a, b| a.rank().cmp(&b.rank()));
+        if let Some(waiter) = foremost
+            && (waiter.is_next_after_ours || (alone && !waiter.settled))
+        {
+            waiter.call();
+        }
     }
 
     /// A node has something to say.
@@ -349,6 +368,7 @@ impl Line {
                 waiter.tell(News::Progress(Progress::new(outlook, n, waiter.settled)));
             }
         }
+        waiters.note_who_is_next(shown, outlook);
         waiters.rounds = if all_settled { 0 } else { waiters.rounds + 1 };
         // Whoever came during the look has not been shown yet.
         let unseated = waiters
@@ -437,6 +457,26 @@ impl Waiters {
             Some((n, waiter))
         });
         shown.min_by(|(_, a), (_, b)| a.rank().cmp(&b.rank()))
+    }
+
+    /// Of each that was shown, whether all before it in line are ours. It stays so: whoever comes
+    /// later is behind.
+    fn note_who_is_next(&mut self, shown: &[u64], outlook: &Outlook) {
+        let mut line: Vec<_> = self
+            .seats
+            .iter_mut()
+            .filter_map(|(sequence, waiter)| {
+                let n = shown.binary_search(sequence).ok()?;
+                Some((n, waiter))
+            })
+            .collect();
+        line.sort_unstable_by(|(_, a), (_, b)| a.rank().cmp(&b.rank()));
+        self.others_wait = false;
+        for (before, (n, waiter)) in line.into_iter().enumerate() {
+            let place = outlook.place(n);
+            waiter.is_next_after_ours = waiter.settled && place == Some(before + 1);
+            self.others_wait |= place.is_some_and(|place| place > before + 1);
+        }
     }
 
     /// The next of a row of ever longer pauses.
