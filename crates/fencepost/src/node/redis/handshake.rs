@@ -7,9 +7,10 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use redis::aio::MultiplexedConnection;
-use redis::{RedisError, RedisResult, Value, from_redis_value};
+use futures_util::future::join_all;
+use redis::{RedisConnectionInfo, RedisError, RedisResult, Value, from_redis_value};
 
+use super::link::Connection;
 use super::options::{Eviction, RedisOptions};
 use super::{fault, scripts};
 use crate::clock::Moment;
@@ -40,46 +41,73 @@ pub(super) struct Facts {
     pub(super) fsync: Option<String>,
 }
 
+/// Says who we are, and chooses the database.
+pub(super) async fn log_in(
+    connection: &Connection,
+    login: &RedisConnectionInfo,
+) -> Result<(), NodeError> {
+    if let Some(password) = login.password() {
+        let mut auth = redis::cmd("AUTH");
+        if let Some(user) = login.username() {
+            auth.arg(user);
+        }
+        auth.arg(password);
+        if let Err(why) = connection.send(&auth).await {
+            return Err(match fault::node_error(&why) {
+                NodeError::Other(text) if text.contains("AUTH") => NodeError::Auth(text),
+                _ => turned_away(&why),
+            });
+        }
+    }
+    if login.db() != 0 {
+        let mut select = redis::cmd("SELECT");
+        select.arg(login.db());
+        let selected = connection.send(&select).await;
+        selected.map_err(|error| fault::node_error(&error))?;
+    }
+    Ok(())
+}
+
 /// Asks everything in one round trip, and leaves the scripts on the server.
-pub(super) async fn ask(
-    connection: &MultiplexedConnection,
-    maker: Maker,
-) -> Result<Facts, NodeError> {
-    let mut first = connection.clone();
-    let mut rest = connection.clone();
-    let info = redis::cmd("INFO");
-    let mut pipe = redis::pipe();
-    pipe.ignore_errors();
-    pipe.cmd("CONFIG").arg("GET").arg("appendfsync");
+pub(super) async fn ask(connection: &Connection, maker: Maker) -> Result<Facts, NodeError> {
+    let mut questions = vec![redis::cmd("INFO"), redis::cmd("CONFIG")];
+    questions[1].arg("GET").arg("appendfsync");
     for source in scripts::sources() {
-        pipe.cmd("SCRIPT").arg("LOAD").arg(source);
+        let mut load = redis::cmd("SCRIPT");
+        load.arg("LOAD").arg(source);
+        questions.push(load);
     }
     if maker == Maker::Ourselves {
         // For the operator who looks at CLIENT LIST; servers before 7.2 do not know it.
         let version = env!("CARGO_PKG_VERSION");
         for (key, value) in [("LIB-NAME", "fencepost"), ("LIB-VER", version)] {
-            pipe.cmd("CLIENT").arg("SETINFO").arg(key).arg(value);
+            let mut info = redis::cmd("CLIENT");
+            info.arg("SETINFO").arg(key).arg(value);
+            questions.push(info);
         }
     }
-    // The first on its own: a server that turns us away says why in its first answer, and closes.
-    let (info, answers) = tokio::join!(
-        first.send_packed_command(&info),
-        pipe.query_async::<Vec<RedisResult<Value>>>(&mut rest),
-    );
-    let info = info.and_then(Value::extract_error);
-    let answers = match (&info, answers) {
-        (Err(why), Err(_)) if fault::is_answer(why) => return Err(turned_away(why)),
-        (_, answers) => answers.map_err(|error| fault::node_error(&error))?,
-    };
-
-    let info = known(info)?.and_then(|value| from_redis_value::<String>(value).ok());
-    let mut answers = answers.into_iter();
-    let config = known(answers.next().unwrap_or(Ok(Value::Nil)))?
-        .and_then(|value| from_redis_value::<HashMap<String, String>>(value).ok());
-    for loaded in answers {
-        // A user that may not load scripts may still run them: the first EVAL loads each.
-        known(loaded)?;
+    let answers = join_all(questions.iter().map(|question| connection.send(question))).await;
+    let silence = answers
+        .iter()
+        .find_map(|answer| answer.as_ref().err().filter(|error| !fault::is_answer(error)));
+    if let Some(silence) = silence {
+        // A server that turns us away says why in its first answer, and closes.
+        return Err(match &answers[0] {
+            Err(why) if fault::is_answer(why) => turned_away(why),
+            _ => fault::node_error(silence),
+        });
     }
+    let mut known = Vec::new();
+    for answer in answers {
+        // A user that may not load scripts may still run them: the first EVAL loads each.
+        known.push(unless_hidden(answer)?);
+    }
+    let mut known = known.into_iter();
+    let info = known.next().flatten();
+    let info = info.and_then(|value| from_redis_value::<String>(value).ok());
+    let config = known.next().flatten();
+    let config =
+        config.and_then(|value| from_redis_value::<HashMap<String, String>>(value).ok());
     let mut facts = info.as_deref().map(Facts::read).unwrap_or_default();
     facts.fsync = config.and_then(|mut config| config.remove("appendfsync"));
     Ok(facts)
@@ -92,20 +120,13 @@ fn turned_away(why: &RedisError) -> NodeError {
     }
 }
 
-/// An answer, unless it is hidden.
-fn known(answer: RedisResult<Value>) -> Result<Option<Value>, NodeError> {
-    match answer {
-        Ok(value) => Ok(Some(value)),
-        Err(error) => unless_hidden(fault::node_error(&error)),
-    }
-}
-
 /// A question that this user may not ask, or that the server does not know, has no answer. What
 /// else is refused would be refused of a lock too.
-fn unless_hidden(error: NodeError) -> Result<Option<Value>, NodeError> {
-    match error {
-        NodeError::Permission(_) | NodeError::Other(_) => Ok(None),
-        refused => Err(refused),
+fn unless_hidden(answer: RedisResult<Value>) -> Result<Option<Value>, NodeError> {
+    match answer.map_err(|error| fault::node_error(&error)) {
+        Ok(value) => Ok(Some(value)),
+        Err(NodeError::Permission(_) | NodeError::Other(_)) => Ok(None),
+        Err(refused) => Err(refused),
     }
 }
 

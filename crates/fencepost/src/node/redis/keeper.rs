@@ -7,7 +7,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::AsyncConnectionConfig;
 use redis::RedisConnectionInfo;
 use redis::aio::MultiplexedConnection;
 use tokio::task::JoinHandle;
@@ -16,10 +15,11 @@ use tokio::time::{Instant, sleep, timeout};
 use super::fault;
 use super::gate::Gate;
 use super::handshake::{self, Maker, Memory};
-use super::link::{Link, MOST_IN_FLIGHT};
+use super::link::{Connection, Link};
 use super::options::RedisOptions;
 use super::roster::Seat;
 use super::stream::Route;
+use super::wire::Wire;
 use crate::clock::Clock;
 use crate::error::NodeError;
 use crate::events;
@@ -146,19 +146,17 @@ impl Keeper {
         limit: Duration,
     ) -> Result<(Arc<Link>, Driver), NodeError> {
         let (connection, driver, maker) = match &*self.source {
-            Source::Given(connection) => (connection.clone(), Driver(None), Maker::User),
+            Source::Given(connection) => {
+                let connection = Connection::Given(connection.clone());
+                (connection, Driver(None), Maker::User)
+            }
             Source::Url { route, login } => {
                 let unreachable = |error: std::io::Error| NodeError::Unreachable(error.to_string());
                 let stream = route.open(limit).await.map_err(unreachable)?;
-                let config = AsyncConnectionConfig::new()
-                    .set_connection_timeout(None)
-                    .set_response_timeout(None)
-                    .set_pipeline_buffer_size(2 * MOST_IN_FLIGHT);
-                let (connection, driver) =
-                    MultiplexedConnection::new_with_config(login, stream, config)
-                        .await
-                        .map_err(|error| fault::node_error(&error))?;
-                let driver = Driver(Some(tokio::spawn(driver)));
+                let (wire, task) = Wire::over(stream);
+                let driver = Driver(Some(tokio::spawn(task)));
+                let connection = Connection::Ours(wire);
+                handshake::log_in(&connection, login).await?;
                 (connection, driver, Maker::Ourselves)
             }
         };
@@ -189,14 +187,9 @@ impl Keeper {
         let Source::Given(connection) = &*self.source else {
             return true;
         };
-        let mut connection = connection.clone();
+        let connection = Connection::Given(connection.clone());
         let ping = redis::cmd("PING");
-        match timeout(
-            self.options.mute_timeout,
-            connection.send_packed_command(&ping),
-        )
-        .await
-        {
+        match timeout(self.options.mute_timeout, connection.send(&ping)).await {
             Ok(Err(error)) => fault::is_answer(&error) || error.is_timeout(),
             Ok(Ok(_)) | Err(_) => true,
         }

@@ -13,6 +13,7 @@ use tokio::task::unconstrained;
 use tokio::time::{sleep, timeout};
 
 use super::keys::Keys;
+use super::wire::Wire;
 use super::{fault, scripts};
 use crate::clock::{Clock, Moment};
 use crate::error::NodeError;
@@ -23,9 +24,33 @@ use crate::state::{Command, Reply};
 /// needed.
 pub(super) const MOST_IN_FLIGHT: usize = 1 << 20;
 
+/// A way to send commands.
+#[derive(Clone)]
+pub(super) enum Connection {
+    /// Made by us.
+    Ours(Wire),
+    /// Made by the user.
+    Given(MultiplexedConnection),
+}
+
+impl Connection {
+    /// Sends one command when first polled, and waits for its answer. What the server refuses is an
+    /// error too.
+    pub(super) async fn send(&self, cmd: &Cmd) -> RedisResult<Value> {
+        let answer = match self {
+            Self::Ours(wire) => wire.send(cmd).await,
+            Self::Given(connection) => connection.clone().send_packed_command(cmd).await,
+        };
+        match answer? {
+            Value::ServerError(error) => Err(RedisError::from(error)),
+            value => Ok(value),
+        }
+    }
+}
+
 /// One connection that has passed its handshake.
 pub(super) struct Link {
-    connection: MultiplexedConnection,
+    connection: Connection,
     /// Until then the server may have forgotten locks.
     quarantine: Option<Moment>,
     /// How many commands were sent, and the number of the latest of which an answer is known. The
@@ -43,7 +68,7 @@ pub(super) struct Link {
 
 impl Link {
     pub(super) fn new(
-        connection: MultiplexedConnection,
+        connection: Connection,
         quarantine: Option<Moment>,
         now: Moment,
     ) -> Self {
@@ -120,14 +145,9 @@ impl Link {
         {
             self.activity.notify_one();
         }
-        let mut connection = self.connection.clone();
         // Unconstrained, so that the first poll always puts the command into the line: a task whose
         // turn is over would otherwise send it after a command that came later.
-        let answer = unconstrained(connection.send_packed_command(cmd)).await;
-        let answer = answer.and_then(|value| match value {
-            Value::ServerError(error) => Err(RedisError::from(error)),
-            value => Ok(value),
-        });
+        let answer = unconstrained(self.connection.send(cmd)).await;
         if answer.as_ref().err().is_none_or(fault::is_answer) {
             self.note_answer(number, clock);
         } else {
@@ -161,14 +181,7 @@ impl Link {
             if self.answered.load(Ordering::SeqCst) >= mark {
                 continue;
             }
-            match timeout(
-                limit,
-                self.connection
-                    .clone()
-                    .send_packed_command(&redis::cmd("PING")),
-            )
-            .await
-            {
+            match timeout(limit, self.connection.send(&redis::cmd("PING"))).await {
                 Ok(answer) if answer.as_ref().err().is_none_or(fault::is_answer) => {
                     self.note_answer(mark, clock);
                 }

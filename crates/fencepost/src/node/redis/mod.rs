@@ -7,6 +7,7 @@
 //! - `list`: which locks a server knows.
 //! - `survey`, `rights`: what a server is like, and what its user may not do.
 //! - `gate`, `link`: where calls wait for a connection, and one connection's calls.
+//! - `wire`, `resp`: a connection of our own making, and how its answers are read.
 //! - `keeper`: connecting, watching, connecting again.
 //! - `listener`: hearing whose turn it is.
 //! - `fault`: errors in the words of a node.
@@ -36,6 +37,7 @@ mod link;
 mod list;
 mod listener;
 mod options;
+mod resp;
 mod rights;
 mod roster;
 mod scripts;
@@ -44,6 +46,7 @@ mod survey;
 #[cfg(feature = "tls")]
 mod tls;
 mod url;
+mod wire;
 
 use std::future::Future;
 use std::pin::Pin;
