@@ -272,6 +272,10 @@ impl LockRequest {
             watcher,
             locks,
         };
+        if !plan.patience.is_over() && wait.locks.core.room.is_waited_for(&wait.name) {
+            // Others of this client are in line already: an attempt would be one for nothing.
+            return wait.sit().await;
+        }
         match wait.attempt(plan.first_turn(), None).await {
             Err(error) if wait.plan.patience.goes_on_after(&error) => wait.sit().await,
             outcome => outcome,

@@ -45,6 +45,9 @@ pub(super) struct Line {
 struct Waiters {
     seats: BTreeMap<u64, Waiter>,
     next_look: Instant,
+    /// When all of them have to show themselves again. A look before shows those only of whom there
+    /// is something to learn: with many waiters that is what makes it cheap to join them.
+    all_due: Instant,
     /// Since when the lock is known to have been free with others before us in line.
     passed_over_since: Option<Instant>,
     /// Whether, when we last looked, somebody of another client was in line before one of us.
@@ -108,6 +111,7 @@ impl Line {
             waiters: Mutex::new(Waiters {
                 seats: BTreeMap::new(),
                 next_look: Instant::now(),
+                all_due: Instant::now(),
                 passed_over_since: None,
                 others_wait: false,
                 soon: 0,
@@ -151,6 +155,10 @@ impl Line {
         let removed = self.waiters().seats.remove(&sequence);
         self.nudge.notify_one();
         removed.is_some()
+    }
+
+    pub(super) fn is_waited_in(&self) -> bool {
+        self.waiters().seats.values().any(Waiter::sits)
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -260,6 +268,7 @@ impl Line {
             .last_missed
             .map_or(now, |last| now.max(last + MOMENT));
         waiters.last_missed = Some(next);
+        waiters.all_due = next;
         waiters.look_by(next);
         drop(waiters);
         self.nudge.notify_one();
@@ -307,7 +316,8 @@ impl Line {
             } else {
                 let outcomes = outlook.lines().iter().map(super::outcome);
                 self.cut_off(&mut waiters, &outcomes.collect::<Vec<_>>());
-                waiters.tickets_of(&shown)
+                let sitting = waiters.seats.values().filter(|waiter| waiter.sits());
+                sitting.map(|waiter| waiter.id.clone()).collect()
             }
         };
         if !withdrawn.is_empty() {
@@ -335,15 +345,22 @@ impl Line {
     /// an attempt, which is sent later, is not undone by it.
     fn ask(&self) -> Option<(Vec<(u64, NodeSet)>, Queueing)> {
         let mut waiters = self.waiters();
-        waiters.next_look = Instant::now() + self.fleet.spread(POLL);
-        let sitting = || waiters.seats.iter().filter(|(_, waiter)| waiter.sits());
-        let tickets: Vec<_> = sitting().map(|(_, waiter)| waiter.ticket()).collect();
-        if tickets.is_empty() {
-            return None;
+        let now = Instant::now();
+        let show_all = now >= waiters.all_due;
+        if show_all {
+            waiters.all_due = now + self.fleet.spread(POLL);
         }
-        let shown = sitting().map(|(sequence, waiter)| (*sequence, waiter.woken));
-        let shown = shown.collect();
-        Some((shown, self.fleet.queue(&self.name, &tickets)))
+        waiters.next_look = waiters.all_due;
+        let sitting = || waiters.seats.iter().filter(|(_, waiter)| waiter.sits());
+        let foremost = sitting().min_by(|(_, a), (_, b)| a.rank().cmp(&b.rank()));
+        let (foremost, _) = foremost?;
+        let shown = || {
+            sitting()
+                .filter(|(sequence, waiter)| show_all || !waiter.settled || *sequence == foremost)
+        };
+        let tickets: Vec<_> = shown().map(|(_, waiter)| waiter.ticket()).collect();
+        let shown = shown().map(|(sequence, waiter)| (*sequence, waiter.woken));
+        Some((shown.collect(), self.fleet.queue(&self.name, &tickets)))
     }
 
     fn learn(&self, waiters: &mut Waiters, shown: &[u64], outlook: &Outlook) {
@@ -427,6 +444,7 @@ impl Line {
 
     fn cut_off(&self, waiters: &mut Waiters, outcomes: &[NodeOutcome]) {
         waiters.withdrawn = true;
+        waiters.all_due = Instant::now();
         for waiter in waiters.seats.values_mut() {
             let outcomes = outcomes.iter().cloned();
             let error = self.fleet.no_quorum(self.name.clone(), outcomes);
@@ -443,11 +461,6 @@ impl Waiters {
         self.next_look = self.next_look.min(time);
     }
 
-    fn tickets_of(&self, sequences: &[u64]) -> Vec<TicketId> {
-        let waiters = sequences.iter().filter_map(|n| self.seats.get(n));
-        waiters.map(|waiter| waiter.id.clone()).collect()
-    }
-
     /// The one with the smallest ticket of those that were shown and still sit.
     fn foremost(&mut self, shown: &[u64]) -> Option<(usize, &mut Waiter)> {
         let sitting = self.seats.iter_mut().filter(|(_, waiter)| waiter.sits());
@@ -462,20 +475,16 @@ impl Waiters {
     /// Of each that was shown, whether all before it in line are ours. It stays so: whoever comes
     /// later is behind.
     fn note_who_is_next(&mut self, shown: &[u64], outlook: &Outlook) {
-        let mut line: Vec<_> = self
-            .seats
-            .iter_mut()
-            .filter_map(|(sequence, waiter)| {
-                let n = shown.binary_search(sequence).ok()?;
-                Some((n, waiter))
-            })
-            .collect();
+        let mut line: Vec<_> = self.seats.iter_mut().collect();
+        line.retain(|(_, waiter)| !waiter.up);
         line.sort_unstable_by(|(_, a), (_, b)| a.rank().cmp(&b.rank()));
         self.others_wait = false;
-        for (before, (n, waiter)) in line.into_iter().enumerate() {
-            let place = outlook.place(n);
-            waiter.is_next_after_ours = waiter.settled && place == Some(before + 1);
-            self.others_wait |= place.is_some_and(|place| place > before + 1);
+        for (before, (sequence, waiter)) in line.into_iter().enumerate() {
+            if let Ok(n) = shown.binary_search(sequence) {
+                let place = outlook.place(n);
+                waiter.is_next_after_ours = waiter.settled && place == Some(before + 1);
+                self.others_wait |= place.is_some_and(|place| place > before + 1);
+            }
         }
     }
 

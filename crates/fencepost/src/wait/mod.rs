@@ -146,6 +146,12 @@ impl Room {
         is_empty
     }
 
+    /// Whether somebody of ours sits in that line.
+    pub(crate) fn is_waited_for(&self, name: &LockName) -> bool {
+        let line = self.lists().lines.get(name).cloned();
+        line.is_some_and(|line| line.is_waited_in())
+    }
+
     /// The release of a lock is on its way to the nodes. A waiter of ours who is next follows it at
     /// once: that saves the way back of the nodes' call.
     pub(crate) fn given_back(&self, name: &LockName) {

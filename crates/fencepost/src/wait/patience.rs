@@ -38,6 +38,11 @@ impl Patience {
         }
     }
 
+    /// Whether no time is left.
+    pub(crate) fn is_over(&self) -> bool {
+        self.give_up.is_some_and(|end| Instant::now() >= end)
+    }
+
     /// Enough nodes are there.
     pub(crate) fn take_heart(&mut self) {
         self.no_quorum_since = None;
@@ -45,7 +50,7 @@ impl Patience {
 
     /// Whether waiting may help.
     pub(crate) fn goes_on_after(&mut self, error: &Error) -> bool {
-        if self.give_up.is_some_and(|end| Instant::now() >= end) {
+        if self.is_over() {
             return false;
         }
         match error {

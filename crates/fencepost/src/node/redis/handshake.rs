@@ -87,9 +87,12 @@ pub(super) async fn ask(connection: &Connection, maker: Maker) -> Result<Facts, 
         }
     }
     let answers = join_all(questions.iter().map(|question| connection.send(question))).await;
-    let silence = answers
-        .iter()
-        .find_map(|answer| answer.as_ref().err().filter(|error| !fault::is_answer(error)));
+    let silence = answers.iter().find_map(|answer| {
+        answer
+            .as_ref()
+            .err()
+            .filter(|error| !fault::is_answer(error))
+    });
     if let Some(silence) = silence {
         // A server that turns us away says why in its first answer, and closes.
         return Err(match &answers[0] {
@@ -106,8 +109,7 @@ pub(super) async fn ask(connection: &Connection, maker: Maker) -> Result<Facts, 
     let info = known.next().flatten();
     let info = info.and_then(|value| from_redis_value::<String>(value).ok());
     let config = known.next().flatten();
-    let config =
-        config.and_then(|value| from_redis_value::<HashMap<String, String>>(value).ok());
+    let config = config.and_then(|value| from_redis_value::<HashMap<String, String>>(value).ok());
     let mut facts = info.as_deref().map(Facts::read).unwrap_or_default();
     facts.fsync = config.and_then(|mut config| config.remove("appendfsync"));
     Ok(facts)

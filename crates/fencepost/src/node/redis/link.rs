@@ -67,11 +67,7 @@ pub(super) struct Link {
 }
 
 impl Link {
-    pub(super) fn new(
-        connection: Connection,
-        quarantine: Option<Moment>,
-        now: Moment,
-    ) -> Self {
+    pub(super) fn new(connection: Connection, quarantine: Option<Moment>, now: Moment) -> Self {
         Self {
             connection,
             quarantine,

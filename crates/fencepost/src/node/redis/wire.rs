@@ -1,8 +1,8 @@
 //! [`Wire`]: one connection of our own making; commands out, answers in, in the same order.
 //!
-//! Whoever sends a command while nothing else is under way writes it to the socket itself: no other
-//! task has to wake up for it. Under load it leaves that to the connection's own task, which writes
-//! all that has gathered with one system call.
+//! Whoever sends a command while hardly anything else is under way writes it to the socket itself: no
+//! other task has to wake up for it. Under load it leaves that to the connection's own task, which
+//! writes all that has gathered with one system call.
 //!
 //! It must never send a command twice, and never give an answer to another command than the one it
 //! belongs to: what it cannot read ends the connection.
@@ -24,6 +24,8 @@ use super::stream::Duplex;
 type Stream = Box<dyn Duplex>;
 type Answer = oneshot::Receiver<Value>;
 
+/// With so many commands under way, the next one waits for the connection's task.
+const MANY: usize = 4;
 /// How much is read at once.
 const READ: usize = 4 * 1024;
 /// A buffer that had to grow beyond that is not kept.
@@ -97,11 +99,14 @@ impl Outgoing {
         if self.is_closed {
             return None;
         }
-        let is_idle = self.waiting.is_empty() && self.unwritten.is_empty();
+        let is_idle = self.waiting.len() < MANY && self.unwritten.is_empty();
         let (sender, answer) = oneshot::channel();
         self.waiting.push_back(sender);
         cmd.write_packed_command(&mut self.unwritten);
-        let done = is_idle && self.write(&mut Context::from_waker(Waker::noop())).is_ready();
+        let done = is_idle
+            && self
+                .write(&mut Context::from_waker(Waker::noop()))
+                .is_ready();
         if !done || self.is_closed {
             self.task.wake_by_ref();
         }
