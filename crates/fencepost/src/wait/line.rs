@@ -473,17 +473,17 @@ impl Waiters {
     }
 
     /// Of each that was shown, whether all before it in line are ours. It stays so: whoever comes
-    /// later is behind.
+    /// later is behind. Those of ours who make an attempt just now may be in line or not; to take one
+    /// of another client for one of them costs an attempt for nothing.
     fn note_who_is_next(&mut self, shown: &[u64], outlook: &Outlook) {
         let mut line: Vec<_> = self.seats.iter_mut().collect();
-        line.retain(|(_, waiter)| !waiter.up);
         line.sort_unstable_by(|(_, a), (_, b)| a.rank().cmp(&b.rank()));
         self.others_wait = false;
         for (before, (sequence, waiter)) in line.into_iter().enumerate() {
             if let Ok(n) = shown.binary_search(sequence) {
-                let place = outlook.place(n);
-                waiter.is_next_after_ours = waiter.settled && place == Some(before + 1);
-                self.others_wait |= place.is_some_and(|place| place > before + 1);
+                let others = outlook.place(n).map(|place| place > before + 1);
+                waiter.is_next_after_ours = waiter.settled && others == Some(false);
+                self.others_wait |= others == Some(true);
             }
         }
     }
