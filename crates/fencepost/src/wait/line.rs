@@ -346,7 +346,8 @@ impl Line {
     fn ask(&self) -> Option<(Vec<(u64, NodeSet)>, Queueing)> {
         let mut waiters = self.waiters();
         let now = Instant::now();
-        let show_all = now >= waiters.all_due;
+        // A little early rather than twice.
+        let show_all = now + POLL / 4 >= waiters.all_due;
         if show_all {
             waiters.all_due = now + self.fleet.spread(POLL);
         }
