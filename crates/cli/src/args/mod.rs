@@ -4,9 +4,9 @@
 //! | --- | --- |
 //! | `place` | where the locks are: common to all commands |
 //! | `claim` | how to take a lock: common to those that take one |
-//! | `run` | a command under a lock |
+//! | `run` | a command under a lock: `run`, `elect` |
 //! | `hand` | a lock taken, kept and given back by hand: `acquire`, `extend`, `release`, `steal` |
-//! | `look` | what is to be seen: `status`, `list`, `watch` |
+//! | `look` | what is to be seen: `status`, `list`, `watch`, `leader` |
 //! | `tools` | `doctor`, `bench`, `completions`, `man` |
 //!
 //! What is typed beats the environment, which beats the config file, which beats the default.
@@ -23,7 +23,6 @@ use std::ffi::OsString;
 use clap::builder::FalseyValueParser;
 use clap::error::ErrorKind;
 use clap::{ArgMatches, Args, Command, CommandFactory, FromArgMatches, Parser, Subcommand};
-use fencepost::LockName;
 
 use crate::config::{self, Config};
 use crate::exit::Failure;
@@ -31,9 +30,9 @@ use crate::voice::Voice;
 
 pub(crate) use claim::{Claim, Wait};
 pub(crate) use hand::{AcquireJob, ExtendJob, Form, ReleaseJob, StealJob};
-pub(crate) use look::{ListJob, StatusJob, WatchJob};
+pub(crate) use look::{LeaderJob, ListJob, StatusJob, WatchJob};
 pub(crate) use place::Place;
-pub(crate) use run::RunJob;
+pub(crate) use run::{Again, RunJob};
 pub(crate) use tools::{BenchJob, CompletionsJob, DoctorJob, ManJob};
 
 /// Distributed locks with fencing tokens: on a quorum of Redis or Valkey servers, on one Redis, or
@@ -54,12 +53,14 @@ the file.";
 #[derive(Subcommand)]
 enum RawCommand {
     Run(run::RawRun),
+    Elect(run::RawElect),
     Acquire(hand::RawAcquire),
     Extend(hand::RawExtend),
     Release(hand::RawRelease),
     Status(look::RawStatus),
     List(look::RawList),
     Watch(look::RawWatch),
+    Leader(look::RawLeader),
     Steal(hand::RawSteal),
     Doctor(tools::RawDoctor),
     Bench(tools::RawBench),
@@ -74,10 +75,6 @@ struct RawJson {
     #[arg(long, value_parser = FalseyValueParser::new())]
     #[arg(env = "FENCEPOST_JSON", hide_env_values = true)]
     json: bool,
-}
-
-fn lock_name(name: &str) -> Result<LockName, fencepost::Error> {
-    LockName::new(name)
 }
 
 /// What the user wants.
@@ -97,6 +94,7 @@ pub(crate) enum Job {
     Status(StatusJob),
     List(ListJob),
     Watch(WatchJob),
+    Leader(LeaderJob),
     Steal(StealJob),
     Doctor(DoctorJob),
     Bench(BenchJob),
@@ -140,12 +138,14 @@ pub(crate) fn parse(words: Vec<OsString>) -> Result<Asked, Failure> {
     };
     let job = match raw.command {
         RawCommand::Run(raw) => Job::Run(raw.checked(matches)?),
+        RawCommand::Elect(raw) => Job::Run(raw.checked(matches)?),
         RawCommand::Acquire(raw) => Job::Acquire(raw.checked(matches)?),
         RawCommand::Extend(raw) => Job::Extend(raw.checked()?),
         RawCommand::Release(raw) => Job::Release(raw.checked()?),
         RawCommand::Status(raw) => Job::Status(raw.checked()?),
         RawCommand::List(raw) => Job::List(raw.checked()?),
         RawCommand::Watch(raw) => Job::Watch(raw.checked()?),
+        RawCommand::Leader(raw) => Job::Leader(raw.checked(matches)?),
         RawCommand::Steal(raw) => Job::Steal(raw.checked()?),
         RawCommand::Doctor(raw) => Job::Doctor(raw.checked()?),
         RawCommand::Bench(raw) => Job::Bench(raw.checked()?),
