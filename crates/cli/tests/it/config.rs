@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::bench::Bench;
+use crate::bench::{Bench, end_of};
 
 fn configured(text: &str) -> Bench {
     let bench = Bench::new();
@@ -50,7 +50,7 @@ fn several_nodes_are_a_list_and_flags_are_true_or_false() {
 fn what_is_about_campaigns_and_looks_has_a_place_in_it() {
     let bench = configured("again = \"always\"\nevery = \"2s\"\nno-wait = true\n");
     let again = "echo ran >>runs; [ $(wc -l <runs) -lt 2 ] || kill -TERM $PPID";
-    let ran = bench.run(&["elect", "job", "--shell", again]);
+    let ran = end_of(bench.start(&["elect", "job", "--shell", again]));
     assert!(matches!(ran.code, Some(0 | 143)), "{ran:?}");
     assert_eq!(bench.await_file("runs").lines().count(), 2);
     // It is no mistake without --watch where it was not typed.
