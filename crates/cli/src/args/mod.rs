@@ -21,7 +21,7 @@ mod tools;
 use std::ffi::OsString;
 
 use clap::builder::FalseyValueParser;
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{ArgMatches, Args, Command, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::config::{self, Config};
@@ -34,6 +34,9 @@ pub(crate) use look::{LeaderJob, ListJob, StatusJob, WatchJob};
 pub(crate) use place::Place;
 pub(crate) use run::{Again, RunJob};
 pub(crate) use tools::{BenchJob, CompletionsJob, DoctorJob, ManJob};
+
+/// How much of a value that cannot be used is shown, in characters.
+const MOST_SHOWN: usize = 64;
 
 /// Distributed locks with fencing tokens: on a quorum of Redis or Valkey servers, on one Redis, or
 /// on nothing but this machine.
@@ -183,9 +186,16 @@ fn usage(error: &clap::Error) -> Failure {
     Failure::usage(format!("{}; see `fencepost --help`", sentence(error)))
 }
 
-/// One sentence of what clap says on several lines.
+/// One sentence of what clap says on several lines, with the beginning of what was typed: a
+/// thousand names are no sentence.
 fn sentence(error: &clap::Error) -> String {
-    let text = error.render().to_string();
+    let mut text = error.render().to_string();
+    if let Some(ContextValue::String(typed)) = error.get(ContextKind::InvalidValue)
+        && typed.chars().count() > MOST_SHOWN
+    {
+        let beginning: String = typed.chars().take(MOST_SHOWN).collect();
+        text = text.replace(typed, &format!("{beginning}…"));
+    }
     let words = text.lines().take_while(|line| !line.is_empty());
     let words: Vec<_> = words.map(str::trim).collect();
     let sentence = words.join(" ");

@@ -145,6 +145,7 @@ fn is_refused(bench: &Bench, words: &[&str], says: &str) {
     assert!(ran.err.starts_with("fencepost: "), "{words:?}: {ran:?}");
     assert!(ran.err.contains(says), "{words:?}: {ran:?}");
     assert_eq!(ran.err.lines().count(), 1, "{words:?}: {ran:?}");
+    assert!(ran.err.len() < 400, "not a sentence: {}", ran.err);
 }
 
 #[test]
