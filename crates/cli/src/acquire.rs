@@ -25,7 +25,7 @@ async fn take(job: &AcquireJob) -> Result<ExitCode, Failure> {
     let mut signals = Signals::listen()
         .map_err(|error| Failure::new(Exit::Internal, format!("cannot begin: {error}")))?;
     let want = Want {
-        name: &job.name,
+        target: &job.target,
         place: &job.place,
         claim: &job.claim,
         owner: job.holder.owner(),
@@ -34,13 +34,13 @@ async fn take(job: &AcquireJob) -> Result<ExitCode, Failure> {
         max_hold: None,
         voice: job.voice,
     };
-    let (locks, lease) = match wait::acquire(&want, &mut signals).await? {
-        Acquired::Ours(locks, lease) => (locks, lease),
+    let (locks, held) = match wait::acquire(&want, &mut signals).await? {
+        Acquired::Ours(locks, held) => (locks, held),
         Acquired::Ended(signal) => return Ok(Exit::Signal(signal as i32).into()),
     };
     let begun = std::time::Instant::now();
-    let remaining = lease.remaining();
-    let receipt = lease.detach().await.map_err(fault)?;
+    let remaining = held.remaining();
+    let receipt = held.detach().await.map_err(fault)?;
     let handed = Handed {
         receipt: &receipt,
         remaining: remaining.saturating_sub(begun.elapsed()),

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use crate::args::Form;
 use crate::duration::{Readable, millis};
+use crate::names::typed;
 use crate::table::aligned;
 use crate::wait::deadline;
 
@@ -38,9 +39,10 @@ impl Handed<'_> {
 
     fn export(&self) -> String {
         let receipt = self.receipt;
+        let lock = typed([receipt.name()]);
         let deadline = deadline(self.remaining).to_string();
         let lines = [
-            ("FENCEPOST_LOCK", receipt.name().as_str()),
+            ("FENCEPOST_LOCK", lock.as_str()),
             ("FENCEPOST_VALUE", receipt.value()),
             ("FENCEPOST_TOKEN", &receipt.token().to_string()),
             ("FENCEPOST_DEADLINE", &deadline),

@@ -4,9 +4,12 @@
 //! | --- | --- |
 //! | `args` | what did the user ask for? Raw arguments become checked ones here and nowhere else |
 //! | `config` | what does the config file say? |
-//! | `run` | the command under the lock |
+//! | `run` | the command under the lock: `run` and `elect` |
+//! | `target`, `held` | what is to be held, and what is: a lock, several, a slot, the leadership |
+//! | `names` | names of locks as they are typed |
 //! | `acquire`, `extend`, `release`, `steal` | a lock in the hands of a script |
 //! | `status`, `list`, `watch` | who holds which lock? |
+//! | `leader` | who leads? |
 //! | `doctor` | what is unsafe about the nodes, and how is it mended? |
 //! | `bench` | how fast are they? |
 //! | `pages` | completions and man pages |
@@ -33,8 +36,11 @@ mod exit;
 mod extend;
 mod guard;
 mod handed;
+mod held;
 mod holder;
+mod leader;
 mod list;
+mod names;
 mod owner;
 mod pages;
 mod release;
@@ -45,6 +51,7 @@ mod status;
 mod steal;
 mod store;
 mod table;
+mod target;
 mod voice;
 mod wait;
 mod watch;
@@ -79,6 +86,7 @@ fn main() -> ExitCode {
         Job::Status(job) => status::run(&job),
         Job::List(job) => list::run(&job),
         Job::Watch(job) => watch::run(&job),
+        Job::Leader(job) => leader::run(&job),
         Job::Steal(job) => steal::run(&job),
         Job::Doctor(job) => doctor::run(&job),
         Job::Bench(job) => bench::run(&job),

@@ -1,9 +1,17 @@
 //! What others see as the holder: `host:pid:program`.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
 
 /// The longest label that we give, in bytes; the library takes no longer ones.
 const LONGEST: usize = 200;
+
+/// The label of this process, which runs a command.
+pub(crate) fn of_command(command: &[OsString]) -> String {
+    let host = nix::unistd::gethostname().unwrap_or_default();
+    let program = command.first().and_then(|word| Path::new(word).file_name());
+    label(&host, std::process::id(), program.unwrap_or_default())
+}
 
 /// The label, made fit to be one.
 pub(crate) fn label(host: &OsStr, pid: u32, program: &OsStr) -> String {

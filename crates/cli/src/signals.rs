@@ -3,7 +3,7 @@
 use std::io;
 use std::task::{Context, Poll};
 
-use nix::sys::signal::Signal;
+use nix::sys::signal::{Signal, raise};
 use tokio::signal::unix::{self, SignalKind};
 
 /// What is passed on to the command.
@@ -14,19 +14,25 @@ const PASSED_ON: [Signal; 4] = [
     Signal::SIGQUIT,
 ];
 
+/// What tells us that nothing more is to be begun. Not HUP, by which daemons are told to read their
+/// settings again.
+const ENDING: [Signal; 3] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGQUIT];
+
 /// The signals that came and have not been looked at.
 pub(crate) struct Signals {
     listeners: Vec<(Signal, unix::Signal)>,
     children: unix::Signal,
+    told_to_end: bool,
 }
 
 impl Signals {
-    /// Listens to what would end us, from now on. What we were started to ignore (by `nohup`, or by a shell without job
-    /// control) stays ignored, by us and by the command: listening would undo it.
+    /// Listens to what would end us, from now on. What we were started to ignore (by `nohup`, or by
+    /// a shell without job control) stays ignored, by us and by the command: listening would undo it.
     pub(crate) fn listen() -> io::Result<Self> {
         let mut signals = Self {
             listeners: Vec::new(),
             children: unix::signal(SignalKind::child())?,
+            told_to_end: false,
         };
         for signal in PASSED_ON {
             signals.add(signal)?;
@@ -40,29 +46,45 @@ impl Signals {
     }
 
     fn add(&mut self, signal: Signal) -> io::Result<()> {
-        if ignored() & bit(signal) == 0 {
+        let is_new = self.listeners.iter().all(|(known, _)| *known != signal);
+        if is_new && ignored() & bit(signal) == 0 {
             let listener = unix::signal(SignalKind::from_raw(signal as i32))?;
             self.listeners.push((signal, listener));
         }
         Ok(())
     }
 
-    /// The next that would end us.
+    /// Whether one has come after which nothing more is to be begun.
+    pub(crate) fn told_to_end(&self) -> bool {
+        self.told_to_end
+    }
+
+    /// The next that would end us. ^Z stops us, as long as there is nothing but us to stop.
     pub(crate) async fn next(&mut self) -> Signal {
-        std::future::poll_fn(|cx| first(&mut self.listeners, cx)).await
+        loop {
+            match std::future::poll_fn(|cx| self.poll(cx)).await {
+                // It cannot fail.
+                Signal::SIGTSTP => drop(raise(Signal::SIGSTOP)),
+                signal => return signal,
+            }
+        }
     }
 
     /// The next that is for us to see: `None` when it tells of a child.
     pub(crate) async fn next_or_child(&mut self) -> Option<Signal> {
-        let Self {
-            listeners,
-            children,
-        } = self;
-        std::future::poll_fn(|cx| match first(listeners, cx) {
+        std::future::poll_fn(|cx| match self.poll(cx) {
             Poll::Ready(signal) => Poll::Ready(Some(signal)),
-            Poll::Pending => children.poll_recv(cx).map(|_| None),
+            Poll::Pending => self.children.poll_recv(cx).map(|_| None),
         })
         .await
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Signal> {
+        let came = first(&mut self.listeners, cx);
+        if let Poll::Ready(signal) = came {
+            self.told_to_end |= ENDING.contains(&signal);
+        }
+        came
     }
 }
 

@@ -11,6 +11,8 @@ use serde_json::{Value, json};
 
 use crate::duration::{Readable, millis};
 use crate::exit::{Exit, Failure};
+use crate::held::Held;
+use crate::target::Target;
 
 /// How to say it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,24 +27,24 @@ pub(crate) enum Voice {
 #[derive(Debug)]
 pub(crate) enum Event<'a> {
     /// The lock cannot be had at once.
-    Waiting { lock: &'a LockName, why: &'a Error },
+    Waiting { lock: &'a Target, why: &'a Error },
     /// It is ours.
     Acquired {
-        lock: &'a LockName,
-        token: FencingToken,
+        lock: &'a Target,
+        held: &'a Held,
         /// Milliseconds since 1970: until then it is ours, if it is not renewed.
         deadline: u64,
         /// How long it took, if we had to wait.
         waited: Option<Duration>,
     },
     /// It is lost, or about to be, and the command is being stopped.
-    Lost { lock: &'a LockName, why: Loss },
+    Lost { lock: &'a Target, why: Loss },
     /// The command ended.
-    Exited { lock: &'a LockName, ended: Ended },
+    Exited { lock: &'a Target, ended: Ended },
     /// The lock was given back.
-    Released { lock: &'a LockName },
+    Released { lock: &'a Target },
     /// It could not be given back and ends by its TTL.
-    NotReleased { lock: &'a LockName, why: &'a Error },
+    NotReleased { lock: &'a Target, why: &'a Error },
     /// We end with an error.
     Failed(&'a Failure),
 }
@@ -58,7 +60,11 @@ pub(crate) enum Ended {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Loss {
     /// The lease said so.
-    Told(LossReason),
+    Told {
+        /// Which of several, if that is known.
+        which: Option<LockName>,
+        why: LossReason,
+    },
     /// It could not be renewed, and ends in a moment.
     NotRenewed,
     /// It was held as long as it may be, and ends in a moment.
@@ -68,18 +74,22 @@ pub(crate) enum Loss {
 impl Loss {
     /// The reason in one word, for programs.
     pub(crate) fn word(&self) -> &'static str {
+        self.why().as_str()
+    }
+
+    fn why(&self) -> &LossReason {
         match self {
-            Self::Told(why) => why.as_str(),
-            Self::NotRenewed => LossReason::NoQuorum.as_str(),
-            Self::MaxHold => LossReason::MaxHold.as_str(),
+            Self::Told { why, .. } => why,
+            Self::NotRenewed => &LossReason::NoQuorum,
+            Self::MaxHold => &LossReason::MaxHold,
         }
     }
 
-    fn sentence(&self) -> String {
+    /// Which of several locks was lost, if that is known.
+    fn which(&self) -> Option<&LockName> {
         match self {
-            Self::Told(why) => why.to_string(),
-            Self::NotRenewed => LossReason::NoQuorum.to_string(),
-            Self::MaxHold => LossReason::MaxHold.to_string(),
+            Self::Told { which, .. } => which.as_ref(),
+            Self::NotRenewed | Self::MaxHold => None,
         }
     }
 }
@@ -139,7 +149,7 @@ pub(crate) fn is_heard() -> bool {
 
 fn text(event: &Event<'_>) -> Option<String> {
     Some(match event {
-        Event::Waiting { why, .. } => format!("waiting: {why}"),
+        Event::Waiting { lock, why } => format!("waiting: {}", lock.refusal(why)),
         Event::Acquired { waited: None, .. } | Event::Exited { .. } | Event::Released { .. } => {
             return None;
         }
@@ -147,13 +157,14 @@ fn text(event: &Event<'_>) -> Option<String> {
             lock,
             waited: Some(time),
             ..
-        } => format!("got lock \"{lock}\" after {}", Readable(*time)),
+        } => format!("got {lock} after {}", Readable(*time)),
         Event::Lost { lock, why } => {
-            let why = why.sentence();
-            format!("lock \"{lock}\" is lost, and the command is stopped: {why}")
+            let (part, why) = (lock.part(why.which()), why.why());
+            format!("{part} is lost, and the command is stopped: {why}")
         }
         Event::NotReleased { lock, why } => {
-            format!("lock \"{lock}\" could not be given back and ends by its TTL: {why}")
+            let part = lock.part(None);
+            format!("{part} could not be given back and ends by its TTL: {why}")
         }
         Event::Failed(failure) => failure.message.clone(),
     })
@@ -168,41 +179,51 @@ fn json(event: &Event<'_>) -> Value {
             };
             json!({
                 "event": "waiting",
-                "lock": lock.as_str(),
+                "lock": lock.typed(),
                 "holder": holder,
                 "remaining_ms": remaining.map(millis),
-                "why": why.to_string(),
+                "why": lock.refusal(why),
             })
         }
         Event::Acquired {
             lock,
-            token,
+            held,
             deadline,
             waited,
-        } => json!({
-            "event": "acquired",
-            "lock": lock.as_str(),
-            "token": token.get(),
-            "deadline_ms": deadline,
-            "waited_ms": millis(waited.unwrap_or_default()),
-        }),
+        } => {
+            let tokens = held.tokens().map(|tokens| {
+                let tokens = tokens.map(|(name, token)| (name.to_owned(), token.get().into()));
+                tokens.collect::<serde_json::Map<_, _>>()
+            });
+            json!({
+                "event": "acquired",
+                "lock": lock.typed(),
+                "token": held.token().map(FencingToken::get),
+                "tokens": tokens,
+                "slot": held.slot(),
+                "value": held.proclaimed(),
+                "deadline_ms": deadline,
+                "waited_ms": millis(waited.unwrap_or_default()),
+            })
+        }
         Event::Lost { lock, why } => json!({
             "event": "lost",
-            "lock": lock.as_str(),
+            "lock": lock.typed(),
+            "which": why.which().map(LockName::as_str),
             "reason": why.word(),
-            "why": why.sentence(),
+            "why": why.why().to_string(),
         }),
         Event::Exited { lock, ended } => {
             let (code, signal) = match ended {
                 Ended::Code(code) => (Some(*code), None),
                 Ended::Signal(number) => (None, Some(*number)),
             };
-            json!({ "event": "exited", "lock": lock.as_str(), "code": code, "signal": signal })
+            json!({ "event": "exited", "lock": lock.typed(), "code": code, "signal": signal })
         }
-        Event::Released { lock } => json!({ "event": "released", "lock": lock.as_str() }),
+        Event::Released { lock } => json!({ "event": "released", "lock": lock.typed() }),
         Event::NotReleased { lock, why } => json!({
             "event": "not_released",
-            "lock": lock.as_str(),
+            "lock": lock.typed(),
             "why": why.to_string(),
         }),
         Event::Failed(failure) => json!({

@@ -3,7 +3,6 @@
 //! It looks again and again; it must never look more often than it was told to.
 
 use std::process::ExitCode;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use fencepost::Status;
 use serde_json::{Value, json};
@@ -14,7 +13,7 @@ use crate::client::{self, Connect, fault};
 use crate::duration::millis;
 use crate::exit::Failure;
 use crate::status::{FREE, is_known};
-use crate::table::{left, token};
+use crate::table::{clock, left, since_1970, token};
 use crate::voice;
 
 /// What a change is a change of.
@@ -44,12 +43,10 @@ pub(crate) fn run(job: &WatchJob) -> Result<ExitCode, Failure> {
                 if seen == last {
                     continue;
                 }
-                let now = SystemTime::now()
-                    .duration_since(UNIX_EPOCH)
-                    .unwrap_or_default();
+                let now = since_1970();
                 let line = match job.json {
                     true => format!("{}\n", as_json(&status, millis(now))),
-                    false => format!("{}  {}\n", clock(now.as_secs()), sentence(&status)),
+                    false => format!("{}  {}\n", clock(now), sentence(&status)),
                 };
                 if voice::print(&line) != ExitCode::SUCCESS {
                     // Nobody reads it any more.
@@ -97,26 +94,4 @@ fn as_json(status: &Status, now: u64) -> Value {
         "token": status.token.get(),
         "waiting": status.waiting,
     })
-}
-
-/// The time of day in UTC: `14:03:59Z`.
-fn clock(since_1970: u64) -> String {
-    let (hours, minutes, seconds) = (
-        since_1970 / 3600 % 24,
-        since_1970 / 60 % 60,
-        since_1970 % 60,
-    );
-    format!("{hours:02}:{minutes:02}:{seconds:02}Z")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_clock_shows_the_time_of_day() {
-        assert_eq!(clock(0), "00:00:00Z");
-        assert_eq!(clock(86_399), "23:59:59Z");
-        assert_eq!(clock(1_700_000_000), "22:13:20Z");
-    }
 }

@@ -82,6 +82,11 @@ impl LockOptions {
         self
     }
 
+    /// What [`wait`](Self::wait) said.
+    pub(crate) fn longest_wait(&self) -> Option<Duration> {
+        self.wait
+    }
+
     /// What follows from the options, where the client says what they do not. Time counts from now.
     pub(crate) fn plan(self, locks: &Fencepost) -> Result<Plan, Error> {
         let ttl = match self.ttl {
@@ -166,8 +171,15 @@ pub struct LockRequest {
     watcher: Option<Watcher>,
 }
 
+/// Whoever wants to be told how a wait goes on.
 #[derive(Clone)]
-struct Watcher(Arc<dyn Fn(Progress) + Send + Sync>);
+pub(crate) struct Watcher(Arc<dyn Fn(Progress) + Send + Sync>);
+
+impl Watcher {
+    pub(crate) fn new(tell: impl Fn(Progress) + Send + Sync + 'static) -> Self {
+        Self(Arc::new(tell))
+    }
+}
 
 impl fmt::Debug for Watcher {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -227,8 +239,13 @@ impl LockRequest {
     /// # waiting.await.unwrap_err();
     /// # Ok(()) }
     /// ```
-    pub fn on_progress(mut self, tell: impl Fn(Progress) + Send + Sync + 'static) -> Self {
-        self.watcher = Some(Watcher(Arc::new(tell)));
+    pub fn on_progress(self, tell: impl Fn(Progress) + Send + Sync + 'static) -> Self {
+        self.watched(Some(Watcher::new(tell)))
+    }
+
+    /// The same, for those who ask on somebody's behalf.
+    pub(crate) fn watched(mut self, watcher: Option<Watcher>) -> Self {
+        self.watcher = watcher;
         self
     }
 

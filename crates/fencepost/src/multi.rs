@@ -17,9 +17,10 @@ use tokio::time::Instant;
 use crate::client::Fencepost;
 use crate::error::{Error, LossReason};
 use crate::lease::Lease;
-use crate::lock::LockOptions;
+use crate::lock::{LockOptions, Watcher};
 use crate::name::LockName;
 use crate::token::FencingToken;
+use crate::wait::Progress;
 
 /// The most locks that are taken at once.
 const MOST_NAMES: usize = 1000;
@@ -43,7 +44,7 @@ impl Fencepost {
             locks: self.clone(),
             names: checked(names),
             options: LockOptions::new(),
-            wait: None,
+            watcher: None,
         }
     }
 }
@@ -73,10 +74,16 @@ pub struct MultiRequest {
     locks: Fencepost,
     names: Result<Vec<LockName>, Error>,
     options: LockOptions,
-    wait: Option<Duration>,
+    watcher: Option<Watcher>,
 }
 
 impl MultiRequest {
+    /// All options at once.
+    pub fn options(mut self, options: LockOptions) -> Self {
+        self.options = options;
+        self
+    }
+
     /// See [`LockOptions::ttl`].
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.options = self.options.ttl(ttl);
@@ -86,7 +93,7 @@ impl MultiRequest {
     /// How long to wait for all of them at the most. Without it, for as long as it takes; with zero,
     /// not at all.
     pub fn wait(mut self, at_most: Duration) -> Self {
-        self.wait = Some(at_most);
+        self.options = self.options.wait(at_most);
         self
     }
 
@@ -102,22 +109,46 @@ impl MultiRequest {
         self
     }
 
+    /// See [`LockRequest::on_progress`](crate::LockRequest::on_progress): it tells of the one lock
+    /// that is being waited for, and then of the next.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), fencepost::Error> {
+    /// # let locks = fencepost::Fencepost::memory()?;
+    /// use std::time::Duration;
+    ///
+    /// # let lease = locks.lock("account-3").await?;
+    /// let waiting = locks
+    ///     .lock_all(["account-7", "account-3"])
+    ///     .wait(Duration::from_millis(20))
+    ///     .on_progress(|progress| println!("held by {:?}", progress.holder));
+    /// # waiting.await.unwrap_err();
+    /// # Ok(()) }
+    /// ```
+    pub fn on_progress(mut self, tell: impl Fn(Progress) + Send + Sync + 'static) -> Self {
+        self.watcher = Some(Watcher::new(tell));
+        self
+    }
+
     async fn acquire(self) -> Result<MultiLease, Error> {
         let Self {
             locks,
             names,
             options,
-            wait,
+            watcher,
         } = self;
         let names = names?;
-        let end = wait.and_then(|time| Instant::now().checked_add(time));
+        let end = options
+            .longest_wait()
+            .and_then(|time| Instant::now().checked_add(time));
         let is_over = || end.is_some_and(|end| Instant::now() >= end);
         match together(&locks, &names, options).await {
             Err(error) if error.is_held() && !is_over() => {}
             outcome => return outcome,
         }
         loop {
-            match one_by_one(&locks, &names, options, end).await {
+            match one_by_one(&locks, &names, options, end, watcher.as_ref()).await {
                 // One was lost while another was waited for: from the beginning.
                 Err(error) if error.is_lost() && !is_over() => {}
                 outcome => return outcome,
@@ -146,6 +177,7 @@ async fn one_by_one(
     names: &[LockName],
     options: LockOptions,
     end: Option<Instant>,
+    watcher: Option<&Watcher>,
 ) -> Result<MultiLease, Error> {
     let mut taken = MultiLease(Vec::with_capacity(names.len()));
     for name in names {
@@ -153,10 +185,11 @@ async fn one_by_one(
             Some(end) => options.wait(end.saturating_duration_since(Instant::now())),
             None => options,
         };
+        let request = locks.lock(name.as_str()).options(options);
         let lease = tokio::select! {
             biased;
             lost = taken.lost() => return Err(lost.into()),
-            lease = locks.lock(name.as_str()).options(options) => lease?,
+            lease = request.watched(watcher.cloned()) => lease?,
         };
         taken.0.push(lease);
     }
@@ -222,6 +255,15 @@ impl MultiLease {
     #[must_use]
     pub fn is_valid(&self) -> bool {
         !self.remaining().is_zero()
+    }
+
+    /// Which of them was lost, and how, if one was.
+    #[must_use]
+    pub fn loss(&self) -> Option<LostOne> {
+        self.0.iter().find_map(|lease| {
+            let (name, why) = (lease.lock_name().clone(), lease.loss()?);
+            Some(LostOne { name, why })
+        })
     }
 
     /// Resolves when the first of them is lost, and says which and how: see [`Lease::lost`].
@@ -302,6 +344,21 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn whoever_asks_is_told_for_whom_it_waits() {
+        let locks = Fencepost::memory().unwrap();
+        let taken = locks.lock("b").await.unwrap();
+        let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
+        let request = locks.lock_all(["a", "b"]);
+        let request = request.on_progress(move |progress| {
+            let _ = tell.send(progress.place);
+        });
+        let waiting = tokio::spawn(request.into_future());
+        assert_eq!(told.recv().await, Some(Some(1)));
+        taken.release().await.unwrap();
+        assert!(waiting.await.unwrap().is_ok());
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn those_who_want_the_same_in_another_order_do_not_wait_in_a_circle() {
         let locks = Fencepost::memory().unwrap();
         let mut tasks = Vec::new();
@@ -327,12 +384,14 @@ mod tests {
         let locks = Fencepost::memory().unwrap();
         let names = (0..MOST_NAMES).map(|n| format!("n-{n}"));
         let all = locks.lock_all(names.clone()).ttl(ms(900)).await.unwrap();
+        assert_eq!(all.loss(), None);
         assert_eq!(all.tokens().count(), MOST_NAMES);
         let stolen = locks.steal("n-77", ms(10_000)).await.unwrap();
         let lost = all.lost().await;
         assert_eq!(lost.name.as_str(), "n-77");
         assert!(matches!(lost.why, LossReason::Stolen { .. }));
         assert!(!all.is_valid());
+        assert_eq!(all.loss(), Some(lost));
         drop((all, stolen));
         let too_many = names.chain(["one-more".to_owned()]);
         let error = locks.lock_all(too_many).await.unwrap_err();

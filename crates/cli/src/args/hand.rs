@@ -6,12 +6,14 @@ use clap::builder::FalseyValueParser;
 use clap::{ArgMatches, Args};
 use fencepost::{FencingToken, LockName, Receipt};
 
+use super::RawJson;
 use super::claim::{Claim, RawClaim, checked_ttl};
 use super::place::{Place, RawPlace};
-use super::{RawJson, lock_name};
 use crate::duration;
 use crate::exit::{Exit, Failure};
 use crate::holder::ForPid;
+use crate::names::Names;
+use crate::target::Target;
 use crate::voice::Voice;
 
 /// Take a lock and leave it to a script
@@ -29,7 +31,7 @@ use crate::voice::Voice;
 #[command(verbatim_doc_comment, after_help = EXIT_CODES)]
 pub(super) struct RawAcquire {
     /// The lock's name
-    #[arg(value_parser = lock_name)]
+    #[arg(value_parser = Names::parse_one)]
     name: LockName,
 
     #[command(flatten)]
@@ -74,7 +76,7 @@ struct RawHolder {
 #[derive(Args)]
 struct RawReceipt {
     /// The lock's name
-    #[arg(value_parser = lock_name)]
+    #[arg(value_parser = Names::parse_one)]
     name: LockName,
 
     /// The value that `acquire` printed
@@ -136,7 +138,7 @@ pub(super) struct RawRelease {
 #[derive(Args)]
 pub(super) struct RawSteal {
     /// The lock's name
-    #[arg(value_parser = lock_name)]
+    #[arg(value_parser = Names::parse_one)]
     name: LockName,
 
     /// Do not ask. Without a terminal it is needed
@@ -183,7 +185,7 @@ impl Form {
 
 /// A lock for a script.
 pub(crate) struct AcquireJob {
-    pub(crate) name: LockName,
+    pub(crate) target: Target,
     pub(crate) place: Place,
     pub(crate) claim: Claim,
     pub(crate) holder: ForPid,
@@ -231,7 +233,7 @@ impl RawAcquire {
         };
         Ok(AcquireJob {
             claim: self.claim.checked(matches)?,
-            name: self.name,
+            target: Target::One(self.name),
             place: self.place.checked()?,
             holder: self.holder.checked()?,
             form,

@@ -2,14 +2,16 @@
 
 use std::time::Duration;
 
-use clap::Args;
 use clap::builder::FalseyValueParser;
+use clap::parser::ValueSource;
+use clap::{ArgMatches, Args};
 use fencepost::{LockName, NamePattern};
 
+use super::RawJson;
 use super::place::{Place, RawPlace};
-use super::{RawJson, lock_name};
 use crate::duration;
 use crate::exit::Failure;
+use crate::names::Names;
 
 /// The shortest pause between two looks: a look costs every node a script.
 const SHORTEST_EVERY: Duration = Duration::from_millis(50);
@@ -20,7 +22,7 @@ const SHORTEST_EVERY: Duration = Duration::from_millis(50);
 #[derive(Args)]
 pub(super) struct RawStatus {
     /// The lock's name
-    #[arg(value_parser = lock_name)]
+    #[arg(value_parser = Names::parse_one)]
     name: LockName,
 
     #[command(flatten)]
@@ -60,9 +62,37 @@ pub(super) struct RawList {
 #[derive(Args)]
 pub(super) struct RawWatch {
     /// The lock's name
-    #[arg(value_parser = lock_name)]
+    #[arg(value_parser = Names::parse_one)]
     name: LockName,
 
+    #[command(flatten)]
+    looks: RawLooks,
+}
+
+/// Tell who leads
+///
+/// Shows the value that the leader of an election has proclaimed (see `elect`), and its fencing
+/// token. Exits with 0 when somebody leads, with 1 when nobody does, and with 69 when fewer than a
+/// majority of the nodes answered. With --watch it tells each new leader once, until interrupted; that
+/// nobody leads is told by `watch` only.
+#[derive(Args)]
+pub(super) struct RawLeader {
+    /// The election's name
+    #[arg(value_parser = Names::parse_one)]
+    name: LockName,
+
+    /// Tell each new leader, until interrupted
+    #[arg(short, long, value_parser = FalseyValueParser::new())]
+    #[arg(env = "FENCEPOST_WATCH", hide_env_values = true)]
+    watch: bool,
+
+    #[command(flatten)]
+    looks: RawLooks,
+}
+
+// Looking again and again. No doc comment: it would become the help of the whole command.
+#[derive(Args)]
+struct RawLooks {
     /// How often to look
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = duration::parse)]
     #[arg(env = "FENCEPOST_EVERY", hide_env_values = true)]
@@ -98,6 +128,15 @@ pub(crate) struct WatchJob {
     pub(crate) json: bool,
 }
 
+/// A look at who leads, or many.
+pub(crate) struct LeaderJob {
+    pub(crate) name: LockName,
+    /// How often to look; `None`: once.
+    pub(crate) every: Option<Duration>,
+    pub(crate) place: Place,
+    pub(crate) json: bool,
+}
+
 impl RawStatus {
     pub(super) fn checked(self) -> Result<StatusJob, Failure> {
         Ok(StatusJob {
@@ -119,18 +158,41 @@ impl RawList {
     }
 }
 
-impl RawWatch {
-    pub(super) fn checked(self) -> Result<WatchJob, Failure> {
+impl RawLooks {
+    fn checked_every(&self) -> Result<Duration, Failure> {
         if self.every < SHORTEST_EVERY {
             return Err(Failure::usage(
                 "an --every below 50ms would keep the nodes busy with looking; take a longer one",
             ));
         }
+        Ok(self.every)
+    }
+}
+
+impl RawWatch {
+    pub(super) fn checked(self) -> Result<WatchJob, Failure> {
         Ok(WatchJob {
             name: self.name,
-            every: self.every,
-            place: self.place.checked()?,
-            json: self.json.json,
+            every: self.looks.checked_every()?,
+            place: self.looks.place.checked()?,
+            json: self.looks.json.json,
+        })
+    }
+}
+
+impl RawLeader {
+    pub(super) fn checked(self, matches: &ArgMatches) -> Result<LeaderJob, Failure> {
+        let every = self.looks.checked_every()?;
+        let is_typed = matches.value_source("every") == Some(ValueSource::CommandLine);
+        if is_typed && !self.watch {
+            let message = "--every is for looking again and again; give --watch, too";
+            return Err(Failure::usage(message));
+        }
+        Ok(LeaderJob {
+            name: self.name,
+            every: self.watch.then_some(every),
+            place: self.looks.place.checked()?,
+            json: self.looks.json.json,
         })
     }
 }

@@ -4,9 +4,9 @@
 //! | --- | --- |
 //! | `place` | where the locks are: common to all commands |
 //! | `claim` | how to take a lock: common to those that take one |
-//! | `run` | a command under a lock |
+//! | `run` | a command under a lock: `run`, `elect` |
 //! | `hand` | a lock taken, kept and given back by hand: `acquire`, `extend`, `release`, `steal` |
-//! | `look` | what is to be seen: `status`, `list`, `watch` |
+//! | `look` | what is to be seen: `status`, `list`, `watch`, `leader` |
 //! | `tools` | `doctor`, `bench`, `completions`, `man` |
 //!
 //! What is typed beats the environment, which beats the config file, which beats the default.
@@ -21,9 +21,8 @@ mod tools;
 use std::ffi::OsString;
 
 use clap::builder::FalseyValueParser;
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{ArgMatches, Args, Command, CommandFactory, FromArgMatches, Parser, Subcommand};
-use fencepost::LockName;
 
 use crate::config::{self, Config};
 use crate::exit::Failure;
@@ -31,10 +30,13 @@ use crate::voice::Voice;
 
 pub(crate) use claim::{Claim, Wait};
 pub(crate) use hand::{AcquireJob, ExtendJob, Form, ReleaseJob, StealJob};
-pub(crate) use look::{ListJob, StatusJob, WatchJob};
+pub(crate) use look::{LeaderJob, ListJob, StatusJob, WatchJob};
 pub(crate) use place::Place;
-pub(crate) use run::RunJob;
+pub(crate) use run::{Again, RunJob};
 pub(crate) use tools::{BenchJob, CompletionsJob, DoctorJob, ManJob};
+
+/// How much of a value that cannot be used is shown, in characters.
+const MOST_SHOWN: usize = 64;
 
 /// Distributed locks with fencing tokens: on a quorum of Redis or Valkey servers, on one Redis, or
 /// on nothing but this machine.
@@ -54,12 +56,14 @@ the file.";
 #[derive(Subcommand)]
 enum RawCommand {
     Run(run::RawRun),
+    Elect(run::RawElect),
     Acquire(hand::RawAcquire),
     Extend(hand::RawExtend),
     Release(hand::RawRelease),
     Status(look::RawStatus),
     List(look::RawList),
     Watch(look::RawWatch),
+    Leader(look::RawLeader),
     Steal(hand::RawSteal),
     Doctor(tools::RawDoctor),
     Bench(tools::RawBench),
@@ -74,10 +78,6 @@ struct RawJson {
     #[arg(long, value_parser = FalseyValueParser::new())]
     #[arg(env = "FENCEPOST_JSON", hide_env_values = true)]
     json: bool,
-}
-
-fn lock_name(name: &str) -> Result<LockName, fencepost::Error> {
-    LockName::new(name)
 }
 
 /// What the user wants.
@@ -97,6 +97,7 @@ pub(crate) enum Job {
     Status(StatusJob),
     List(ListJob),
     Watch(WatchJob),
+    Leader(LeaderJob),
     Steal(StealJob),
     Doctor(DoctorJob),
     Bench(BenchJob),
@@ -140,12 +141,14 @@ pub(crate) fn parse(words: Vec<OsString>) -> Result<Asked, Failure> {
     };
     let job = match raw.command {
         RawCommand::Run(raw) => Job::Run(raw.checked(matches)?),
+        RawCommand::Elect(raw) => Job::Run(raw.checked(matches)?),
         RawCommand::Acquire(raw) => Job::Acquire(raw.checked(matches)?),
         RawCommand::Extend(raw) => Job::Extend(raw.checked()?),
         RawCommand::Release(raw) => Job::Release(raw.checked()?),
         RawCommand::Status(raw) => Job::Status(raw.checked()?),
         RawCommand::List(raw) => Job::List(raw.checked()?),
         RawCommand::Watch(raw) => Job::Watch(raw.checked()?),
+        RawCommand::Leader(raw) => Job::Leader(raw.checked(matches)?),
         RawCommand::Steal(raw) => Job::Steal(raw.checked()?),
         RawCommand::Doctor(raw) => Job::Doctor(raw.checked()?),
         RawCommand::Bench(raw) => Job::Bench(raw.checked()?),
@@ -183,9 +186,16 @@ fn usage(error: &clap::Error) -> Failure {
     Failure::usage(format!("{}; see `fencepost --help`", sentence(error)))
 }
 
-/// One sentence of what clap says on several lines.
+/// One sentence of what clap says on several lines, with the beginning of what was typed: a
+/// thousand names are no sentence.
 fn sentence(error: &clap::Error) -> String {
-    let text = error.render().to_string();
+    let mut text = error.render().to_string();
+    if let Some(ContextValue::String(typed)) = error.get(ContextKind::InvalidValue)
+        && typed.chars().count() > MOST_SHOWN
+    {
+        let beginning: String = typed.chars().take(MOST_SHOWN).collect();
+        text = text.replace(typed, &format!("{beginning}…"));
+    }
     let words = text.lines().take_while(|line| !line.is_empty());
     let words: Vec<_> = words.map(str::trim).collect();
     let sentence = words.join(" ");

@@ -1,17 +1,19 @@
-//! A command under a lock.
+//! A command under a lock, under several, with a slot of a semaphore, or while it leads.
 
 use std::ffi::OsString;
 use std::time::Duration;
 
 use clap::builder::FalseyValueParser;
-use clap::{ArgMatches, Args};
-use fencepost::LockName;
+use clap::{ArgMatches, Args, ValueEnum};
+use fencepost::{LockName, Owner};
 
 use super::claim::{Claim, RawClaim};
-use super::lock_name;
 use super::place::{Place, RawPlace};
 use crate::duration::{self, Readable};
 use crate::exit::Failure;
+use crate::names::Names;
+use crate::owner;
+use crate::target::Target;
 use crate::voice::Voice;
 
 /// The grace when none is given, if TTL and longest hold allow it.
@@ -21,6 +23,10 @@ const GRACE_SHARE: u32 = 3;
 /// What part of them a given grace may be: a lease that is renewed in time never has less than
 /// two thirds of its TTL left.
 const MOST_GRACE_SHARE: u32 = 2;
+/// The most slots of a semaphore; the library takes no more.
+const MOST_SLOTS: usize = 1000;
+/// The longest name of a semaphore, in bytes; the library takes no longer one.
+const LONGEST_SEMAPHORE: usize = 480;
 
 /// Hold a lock while a command runs
 ///
@@ -31,13 +37,69 @@ const MOST_GRACE_SHARE: u32 = 2;
 /// INT, TERM, HUP and QUIT are passed on to the group. What the command leaves behind in its group
 /// is stopped before the lock is given back. If we are killed with -9, the group is killed; what
 /// has left the group (by setsid, as daemons do) is beyond our reach.
+///
+/// Several names, separated by commas, are several locks: all or none, and whoever names them in
+/// another order never waits in a circle. Then FENCEPOST_TOKENS has a line for each, "TOKEN NAME",
+/// and there is no FENCEPOST_TOKEN. With --slots, FENCEPOST_SLOT is the number of the slot.
 #[derive(Args)]
 #[command(after_help = RUN_EXIT_CODES)]
 pub(super) struct RawRun {
-    /// The lock's name
-    #[arg(value_parser = lock_name)]
+    /// The lock's name, or several: a,b,c. A comma that is part of a name is written \,
+    #[arg(value_name = "NAME", value_parser = Names::parse)]
+    names: Names,
+
+    /// Let up to this many run at once, each with a slot of its own: from 0 to K - 1. All who use the
+    /// name have to say the same number; it does not exclude a run without --slots
+    #[arg(long, value_name = "K")]
+    #[arg(env = "FENCEPOST_SLOTS", hide_env_values = true)]
+    slots: Option<usize>,
+
+    #[command(flatten)]
+    under: RawUnder,
+}
+
+/// Run a command while we lead
+///
+/// At most one leads at a time: whoever has the lock of the election's name. It proclaims a value,
+/// an address for example, that `fencepost leader` shows to everybody. The command begins when we
+/// are elected, and when it ends we resign. When the leadership is lost, the command is stopped as
+/// `run` does it. It has FENCEPOST_LOCK (the election), FENCEPOST_TOKEN, FENCEPOST_DEADLINE and
+/// FENCEPOST_ELECT_VALUE in its environment.
+#[derive(Args)]
+#[command(after_help = RUN_EXIT_CODES)]
+pub(super) struct RawElect {
+    /// The election's name
+    #[arg(value_parser = Names::parse_one)]
     name: LockName,
 
+    /// What everybody sees of us while we lead [default: host:pid:command]
+    #[arg(long, env = "FENCEPOST_ELECT_VALUE", hide_env_values = true)]
+    value: Option<String>,
+
+    /// When to campaign again instead of ending. Neither after INT, TERM or QUIT, nor when the
+    /// command cannot be executed
+    #[arg(long, value_name = "WHEN", default_value = "never")]
+    #[arg(env = "FENCEPOST_AGAIN", hide_env_values = true)]
+    again: Again,
+
+    #[command(flatten)]
+    under: RawUnder,
+}
+
+/// When to campaign again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Again {
+    /// End when the command has ended
+    Never,
+    /// When the leadership was lost, and then for as long as the nodes stay away
+    Lost,
+    /// When it was lost, and a second after the command has ended by itself
+    Always,
+}
+
+// What is common to the commands that run one. No doc comment: it would become their help.
+#[derive(Args)]
+struct RawUnder {
     /// The command and its arguments
     #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
     command: Vec<OsString>,
@@ -88,9 +150,11 @@ Exit codes:
 
 Times are written 250ms, 10s, 2m or 1h.";
 
-/// A command under a lock.
+/// A command, and what is to be held while it runs.
 pub(crate) struct RunJob {
-    pub(crate) name: LockName,
+    pub(crate) target: Target,
+    /// When to begin again instead of ending.
+    pub(crate) again: Again,
     pub(crate) place: Place,
     /// At least one word.
     pub(crate) command: Vec<OsString>,
@@ -103,12 +167,75 @@ pub(crate) struct RunJob {
 
 impl RawRun {
     pub(super) fn checked(self, matches: &ArgMatches) -> Result<RunJob, Failure> {
+        let target = target(self.names, self.slots)?;
+        self.under.checked(matches, Again::Never, |_| target)
+    }
+}
+
+/// What the names and the options of `run` ask for together.
+fn target(names: Names, slots: Option<usize>) -> Result<Target, Failure> {
+    match (names.only(), slots) {
+        (Ok(name), None) => Ok(Target::One(name)),
+        (Err(names), None) => Ok(Target::All(names)),
+        (Ok(of), Some(slots)) => checked_slots(of, slots),
+        (Err(names), Some(_)) => Err(Failure::usage(format!(
+            "--slots is for one name, and these are {}; run one under the other: fencepost run A \
+             --slots K -- fencepost run B -- …",
+            names.iter().count()
+        ))),
+    }
+}
+
+fn checked_slots(of: LockName, slots: usize) -> Result<Target, Failure> {
+    if !(1..=MOST_SLOTS).contains(&slots) {
+        let message = format!("--slots is 1 to {MOST_SLOTS}, and not {slots}");
+        return Err(Failure::usage(message));
+    }
+    if of.as_str().len() > LONGEST_SEMAPHORE {
+        return Err(Failure::usage(format!(
+            "with --slots a name has at most {LONGEST_SEMAPHORE} bytes; take a shorter one"
+        )));
+    }
+    Ok(Target::Slot { of, slots })
+}
+
+impl RawElect {
+    pub(super) fn checked(self, matches: &ArgMatches) -> Result<RunJob, Failure> {
+        let (of, value) = (self.name, self.value.map(checked_value).transpose()?);
+        self.under.checked(matches, self.again, |command| {
+            let value = value.unwrap_or_else(|| owner::of_command(command));
+            Target::Leader { of, value }
+        })
+    }
+}
+
+fn checked_value(value: String) -> Result<String, Failure> {
+    match Owner::new(&value) {
+        Ok(_) if !value.is_empty() => Ok(value),
+        _ => Err(Failure::usage(format!(
+            "a --value has 1 to 200 bytes and no control characters, and this one has {} bytes",
+            value.len()
+        ))),
+    }
+}
+
+impl RawUnder {
+    /// `target` is what is to be held for the command.
+    fn checked(
+        self,
+        matches: &ArgMatches,
+        again: Again,
+        target: impl FnOnce(&[OsString]) -> Target,
+    ) -> Result<RunJob, Failure> {
         let claim = self.claim.checked(matches)?;
+        let grace = self.checked_grace(claim.ttl)?;
+        let command = checked_command(self.command, self.shell)?;
         Ok(RunJob {
-            grace: self.checked_grace(claim.ttl)?,
+            target: target(&command),
+            again,
+            grace,
             claim,
-            command: checked_command(self.command, self.shell)?,
-            name: self.name,
+            command,
             place: self.place.checked()?,
             max_hold: self.max_hold,
             on_lost: self.on_lost,

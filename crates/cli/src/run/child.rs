@@ -1,6 +1,6 @@
 //! [`Child`]: the command and its process group.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::io;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::Stdio;
@@ -10,12 +10,10 @@ use nix::sys::signal::{Signal, killpg, raise};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid};
 use nix::unistd::{Pid, getpgrp};
 
+use super::env::Environment;
 use super::terminal;
 use crate::shim;
 use crate::voice::Ended;
-
-/// What the child is told: names and values of its environment.
-pub(super) type Env<'a> = [(&'a str, &'a OsStr)];
 
 /// A command that was started, with everything in its process group.
 pub(super) struct Child {
@@ -29,27 +27,29 @@ pub(super) struct Child {
 impl Child {
     /// Starts the command in a group of its own, and hands it our terminal if it is to have the
     /// foreground. Call it on the main thread: the command dies with the thread that started it.
-    pub(super) fn start(command: &[OsString], env: &Env<'_>, foreground: bool) -> io::Result<Self> {
+    pub(super) fn start(
+        command: &[OsString],
+        env: &Environment,
+        foreground: bool,
+    ) -> io::Result<Self> {
         Self::spawn(command, env, Stdio::inherit(), foreground)
     }
 
     /// The same, without stdin and without the terminal.
-    pub(super) fn start_aside(command: &[OsString], env: &Env<'_>) -> io::Result<Self> {
+    pub(super) fn start_aside(command: &[OsString], env: &Environment) -> io::Result<Self> {
         Self::spawn(command, env, Stdio::null(), false)
     }
 
     fn spawn(
         command: &[OsString],
-        env: &Env<'_>,
+        env: &Environment,
         stdin: Stdio,
         foreground: bool,
     ) -> io::Result<Self> {
         adopt_orphans();
-        let process = shim::around(command, foreground)?
-            .envs(env.iter().copied())
-            .stdin(stdin)
-            .process_group(0)
-            .spawn()?;
+        let mut shim = shim::around(command, foreground)?;
+        env.set_on(&mut shim);
+        let process = shim.stdin(stdin).process_group(0).spawn()?;
         let pid = i32::try_from(process.id()).map_err(io::Error::other)?;
         Ok(Self {
             process,

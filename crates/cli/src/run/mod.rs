@@ -1,29 +1,36 @@
-//! `fencepost run`: a command under a lock.
+//! `fencepost run` and `fencepost elect`: a command under a lock, or what else it is to hold.
 //!
+//! - `again`: whether it runs once more. Pure decisions.
+//! - `env`: what it is told.
 //! - `supervise`: looks after the command while it runs.
 //! - `plan`: when it has to stop. Pure decisions.
 //! - `child`: the command and its process group.
 //! - `terminal`: whose turn it is there.
 
+mod again;
 mod child;
+mod env;
 mod plan;
 mod supervise;
 pub(crate) mod terminal;
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use fencepost::{Error, HolderProcess, Lease};
-use tokio::time::timeout;
+use fencepost::{Error, HolderProcess};
+use tokio::time::{sleep, timeout};
 
-use self::child::{Child, Env};
+use self::again::{Circumstances, End};
+use self::child::Child;
+use self::env::Environment;
 use self::supervise::Outcome;
-use crate::args::RunJob;
+use crate::args::{RunJob, Wait};
 use crate::client::{self, LAST_WORD};
 use crate::duration::Readable;
 use crate::exit::{Exit, Failure, by_signal};
 use crate::guard::Guard;
+use crate::held::Held;
 use crate::owner;
 use crate::shim::cannot_run;
 use crate::signals::Signals;
@@ -35,59 +42,118 @@ const ON_LOST_LIMIT: Duration = Duration::from_secs(60);
 
 pub(crate) fn run(job: &RunJob) -> Result<ExitCode, Failure> {
     let runtime = client::runtime()?;
-    let outcome = runtime.block_on(hold(job));
+    let outcome = runtime.block_on(turns(job));
     // A name that is being looked up must not keep us.
     runtime.shutdown_background();
     outcome
 }
 
-async fn hold(job: &RunJob) -> Result<ExitCode, Failure> {
+async fn turns(job: &RunJob) -> Result<ExitCode, Failure> {
     let mut signals = Signals::listen()
         .map_err(|error| Failure::new(Exit::Internal, format!("cannot begin: {error}")))?;
-    let (locks, lease) = match wait::acquire(&want(job), &mut signals).await? {
-        Acquired::Ours(locks, lease) => (locks, lease),
-        Acquired::Ended(signal) => return Ok(Exit::Signal(signal as i32).into()),
+    let (mut began, mut last_end) = (false, None);
+    loop {
+        let Turn { end, outcome } = turn(job, &mut signals).await;
+        began |= matches!(end, End::Command(_) | End::Lost);
+        let now = Circumstances {
+            told_to_end: signals.told_to_end(),
+            began,
+            waits_for_ever: job.claim.wait == Wait::AsLongAsItTakes,
+        };
+        if !again::follows(job.again, end, now) {
+            return outcome;
+        }
+        // Nodes that stay away are not told of again and again.
+        if let (Err(failure), true) = (&outcome, last_end != Some(End::NoQuorum)) {
+            job.voice.tell(&Event::Failed(failure));
+        }
+        last_end = Some(end);
+        tokio::select! {
+            signal = signals.next() => return Ok(Exit::Signal(signal as i32).into()),
+            () = sleep(again::PAUSE) => {}
+        }
+    }
+}
+
+/// How a turn went: what it means for the next one, and for us if there is none.
+struct Turn {
+    end: End,
+    outcome: Result<ExitCode, Failure>,
+}
+
+impl Turn {
+    /// It did not begin.
+    fn not_begun(failure: Failure) -> Self {
+        Self {
+            end: match failure.exit {
+                Exit::Unavailable => End::NoQuorum,
+                _ => End::NotBegun,
+            },
+            outcome: Err(failure),
+        }
+    }
+}
+
+/// Waits, runs the command, and gives back what was held.
+async fn turn(job: &RunJob, signals: &mut Signals) -> Turn {
+    let (locks, held) = match wait::acquire(&want(job), signals).await {
+        Ok(Acquired::Ours(locks, held)) => (locks, held),
+        Ok(Acquired::Ended(signal)) => {
+            let outcome = Ok(Exit::Signal(signal as i32).into());
+            let end = End::NotBegun;
+            return Turn { end, outcome };
+        }
+        Err(failure) => return Turn::not_begun(failure),
     };
-    let deadline = wait::deadline(lease.remaining());
-    let (token, deadline) = (lease.token().to_string(), deadline.to_string());
-    let env: [(&str, &OsStr); 3] = [
-        ("FENCEPOST_LOCK", job.name.as_str().as_ref()),
-        ("FENCEPOST_TOKEN", token.as_ref()),
-        ("FENCEPOST_DEADLINE", deadline.as_ref()),
-    ];
-    let outcome = command(job, &env, &lease, &mut signals).await;
+    let env = Environment::of(&job.target, &held);
+    let outcome = command(job, &env, &held, signals).await;
     // Before a word is said: nobody may have to wait for whoever reads it.
-    let released = lease.release().await;
+    let released = held.release().await;
     let _ = timeout(LAST_WORD, locks.shutdown()).await;
     let outcome = outcome.map(|mut outcome| {
         outcome.finish_telling();
-        let (lock, ended) = (&job.name, outcome.ended);
+        let (lock, ended) = (&job.target, outcome.ended);
         job.voice.tell(&Event::Exited { lock, ended });
         outcome
     });
     tell_release(job, &released);
-    let Outcome { ended, lost, .. } = outcome?;
-    if let Some(why) = &lost {
-        on_lost(job, &env, why, &mut signals).await;
-        return Ok(Exit::Lost.into());
-    }
-    // It ended in time by our clock, and yet somebody else may have been at work meanwhile.
-    if let Err(error @ Error::Lost { why, .. }) = &released {
-        on_lost(job, &env, &Loss::Told(why.clone()), &mut signals).await;
-        let message = format!("the command ended, but {error}");
-        return Err(Failure::new(Exit::Lost, message));
-    }
-    Ok(match ended {
+    let Outcome { ended, lost, .. } = match outcome {
+        Ok(outcome) => outcome,
+        Err(failure) => return Turn::not_begun(failure),
+    };
+    // It may have ended in time by our clock, and yet somebody else may have been at work meanwhile.
+    let (lost, outcome) = match (lost, &released) {
+        (Some(why), _) => (Some(why), Ok(Exit::Lost.into())),
+        (None, Err(error @ Error::Lost { name, why })) => {
+            let (which, why) = (Some(name.clone()), why.clone());
+            let message = format!("the command ended, but {error}");
+            let failure = Failure::new(Exit::Lost, message);
+            (Some(Loss::Told { which, why }), Err(failure))
+        }
+        (None, _) => (None, Ok(exit_code(ended))),
+    };
+    let end = match lost {
+        None => End::Command(ended),
+        Some(why) => {
+            on_lost(job, env, &why, signals).await;
+            End::Lost
+        }
+    };
+    Turn { end, outcome }
+}
+
+fn exit_code(ended: Ended) -> ExitCode {
+    match ended {
         Ended::Code(code) => code.into(),
         Ended::Signal(number) => by_signal(number).into(),
-    })
+    }
 }
 
 /// Runs the command and returns when nothing is left of it.
 async fn command(
     job: &RunJob,
-    env: &Env<'_>,
-    lease: &Lease,
+    env: &Environment,
+    held: &Held,
     signals: &mut Signals,
 ) -> Result<Outcome, Failure> {
     let fault = |error| cannot_run(&job.command[0], &error);
@@ -100,7 +166,7 @@ async fn command(
     let child = Child::start(&job.command, env, foreground).map_err(fault)?;
     // After it, so that it need not wait. Without a guard there is still the parent-death signal.
     let guard = Guard::over(child.group()).ok();
-    let outcome = supervise::supervise(job, child, lease, signals).await;
+    let outcome = supervise::supervise(job, child, held, signals).await;
     if let (Ok(_), Some(guard)) = (&outcome, guard) {
         guard.dismiss();
     }
@@ -108,14 +174,11 @@ async fn command(
 }
 
 fn want(job: &RunJob) -> Want<'_> {
-    let host = nix::unistd::gethostname().unwrap_or_default();
-    let command = std::path::Path::new(&job.command[0]);
-    let command = command.file_name().unwrap_or_default();
     Want {
-        name: &job.name,
+        target: &job.target,
         place: &job.place,
         claim: &job.claim,
-        owner: owner::label(&host, std::process::id(), command),
+        owner: owner::of_command(&job.command),
         holder: HolderProcess::This,
         renew: true,
         max_hold: job.max_hold,
@@ -124,7 +187,7 @@ fn want(job: &RunJob) -> Want<'_> {
 }
 
 fn tell_release(job: &RunJob, released: &Result<(), Error>) {
-    let lock = &job.name;
+    let lock = &job.target;
     match released {
         Ok(()) => job.voice.tell(&Event::Released { lock }),
         // That is told by whoever knows more of it.
@@ -134,10 +197,9 @@ fn tell_release(job: &RunJob, released: &Result<(), Error>) {
 }
 
 /// Runs the command of `--on-lost`, and waits for it.
-async fn on_lost(job: &RunJob, env: &Env<'_>, why: &Loss, signals: &mut Signals) {
+async fn on_lost(job: &RunJob, env: Environment, why: &Loss, signals: &mut Signals) {
     let Some(line) = &job.on_lost else { return };
-    let mut env = env.to_vec();
-    env.push(("FENCEPOST_REASON", why.word().as_ref()));
+    let env = env.with("FENCEPOST_REASON", why.word());
     let command = [OsString::from("sh"), "-c".into(), line.clone()];
     let outcome = match Child::start_aside(&command, &env) {
         Ok(child) => supervise::without_lock(child, signals, ON_LOST_LIMIT).await,

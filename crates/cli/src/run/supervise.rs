@@ -8,13 +8,13 @@ use std::io;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use fencepost::Lease;
 use nix::sys::signal::Signal;
 use tokio::time::sleep;
 
 use super::child::Child;
 use super::plan::{Plan, Situation, Step};
 use crate::args::RunJob;
+use crate::held::Held;
 use crate::signals::Signals;
 use crate::voice::{Ended, Event, Loss};
 
@@ -56,7 +56,7 @@ struct Done {
 pub(super) async fn supervise(
     job: &RunJob,
     mut child: Child,
-    lease: &Lease,
+    held: &Held,
     signals: &mut Signals,
 ) -> io::Result<Outcome> {
     let plan = Plan::new(job.grace);
@@ -74,37 +74,37 @@ pub(super) async fn supervise(
                 });
             }
         } else if child.stop_with_it() {
-            wake_if_ours(&child, lease);
+            wake_if_ours(&child, held);
         }
-        let step = plan.next(done.situation(lease));
-        let nap = done.carry_out(step, &child, || why(job, lease, began), job);
+        let step = plan.next(done.situation(held));
+        let nap = done.carry_out(step, &child, || why(job, held, began), job);
         tokio::select! {
             biased;
             signal = signals.next_or_child() => match signal {
                 Some(Signal::SIGTSTP) => {
                     child.stop_with_us();
-                    wake_if_ours(&child, lease);
+                    wake_if_ours(&child, held);
                 }
                 Some(signal) => child.signal(signal),
                 None => {}
             },
-            _ = lease.lost(), if lease.is_valid() => {}
+            () = held.lost(), if held.is_valid() => {}
             () = sleep(nap) => {}
         }
     }
 }
 
 /// Only while the lock is ours may a stopped command go on; otherwise it is killed as it is.
-fn wake_if_ours(child: &Child, lease: &Lease) {
-    if lease.is_valid() {
+fn wake_if_ours(child: &Child, held: &Held) {
+    if held.is_valid() {
         child.wake();
     }
 }
 
 impl Done {
-    fn situation(&self, lease: &Lease) -> Situation {
+    fn situation(&self, held: &Held) -> Situation {
         Situation {
-            remaining: lease.remaining(),
+            remaining: held.remaining(),
             told: self.told.map(|at| at.elapsed()),
             ended: self.ended.map(|at| at.elapsed()),
         }
@@ -153,18 +153,18 @@ impl Done {
             return;
         }
         self.lost = Some(why.clone());
-        let (voice, lock) = (job.voice, job.name.clone());
+        let (voice, lock) = (job.voice, job.target.clone());
         let tell = move || voice.tell(&Event::Lost { lock: &lock, why });
         self.teller = std::thread::Builder::new().spawn(tell).ok();
     }
 }
 
 /// Why the lock cannot be kept.
-fn why(job: &RunJob, lease: &Lease, began: Instant) -> Loss {
-    if let Some(why) = lease.loss() {
-        return Loss::Told(why);
+fn why(job: &RunJob, held: &Held, began: Instant) -> Loss {
+    if let Some((which, why)) = held.loss() {
+        return Loss::Told { which, why };
     }
-    let end = began.elapsed() + lease.remaining();
+    let end = began.elapsed() + held.remaining();
     // The command began a moment after the lock was ours.
     match job.max_hold {
         Some(time) if end + job.grace >= time => Loss::MaxHold,

@@ -1,4 +1,4 @@
-//! From a store and a name to a lock that is ours.
+//! From a store and a name to what is ours.
 //!
 //! - `progress`: what is known while we wait.
 //! - `spinner`: what people see of it at a terminal.
@@ -6,9 +6,9 @@
 mod progress;
 mod spinner;
 
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
-use fencepost::{Error, Fencepost, HolderProcess, Lease, LockName, LockRequest};
+use fencepost::{Error, Fencepost, HolderProcess, LockOptions};
 use nix::sys::signal::Signal;
 use tokio::time::timeout;
 
@@ -18,12 +18,15 @@ use crate::args::{Claim, Place, Wait};
 use crate::client::LAST_WORD;
 use crate::duration::millis;
 use crate::exit::Failure;
+use crate::held::Held;
 use crate::signals::Signals;
+use crate::table::since_1970;
+use crate::target::Target;
 use crate::voice::{Event, Voice};
 
-/// A lock that is wanted.
+/// What is wanted, and how.
 pub(crate) struct Want<'a> {
-    pub(crate) name: &'a LockName,
+    pub(crate) target: &'a Target,
     pub(crate) place: &'a Place,
     pub(crate) claim: &'a Claim,
     /// What others see as the holder.
@@ -37,15 +40,18 @@ pub(crate) struct Want<'a> {
 
 /// How it went.
 pub(crate) enum Acquired {
-    /// The lock is ours.
-    Ours(Fencepost, Lease),
+    /// It is ours.
+    Ours(Fencepost, Held),
     /// A signal ended the waiting.
     Ended(Signal),
 }
 
-/// Connects and waits for the lock.
+/// Connects and waits for it.
 pub(crate) async fn acquire(want: &Want<'_>, signals: &mut Signals) -> Result<Acquired, Failure> {
-    let fault = |error: Error| Failure::of(&error, want.claim.busy);
+    let fault = |error: Error| Failure {
+        message: want.target.refusal(&error),
+        ..Failure::of(&error, want.claim.busy)
+    };
     let builder = want.place.builder().owner(&want.owner);
     let builder = builder.holder_process(want.holder);
     let locks = tokio::select! {
@@ -53,8 +59,8 @@ pub(crate) async fn acquire(want: &Want<'_>, signals: &mut Signals) -> Result<Ac
         signal = signals.next() => return Ok(Acquired::Ended(signal)),
     };
     let outcome = tokio::select! {
-        lease = wait(want, &locks) => match lease {
-            Ok(lease) => return Ok(Acquired::Ours(locks, lease)),
+        held = wait(want, &locks) => match held {
+            Ok(held) => return Ok(Acquired::Ours(locks, held)),
             Err(error) => Err(fault(error)),
         },
         signal = signals.next() => Ok(Acquired::Ended(signal)),
@@ -64,62 +70,66 @@ pub(crate) async fn acquire(want: &Want<'_>, signals: &mut Signals) -> Result<Ac
     outcome
 }
 
-async fn wait(want: &Want<'_>, locks: &Fencepost) -> Result<Lease, Error> {
+async fn wait(want: &Want<'_>, locks: &Fencepost) -> Result<Held, Error> {
     let start = Instant::now();
     let mut waited = None;
-    let at_once = request(want, locks).wait(Duration::ZERO).await;
-    let lease = match (at_once, want.claim.wait) {
-        (Ok(lease), _) => lease,
+    let at_once = options(want).wait(Duration::ZERO);
+    let at_once = want.target.ask(locks, at_once, |_| {}).await;
+    let held = match (at_once, want.claim.wait) {
+        (Ok(held), _) => held,
         (Err(error), Wait::AtMost(Duration::ZERO)) => return Err(error),
         (Err(why), wait) if may_pass(&why) => {
-            let request = request(want, locks);
-            let request = match wait {
-                Wait::AsLongAsItTakes => request,
-                Wait::AtMost(time) => request.wait(time.saturating_sub(start.elapsed())),
+            let options = match wait {
+                Wait::AsLongAsItTakes => options(want),
+                Wait::AtMost(time) => options(want).wait(time.saturating_sub(start.elapsed())),
             };
-            let lease = watched(want, request, &why).await?;
+            let held = watched(want, locks, options, &why).await?;
             waited = Some(start.elapsed());
-            lease
+            held
         }
         (Err(error), _) => return Err(error),
     };
     // The nodes were so slow that it would end before its first renewal.
-    if lease.remaining() < want.claim.ttl / 2 && want.max_hold.is_none() {
-        lease.extend().await?;
+    if held.remaining() < want.claim.ttl / 2 && want.max_hold.is_none() {
+        held.extend().await?;
     }
     want.voice.tell(&Event::Acquired {
-        lock: want.name,
-        token: lease.token(),
-        deadline: deadline(lease.remaining()),
+        lock: want.target,
+        held: &held,
+        deadline: deadline(held.remaining()),
         waited,
     });
-    Ok(lease)
+    Ok(held)
 }
 
 /// Waits, and shows it: at a terminal all the time, otherwise by one line.
-async fn watched(want: &Want<'_>, request: LockRequest, why: &Error) -> Result<Lease, Error> {
-    let Some(spinner) = Spinner::at_terminal(want.name, want.voice) else {
-        let lock = want.name;
+async fn watched(
+    want: &Want<'_>,
+    locks: &Fencepost,
+    options: LockOptions,
+    why: &Error,
+) -> Result<Held, Error> {
+    let lock = want.target;
+    let Some(spinner) = Spinner::at_terminal(lock, want.voice) else {
         want.voice.tell(&Event::Waiting { lock, why });
-        return request.await;
+        return lock.ask(locks, options, |_| {}).await;
     };
-    if let Some(progress) = Told::by(why) {
-        spinner.tell(progress);
+    if let Some(told) = Told::by(why, lock) {
+        spinner.tell(told);
     }
     let board = spinner.board();
-    let request = request.on_progress(move |progress| board.tell(progress.into()));
     tokio::select! {
-        lease = request => lease,
+        held = lock.ask(locks, options, move |progress| board.tell(progress.into())) => held,
         never = spinner.turn() => match never {},
     }
 }
 
-fn request(want: &Want<'_>, locks: &Fencepost) -> LockRequest {
-    let request = locks.lock(want.name.as_str()).ttl(want.claim.ttl);
-    let request = request.renew(want.renew).fair(want.claim.fair);
+fn options(want: &Want<'_>) -> LockOptions {
+    let options = LockOptions::new().ttl(want.claim.ttl);
+    let options = options.renew(want.renew).fair(want.claim.fair);
     match want.max_hold {
-        Some(time) => request.max_hold(time),
-        None => request,
+        Some(time) => options.max_hold(time),
+        None => options,
     }
 }
 
@@ -133,6 +143,5 @@ fn may_pass(error: &Error) -> bool {
 
 /// The milliseconds since 1970 at the end of what remains.
 pub(crate) fn deadline(remaining: Duration) -> u64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    millis(now.unwrap_or_default() + remaining)
+    millis(since_1970() + remaining)
 }

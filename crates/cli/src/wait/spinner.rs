@@ -8,11 +8,11 @@ use std::io::{IsTerminal, Write};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use fencepost::LockName;
 use tokio::time::sleep;
 
 use super::progress::Told;
 use crate::duration::Readable;
+use crate::target::Target;
 use crate::voice::Voice;
 
 const FRAMES: [char; 10] = ['⠋', '⠙', '⠹', '⠸', '⠼', '⠴', '⠦', '⠧', '⠇', '⠏'];
@@ -24,7 +24,8 @@ const USUAL_WIDTH: usize = 80;
 
 /// The line, for as long as this lives.
 pub(super) struct Spinner {
-    lock: String,
+    /// What is waited for.
+    target: String,
     began: Instant,
     board: Board,
 }
@@ -48,11 +49,11 @@ impl Board {
 
 impl Spinner {
     /// A spinner, if a person looks at stderr and wants to be told something.
-    pub(super) fn at_terminal(lock: &LockName, voice: Voice) -> Option<Self> {
+    pub(super) fn at_terminal(target: &Target, voice: Voice) -> Option<Self> {
         let dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
         let fits = voice == Voice::Plain && !dumb && std::io::stderr().is_terminal();
         fits.then(|| Self {
-            lock: lock.to_string(),
+            target: target.to_string(),
             began: Instant::now(),
             board: Board::default(),
         })
@@ -82,7 +83,7 @@ impl Spinner {
     fn line(&self) -> String {
         let latest = self.board.latest();
         let told = latest.as_ref().map(|(told, at)| (told, at.elapsed()));
-        describe(&self.lock, told, self.began.elapsed())
+        describe(&self.target, told, self.began.elapsed())
     }
 }
 
@@ -93,10 +94,10 @@ impl Drop for Spinner {
 }
 
 /// What the line says of what was told some time ago.
-fn describe(lock: &str, told: Option<(&Told, Duration)>, waited: Duration) -> String {
+fn describe(target: &str, told: Option<(&Told, Duration)>, waited: Duration) -> String {
     let waited = seconds(waited);
     let Some((told, ago)) = told else {
-        return format!("waiting for lock \"{lock}\" ({waited})");
+        return format!("waiting for {target} ({waited})");
     };
     // What changes comes first, and what may be long last: it is cut off where the line ends.
     let place = match told.place {
@@ -113,7 +114,7 @@ fn describe(lock: &str, told: Option<(&Told, Duration)>, waited: Duration) -> St
         (Some(by), None) => format!("held by {by}"),
         (None, _) => "it passes on".to_owned(),
     };
-    format!("waiting for lock \"{lock}\" ({waited}){place}: {held}")
+    format!("waiting for {target} ({waited}){place}: {held}")
 }
 
 /// Without tenths, which would only flicker.
@@ -161,20 +162,20 @@ mod tests {
             place: Some(2),
         };
         let (ago, waited) = (Duration::from_millis(4500), Duration::from_secs(65));
-        let line = describe("job", Some((&progress, ago)), waited);
+        let line = describe("lock \"job\"", Some((&progress, ago)), waited);
         assert_eq!(
             line,
             "waiting for lock \"job\" (1m 5s), number 2 in line: held for 15s by web-3:7:sh"
         );
         progress.place = Some(1);
         progress.remaining = None;
-        let line = describe("job", Some((&progress, ago)), waited);
+        let line = describe("lock \"job\"", Some((&progress, ago)), waited);
         assert!(line.ends_with("next in line: held by web-3:7:sh"), "{line}");
         progress.by = None;
-        let line = describe("job", Some((&progress, ago)), waited);
+        let line = describe("lock \"job\"", Some((&progress, ago)), waited);
         assert!(line.ends_with("next in line: it passes on"), "{line}");
         assert_eq!(
-            describe("job", None, Duration::ZERO),
+            describe("lock \"job\"", None, Duration::ZERO),
             "waiting for lock \"job\" (0s)"
         );
     }

@@ -2,176 +2,186 @@
 
 use crate::bench::Bench;
 
+/// What does not fit into `run job … touch began`, and what is said to it.
+const RUN: &[(&str, &str)] = &[
+    ("--tll 5s", "'--tll'"),
+    ("--ttl 5", "the unit is missing"),
+    ("--ttl soon", "begin with a number"),
+    ("--ttl 1ms", "the shortest is 10 ms"),
+    ("--ttl 48h", "the longest is 24 h"),
+    ("--ttl 5m", "above max_ttl"),
+    ("--wait=-1s", "--wait"),
+    ("--wait 1s --no-wait", "exclude each other"),
+    ("--grace 20s", "is too long"),
+    ("--max-hold 0s", "no time to run"),
+    ("-E 256", "256"),
+    ("--restart-policy hope", "trust, delay"),
+    ("--shell", "quote it"),
+    ("--store ftp://x", "must begin with"),
+    ("--store file:", "the path is missing"),
+    ("--store redis://", "redis://"),
+    ("--store redis://h:x", "redis://"),
+    ("--store memory:", "exclude nobody"),
+    ("--store file:a,file:a", "twice"),
+    ("--slots 0", "--slots is 1 to 1000"),
+    ("--slots 1001", "--slots is 1 to 1000"),
+    ("--slots=-1", "'-1'"),
+    ("--slots many", "'many'"),
+    ("--slots 99999999999999999999", "--slots"),
+    ("--slots 2 --slots 3", "--slots"),
+    ("--value x", "'--value'"),
+    ("--again lost", "'--again'"),
+];
+
+/// Whole commands that cannot be used, and what is said to them.
+const COMMANDS: &[(&str, &str)] = &[
+    ("lock", "'lock'"),
+    ("run", "<NAME>"),
+    ("run job", "<COMMAND>"),
+    ("run a} touch began", "hash slot"),
+    ("run a, touch began", "it is empty"),
+    ("run ,a touch began", "it is empty"),
+    ("run a,,b touch began", "it is empty"),
+    ("run a,b} touch began", "hash slot"),
+    ("run a,b --slots 2 touch began", "--slots is for one name"),
+    ("elect", "<NAME>"),
+    ("elect job", "<COMMAND>"),
+    ("elect a,b touch began", "these are 2 names"),
+    ("elect a} touch began", "hash slot"),
+    ("elect job --again maybe touch began", "never, lost, always"),
+    ("elect job --slots 2 touch began", "'--slots'"),
+    ("elect job --ttl 1ms touch began", "the shortest is 10 ms"),
+    ("elect job --grace 20s touch began", "is too long"),
+    ("elect job --store memory: touch began", "exclude nobody"),
+    ("leader", "<NAME>"),
+    ("leader a,b", "these are 2 names"),
+    ("leader job --every 5s", "give --watch, too"),
+    ("leader job --watch --every 0s", "keep the nodes busy"),
+    ("leader job --watch --every often", "begin with a number"),
+    ("leader job --store file:", "the path is missing"),
+    ("acquire", "<NAME>"),
+    ("acquire a}", "hash slot"),
+    ("acquire a,b", "these are 2 names"),
+    ("acquire job --ttl 1ms", "the shortest is 10 ms"),
+    ("acquire job --ttl 5m", "above max_ttl"),
+    ("acquire job --for-pid me", "a process id or `none`"),
+    ("acquire job --for-pid 0", "a process id or `none`"),
+    ("acquire job --for-pid 4294967295", "no process"),
+    ("acquire job --export --json", "exclude each other"),
+    ("acquire job --store memory:", "exclude nobody"),
+    ("extend job", "--value"),
+    ("extend job --value v", "--token"),
+    ("extend job --value v --token x", "'x'"),
+    ("extend job --value v --token -1", "'-1'"),
+    (
+        "extend job --value v --token 9007199254740992",
+        "the largest is 9007199254740991",
+    ),
+    (
+        "extend job --value v --token 1 --ttl 0s",
+        "the shortest is 10 ms",
+    ),
+    (
+        "extend job --value v --token 1 --for-pid none",
+        "cannot untie",
+    ),
+    ("release job", "--value"),
+    ("steal job", "say --yes"),
+    ("steal a,b --yes", "these are 2 names"),
+    ("steal job --yes --ttl nine", "begin with a number"),
+    ("list a b", "'b'"),
+    ("list --store file:", "the path is missing"),
+    ("watch", "<NAME>"),
+    ("watch job --every 0s", "keep the nodes busy"),
+    ("doctor --store redis://", "redis://"),
+    ("doctor --store file:", "the path is missing"),
+    ("doctor --store ftp://x", "must begin with"),
+    ("doctor --store file:a,file:a", "twice"),
+    ("doctor --max-ttl 0s", "the shortest is 10 ms"),
+    ("bench --tasks 0", "1 to 1000"),
+    ("bench --tasks many", "'many'"),
+    ("bench --time 0s", "more than 0"),
+    ("bench --time 11m", "at most 10m"),
+    ("completions cmd", "bash"),
+    ("man", "<DIR>"),
+    ("status", "<NAME>"),
+    ("status job --store nonsense", "must begin with"),
+];
+
+/// With words that are empty, or have spaces or control characters in them.
+const ODD_WORDS: &[(&[&str], &str)] = &[
+    (&[], "what to do is missing"),
+    (&["run", "", "touch", "began"], "it is empty"),
+    (&["run", "a\nb", "touch", "began"], "control character"),
+    (&["run", "a,b\nc", "touch", "began"], "control character"),
+    (&["run", "job", "--ttl", "5 s", "touch", "began"], "no unit"),
+    (
+        &["run", "job", "--store", "", "touch", "began"],
+        "must begin with",
+    ),
+    (&["run", "job", "--slots", "", "touch", "began"], "--slots"),
+    (&["elect", "", "touch", "began"], "it is empty"),
+    (
+        &["elect", "job", "--value", "", "touch", "began"],
+        "1 to 200 bytes",
+    ),
+    (
+        &["elect", "job", "--value", "a\nb", "touch", "began"],
+        "no control characters",
+    ),
+    (
+        &["extend", "job", "--value", "", "--token", "1"],
+        "1 to 1024 bytes",
+    ),
+    (&["leader", ""], "it is empty"),
+    (&["release", "", "--value", "v"], "it is empty"),
+    (&["status", "a\tb"], "control character"),
+];
+
+/// It is 64 and one sentence that says this.
+fn is_refused(bench: &Bench, words: &[&str], says: &str) {
+    let ran = bench.run(words);
+    assert_eq!(ran.code, Some(64), "{words:?}: {ran:?}");
+    assert!(ran.err.starts_with("fencepost: "), "{words:?}: {ran:?}");
+    assert!(ran.err.contains(says), "{words:?}: {ran:?}");
+    assert_eq!(ran.err.lines().count(), 1, "{words:?}: {ran:?}");
+    assert!(ran.err.len() < 400, "not a sentence: {}", ran.err);
+}
+
 #[test]
 fn what_cannot_be_used_is_refused_in_one_sentence() {
     let bench = Bench::new();
-    let long = "x".repeat(513);
-    for (words, says) in [
-        (&[][..], "what to do is missing"),
-        (&["lock"], "'lock'"),
-        (&["run"], "<NAME>"),
-        (&["run", "job"], "<COMMAND>"),
-        (&["run", "", "touch", "began"], "it is empty"),
-        (&["run", "a\nb", "touch", "began"], "control character"),
-        (&["run", "a}", "touch", "began"], "hash slot"),
-        (&["run", &long, "touch", "began"], "longer than 512 bytes"),
-        (&["run", "job", "--tll", "5s", "touch", "began"], "'--tll'"),
-        (
-            &["run", "job", "--ttl", "5", "touch", "began"],
-            "the unit is missing",
-        ),
-        (
-            &["run", "job", "--ttl", "soon", "touch", "began"],
-            "begin with a number",
-        ),
-        (&["run", "job", "--ttl", "5 s", "touch", "began"], "no unit"),
-        (
-            &["run", "job", "--ttl", "1ms", "touch", "began"],
-            "the shortest is 10 ms",
-        ),
-        (
-            &["run", "job", "--ttl", "48h", "touch", "began"],
-            "the longest is 24 h",
-        ),
-        (
-            &["run", "job", "--ttl", "5m", "touch", "began"],
-            "above max_ttl",
-        ),
-        (&["run", "job", "--wait=-1s", "touch", "began"], "--wait"),
-        (
-            &["run", "job", "--wait", "1s", "--no-wait", "touch", "began"],
-            "exclude each other",
-        ),
-        (
-            &["run", "job", "--grace", "20s", "touch", "began"],
-            "is too long",
-        ),
-        (
-            &["run", "job", "--max-hold", "0s", "touch", "began"],
-            "no time to run",
-        ),
-        (&["run", "job", "-E", "256", "touch", "began"], "256"),
-        (
-            &["run", "job", "--restart-policy", "hope", "touch", "began"],
-            "trust, delay",
-        ),
-        (&["run", "job", "--shell", "touch", "began"], "quote it"),
-        (
-            &["run", "job", "--store", "", "touch", "began"],
-            "must begin with",
-        ),
-        (
-            &["run", "job", "--store", "ftp://x", "touch", "began"],
-            "must begin with",
-        ),
-        (
-            &["run", "job", "--store", "file:", "touch", "began"],
-            "the path is missing",
-        ),
-        (
-            &["run", "job", "--store", "redis://", "touch", "began"],
-            "redis://",
-        ),
-        (
-            &["run", "job", "--store", "redis://h:x", "touch", "began"],
-            "redis://",
-        ),
-        (
-            &["run", "job", "--store", "memory:", "touch", "began"],
-            "exclude nobody",
-        ),
-        (
-            &["run", "job", "--store", "file:a,file:a", "touch", "began"],
-            "twice",
-        ),
-        (&["acquire"], "<NAME>"),
-        (&["acquire", "a}"], "hash slot"),
-        (&["acquire", "job", "--ttl", "1ms"], "the shortest is 10 ms"),
-        (&["acquire", "job", "--ttl", "5m"], "above max_ttl"),
-        (
-            &["acquire", "job", "--for-pid", "me"],
-            "a process id or `none`",
-        ),
-        (
-            &["acquire", "job", "--for-pid", "0"],
-            "a process id or `none`",
-        ),
-        (&["acquire", "job", "--for-pid", "4294967295"], "no process"),
-        (
-            &["acquire", "job", "--export", "--json"],
-            "exclude each other",
-        ),
-        (&["acquire", "job", "--store", "memory:"], "exclude nobody"),
-        (&["extend", "job"], "--value"),
-        (&["extend", "job", "--value", "v"], "--token"),
-        (
-            &["extend", "job", "--value", "", "--token", "1"],
-            "1 to 1024 bytes",
-        ),
-        (&["extend", "job", "--value", "v", "--token", "x"], "'x'"),
-        (&["extend", "job", "--value", "v", "--token", "-1"], "'-1'"),
-        (
-            &[
-                "extend",
-                "job",
-                "--value",
-                "v",
-                "--token",
-                "9007199254740992",
-            ],
-            "the largest is 9007199254740991",
-        ),
-        (
-            &[
-                "extend", "job", "--value", "v", "--token", "1", "--ttl", "0s",
-            ],
-            "the shortest is 10 ms",
-        ),
-        (
-            &[
-                "extend",
-                "job",
-                "--value",
-                "v",
-                "--token",
-                "1",
-                "--for-pid",
-                "none",
-            ],
-            "cannot untie",
-        ),
-        (&["release", "job"], "--value"),
-        (&["release", "", "--value", "v"], "it is empty"),
-        (&["steal", "job"], "say --yes"),
-        (
-            &["steal", "job", "--yes", "--ttl", "nine"],
-            "begin with a number",
-        ),
-        (&["list", "a", "b"], "'b'"),
-        (&["list", "--store", "file:"], "the path is missing"),
-        (&["watch"], "<NAME>"),
-        (&["watch", "job", "--every", "0s"], "keep the nodes busy"),
-        (&["doctor", "--store", "redis://"], "redis://"),
-        (&["doctor", "--store", "file:"], "the path is missing"),
-        (&["doctor", "--store", "ftp://x"], "must begin with"),
-        (&["doctor", "--store", "file:a,file:a"], "twice"),
-        (&["doctor", "--max-ttl", "0s"], "the shortest is 10 ms"),
-        (&["bench", "--tasks", "0"], "1 to 1000"),
-        (&["bench", "--tasks", "many"], "'many'"),
-        (&["bench", "--time", "0s"], "more than 0"),
-        (&["bench", "--time", "11m"], "at most 10m"),
-        (&["completions", "cmd"], "bash"),
-        (&["man"], "<DIR>"),
-        (&["status"], "<NAME>"),
-        (&["status", "a\tb"], "control character"),
-        (&["status", "job", "--store", "nonsense"], "must begin with"),
-    ] {
-        let ran = bench.run(words);
-        assert_eq!(ran.code, Some(64), "{words:?}: {ran:?}");
-        assert!(ran.err.starts_with("fencepost: "), "{words:?}: {ran:?}");
-        assert!(ran.err.contains(says), "{words:?}: {ran:?}");
-        assert_eq!(ran.err.lines().count(), 1, "{words:?}: {ran:?}");
+    for (words, says) in COMMANDS {
+        let words: Vec<_> = words.split(' ').collect();
+        is_refused(&bench, &words, says);
     }
+    for (options, says) in RUN {
+        let options: Vec<_> = options.split(' ').collect();
+        let words = [&["run", "job"], &options[..], &["touch", "began"]].concat();
+        is_refused(&bench, &words, says);
+    }
+    for (words, says) in ODD_WORDS {
+        is_refused(&bench, words, says);
+    }
+    assert!(!bench.path("began").exists());
+}
+
+#[test]
+fn what_is_too_long_or_too_many_is_refused_in_one_sentence() {
+    let bench = Bench::new();
+    let refused = |name: &str, options: &[&str], says: &str| {
+        let words = [&["run", name], options, &["touch", "began"]].concat();
+        is_refused(&bench, &words, says);
+    };
+    refused(&"x".repeat(513), &[], "longer than 512 bytes");
+    refused(&"x".repeat(481), &["--slots", "2"], "at most 480 bytes");
+    let many: Vec<_> = (0..1001).map(|n| n.to_string()).collect();
+    refused(&many.join(","), &[], "1001 names");
+    let long: Vec<_> = (0..1000).map(|n| format!("{n:0>110}")).collect();
+    refused(&long.join(","), &[], "too long to be told to a command");
+    let value = "x".repeat(201);
+    let words = ["elect", "job", "--value", &value, "touch", "began"];
+    is_refused(&bench, &words, "this one has 201 bytes");
     assert!(!bench.path("began").exists());
 }
 

@@ -102,10 +102,34 @@ impl Bench {
         read().trim_end().to_owned()
     }
 
+    /// Returns when that many wait for the lock.
+    pub(crate) fn await_line(&self, name: &str, store: &[&str], count: u64) {
+        let words = [&["status", name, "--json"], store].concat();
+        eventually("they are in line", LIMIT, || {
+            let status = self.run(&words).out;
+            let status: serde_json::Value = serde_json::from_str(&status).expect("JSON");
+            status["waiting"] == count
+        });
+    }
+
     /// The pid that the command wrote into the file `name`.
     pub(crate) fn pid(&self, name: &str) -> i32 {
         self.await_file(name).parse().expect("a pid")
     }
+}
+
+/// The tokens in the file `name`, a line each: every one is larger than those before it.
+pub(crate) fn growing_tokens(bench: &Bench, name: &str) -> Vec<u64> {
+    let lines = std::fs::read_to_string(bench.path(name)).unwrap_or_default();
+    let tokens = lines.lines().map(|line| line.parse().expect("a token"));
+    let tokens: Vec<u64> = tokens.collect();
+    assert!(tokens.is_sorted_by(|a, b| a < b), "{tokens:?}");
+    tokens
+}
+
+/// Its pid, as the system has it.
+pub(crate) fn pid_of(child: &Child) -> i32 {
+    i32::try_from(child.id()).expect("a pid")
 }
 
 /// Waits for its end, within [`LIMIT`].

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::bench::Bench;
+use crate::bench::{Bench, end_of};
 
 fn configured(text: &str) -> Bench {
     let bench = Bench::new();
@@ -47,6 +47,20 @@ fn several_nodes_are_a_list_and_flags_are_true_or_false() {
 }
 
 #[test]
+fn what_is_about_campaigns_and_looks_has_a_place_in_it() {
+    let bench = configured("again = \"always\"\nevery = \"2s\"\nno-wait = true\n");
+    let again = "echo ran >>runs; [ $(wc -l <runs) -lt 2 ] || kill -TERM $PPID";
+    let ran = end_of(bench.start(&["elect", "job", "--shell", again]));
+    assert!(matches!(ran.code, Some(0 | 143)), "{ran:?}");
+    assert_eq!(bench.await_file("runs").lines().count(), 2);
+    // It is no mistake without --watch where it was not typed.
+    assert_eq!(bench.run(&["leader", "job"]).code, Some(1));
+    let ran = configured("again = \"maybe\"").run(&["elect", "job", "--", "touch", "began"]);
+    assert_eq!(ran.code, Some(64), "{ran:?}");
+    assert!(ran.err.contains("never, lost, always"), "{ran:?}");
+}
+
+#[test]
 fn the_file_can_be_named_and_has_to_be_there_then() {
     let bench = configured("no-wait = true\n");
     fs::write(bench.path("mine.toml"), "store = \"file:mine\"").unwrap();
@@ -82,6 +96,8 @@ fn a_file_that_cannot_be_used_is_64_and_one_sentence_that_names_it() {
         ("store = ", "cannot be used"),
         ("store = \"file:x\"\nstore = \"file:y\"", "cannot be used"),
         ("value = \"x\"", "there is no option \"value\""),
+        ("slots = 3", "there is no option \"slots\""),
+        ("watch = true", "there is no option \"watch\""),
         ("yes = true", "there is no option \"yes\""),
         ("help = true", "there is no option \"help\""),
         ("config = \"x\"", "there is no option \"config\""),

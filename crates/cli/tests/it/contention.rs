@@ -2,9 +2,9 @@
 
 use std::fs;
 
-use fencepost_tests::{Cluster, eventually};
+use fencepost_tests::Cluster;
 
-use crate::bench::{Bench, LIMIT, end_of, send};
+use crate::bench::{Bench, end_of, growing_tokens, send};
 
 /// Not safe in two processes at once, and slow enough to show it.
 const INCREMENT: &str =
@@ -24,13 +24,7 @@ fn increments_are_exact(bench: &Bench, runs: usize, options: &[&str]) {
         assert_eq!((ran.code, ran.err.as_str()), (Some(0), ""));
     }
     assert_eq!(bench.await_file("count"), runs.to_string());
-    let tokens = bench.await_file("tokens");
-    let tokens: Vec<u64> = tokens
-        .lines()
-        .map(|token| token.parse().expect("a token"))
-        .collect();
-    assert_eq!(tokens.len(), runs);
-    assert!(tokens.is_sorted_by(|a, b| a < b), "{tokens:?}");
+    assert_eq!(growing_tokens(bench, "tokens").len(), runs);
 }
 
 #[test]
@@ -92,17 +86,12 @@ fn in_a_fair_line_whoever_came_first_is_served_first() {
         let bench = Bench::new();
         let first = ["--shell", "echo >up; until [ -e go ]; do sleep 0.01; done"];
         let holder = bench.start_until("up", &[&["run", "job"], store, &first].concat());
-        let waiting = || {
-            let status = bench.run(&[&["status", "job", "--json"], store].concat());
-            let status: serde_json::Value = serde_json::from_str(&status.out).unwrap();
-            status["waiting"].as_u64()
-        };
         let mut waiters = Vec::new();
         for place in 1..=5 {
             let line = format!("echo {place} >>order");
             let words = [&["run", "job", "--fair", "-q"], store, &["--shell", &line]].concat();
             waiters.push(bench.start(&words));
-            eventually("it is in line", LIMIT, || waiting() == Some(place));
+            bench.await_line("job", store, place);
         }
         fs::write(bench.path("go"), "").unwrap();
         assert_eq!(end_of(holder).code, Some(0));

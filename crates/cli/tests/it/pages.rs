@@ -11,7 +11,7 @@ fn options(bench: &Bench) -> Vec<(String, Vec<String>)> {
     let commands = commands.take_while(|line| line.starts_with("  "));
     let names = commands.filter_map(|line| line.split_whitespace().next());
     let names: Vec<_> = names.filter(|name| *name != "help").collect();
-    assert!(names.len() >= 12, "{names:?}");
+    assert!(names.len() >= 14, "{names:?}");
     let options_of = |name: &&str| {
         let help = bench.run(&[name, "--help"]).out;
         let words = help.split(|c: char| !(c.is_ascii_lowercase() || c == '-'));

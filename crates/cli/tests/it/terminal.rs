@@ -47,6 +47,40 @@ fn a_spinner_tells_for_whom_we_wait_and_is_gone_in_the_end() {
 }
 
 #[test]
+fn the_spinner_tells_what_else_is_waited_for() {
+    for (hold, wait, says) in [
+        (
+            "run b",
+            "run a,b",
+            "waiting for locks \"a,b\" (1s), next in line: held for ",
+        ),
+        (
+            "run pool --slots 1",
+            "run pool --slots 1",
+            "waiting for a slot of \"pool\" (1s)",
+        ),
+        (
+            "elect job --value me",
+            "elect job",
+            "waiting for the leadership of \"job\" (0s): held for ",
+        ),
+    ] {
+        let bench = Bench::new();
+        let words = |text: &'static str| text.split(' ').collect::<Vec<_>>();
+        let line = ["--shell", "echo >up; sleep 60"];
+        let holder = bench.start_until("up", &[&words(hold)[..], &line].concat());
+        let waiter = bench.command(&[&words(wait)[..], &["--", "echo", "ran"]].concat());
+        let waiter = Terminal::start(waiter);
+        waiter.shows(says);
+        send("TERM", i32::try_from(holder.id()).unwrap());
+        end_of(holder);
+        waiter.shows("ran\r\n");
+        let (code, seen) = waiter.end();
+        assert_eq!(code, Some(0), "{seen}");
+    }
+}
+
+#[test]
 fn a_signal_while_the_spinner_turns_leaves_a_clean_line() {
     let bench = Bench::new();
     take(&bench);

@@ -7,8 +7,10 @@ use std::time::Duration;
 use super::Fencepost;
 use super::background::Background;
 use crate::error::Error;
+use crate::lock::LockOptions;
 use crate::multi::LostOne;
 use crate::token::FencingToken;
+use crate::wait::Progress;
 
 impl Fencepost {
     /// Takes several locks, all or none, whatever order they are given in. Set options on what this
@@ -40,6 +42,12 @@ pub struct MultiRequest<'a> {
 }
 
 impl MultiRequest<'_> {
+    /// All options at once.
+    pub fn options(mut self, options: LockOptions) -> Self {
+        self.request = self.request.options(options);
+        self
+    }
+
     /// See [`LockOptions::ttl`](crate::LockOptions::ttl).
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.request = self.request.ttl(ttl);
@@ -61,6 +69,13 @@ impl MultiRequest<'_> {
     /// See [`MultiRequest::max_hold`](crate::MultiRequest::max_hold).
     pub fn max_hold(mut self, time: Duration) -> Self {
         self.request = self.request.max_hold(time);
+        self
+    }
+
+    /// Tells how the wait goes on, from the background thread: see
+    /// [`MultiRequest::on_progress`](crate::MultiRequest::on_progress).
+    pub fn on_progress(mut self, tell: impl Fn(Progress) + Send + Sync + 'static) -> Self {
+        self.request = self.request.on_progress(tell);
         self
     }
 
@@ -106,6 +121,12 @@ impl MultiLease {
     #[must_use]
     pub fn is_valid(&self) -> bool {
         self.lease.is_valid()
+    }
+
+    /// Which of them was lost, and how, if one was.
+    #[must_use]
+    pub fn loss(&self) -> Option<LostOne> {
+        self.lease.loss()
     }
 
     /// Blocks until the first of them is lost and says which and how, or until the time is over:

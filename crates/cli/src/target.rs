@@ -1,0 +1,123 @@
+//! [`Target`]: what is to be held while a command runs.
+//!
+//! Another kind of lock is a variant here and one in [`Held`]; nothing else has to know it.
+
+use std::fmt;
+
+use fencepost::{Error, Fencepost, LockName, LockOptions, Progress};
+
+use crate::held::Held;
+use crate::names::{Names, typed};
+
+/// How many names of many are shown to people.
+const SHOWN: usize = 3;
+
+/// What is wanted.
+#[derive(Clone, Debug)]
+pub(crate) enum Target {
+    /// A lock.
+    One(LockName),
+    /// Several locks, all or none.
+    All(Names),
+    /// One of the slots of a semaphore.
+    Slot { of: LockName, slots: usize },
+    /// To lead, and to be seen under the value.
+    Leader { of: LockName, value: String },
+}
+
+impl Target {
+    /// Asks for it, waits for as long as the options say, and tells how the wait goes on. Of a
+    /// semaphore, whose lines are many, nothing is told.
+    pub(crate) async fn ask(
+        &self,
+        locks: &Fencepost,
+        options: LockOptions,
+        tell: impl Fn(Progress) + Send + Sync + 'static,
+    ) -> Result<Held, Error> {
+        match self {
+            Self::One(name) => {
+                let request = locks.lock(name.as_str()).options(options);
+                Ok(Held::One(request.on_progress(tell).await?))
+            }
+            Self::All(names) => {
+                let request = locks.lock_all(names.iter().map(LockName::as_str));
+                let request = request.options(options);
+                Ok(Held::All(request.on_progress(tell).await?))
+            }
+            Self::Slot { of, slots } => {
+                let semaphore = locks.semaphore(of.as_str(), *slots);
+                Ok(Held::Slot(semaphore.acquire().options(options).await?))
+            }
+            Self::Leader { of, value } => {
+                let campaign = locks.election(of.as_str()).campaign(value);
+                let campaign = campaign.options(options);
+                Ok(Held::Leader(campaign.on_progress(tell).await?))
+            }
+        }
+    }
+
+    /// As it is typed, and as the command is told.
+    pub(crate) fn typed(&self) -> String {
+        match self {
+            Self::All(names) => typed(names.iter()),
+            Self::One(name) | Self::Slot { of: name, .. } | Self::Leader { of: name, .. } => {
+                typed([name])
+            }
+        }
+    }
+
+    /// What is lost when it is: `which`, if it is one of several, and that is known.
+    pub(crate) fn part(&self, which: Option<&LockName>) -> String {
+        match (self, which) {
+            (Self::All(_), Some(name)) => format!("lock \"{name}\""),
+            (Self::All(_), None) => format!("one of {self}"),
+            _ => self.to_string(),
+        }
+    }
+
+    /// Why it cannot be had, for people.
+    pub(crate) fn refusal(&self, why: &Error) -> String {
+        match self {
+            Self::Slot { of, .. } if why.is_held() => {
+                format!("every slot of \"{of}\" is taken; {why}")
+            }
+            _ => why.to_string(),
+        }
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::One(name) => write!(f, "lock \"{name}\""),
+            Self::Slot { of, .. } => write!(f, "a slot of \"{of}\""),
+            Self::Leader { of, .. } => write!(f, "the leadership of \"{of}\""),
+            Self::All(names) => {
+                write!(f, "locks \"{}\"", typed(names.iter().take(SHOWN)))?;
+                match names.iter().count().saturating_sub(SHOWN) {
+                    0 => Ok(()),
+                    more => write!(f, " and {more} more"),
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn people_read_what_it_is_and_never_a_hundred_names() {
+        let all = |text| Target::All(Names::parse(text).unwrap());
+        assert_eq!(all("b,a").to_string(), "locks \"a,b\"");
+        let many = all("a,b,c,d,e");
+        assert_eq!(many.to_string(), "locks \"a,b,c\" and 2 more");
+        assert_eq!(many.typed(), "a,b,c,d,e");
+        assert_eq!(many.part(None), "one of locks \"a,b,c\" and 2 more");
+        let name = LockName::new("d").unwrap();
+        assert_eq!(many.part(Some(&name)), "lock \"d\"");
+        let slot = Target::Slot { of: name, slots: 3 };
+        assert_eq!(slot.part(None), "a slot of \"d\"");
+    }
+}
