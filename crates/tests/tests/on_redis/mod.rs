@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test file uses its part")]
 
 use std::future::Future;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -115,6 +116,7 @@ impl Lock {
             value: self.value.clone(),
             ttl: Self::ttl(),
             token: FencingToken::new(1).unwrap(),
+            entries: NonZeroU32::MIN,
         };
         node.call(&self.name, command)
     }
