@@ -4,9 +4,7 @@ local function see(lock, counter, withdrawn)
   local seen = redis.call('MGET', lock, counter, withdrawn)
   return seen[1], seen[2], seen[3]
 end
-local function look(key)
-  return whoever_holds(key)
-end
+local look = whoever_holds
 -- Holds a free lock. MGET calls a key of another type missing, as it does one that is: NX tells the two apart.
 local function take(key, value, ttl)
   if redis.call('SET', key, value, 'PX', ttl, 'NX') then
