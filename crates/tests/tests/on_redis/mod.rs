@@ -72,6 +72,14 @@ impl Lock {
         }
     }
 
+    /// As one who may enter again.
+    pub(crate) fn reentrant(lock: &str) -> Self {
+        Self {
+            name: name(lock),
+            value: AttemptValue::fresh_reentrant().unwrap(),
+        }
+    }
+
     pub(crate) fn name(&self) -> &str {
         self.name.as_str()
     }
