@@ -308,6 +308,7 @@ impl Builder {
                 fleet,
                 owner,
                 room,
+                doors: Arc::default(),
                 schedule,
                 max_ttl,
                 default_ttl,

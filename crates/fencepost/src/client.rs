@@ -14,11 +14,12 @@ use crate::lease::{Lease, Limits, Schedule};
 use crate::lock::LockRequest;
 use crate::name::LockName;
 use crate::quorum::fleet::{Claim, Fleet, Grant, Take};
+use crate::reentrant::Doors;
 use crate::state::Turn;
 use crate::status::Status;
 use crate::ticket::Ticket;
 use crate::ttl::{Readable, Ttl};
-use crate::value::{AttemptValue, Owner};
+use crate::value::{AttemptValue, Owner, Signature};
 use crate::wait::Room;
 
 /// A client of one store: one node, or several that form a quorum.
@@ -35,12 +36,20 @@ pub(crate) struct Core {
     pub(crate) fleet: Arc<Fleet>,
     pub(crate) owner: Owner,
     pub(crate) room: Arc<Room>,
+    pub(crate) doors: Arc<Doors>,
     pub(crate) schedule: Arc<Schedule>,
     pub(crate) max_ttl: Ttl,
     pub(crate) default_ttl: Ttl,
     pub(crate) max_hold: Option<Duration>,
     pub(crate) max_renewals: Option<u32>,
     pub(crate) node_timeout: Duration,
+}
+
+impl Core {
+    /// How the locks of this client are signed, where nothing else is said.
+    pub(crate) fn signature(&self) -> Signature {
+        Signature::Label(self.owner.clone())
+    }
 }
 
 impl Drop for Core {
@@ -175,7 +184,7 @@ impl Fencepost {
     /// As [`try_lock`](Self::try_lock), without [`Error::Held`].
     pub async fn steal(&self, name: impl AsRef<str>, ttl: Duration) -> Result<Stolen, Error> {
         let (name, ttl) = (LockName::new(name)?, self.checked_ttl(ttl)?);
-        let claim = self.claim(&self.core.owner, name, ttl, None)?;
+        let claim = self.claim(&self.core.signature(), name, ttl, None)?;
         let mut grant = self.take(&claim, &Take::Stolen).await?;
         let from = grant.evicted.take();
         let lease = Lease::new(self.core.clone(), grant, Limits::default());
@@ -208,22 +217,22 @@ impl Fencepost {
         turn: Turn,
         ticket: Option<Ticket>,
     ) -> Result<Lease, Error> {
-        let owner = &self.core.owner;
-        self.attempt_as(owner, name, ttl, limits, turn, ticket)
+        let signature = self.core.signature();
+        self.attempt_as(&signature, name, ttl, limits, turn, ticket)
             .await
     }
 
-    /// As `attempt`, under another label than the client's.
+    /// As `attempt`, signed otherwise than with the client's label.
     pub(crate) async fn attempt_as(
         &self,
-        owner: &Owner,
+        signature: &Signature,
         name: LockName,
         ttl: Ttl,
         limits: Limits,
         turn: Turn,
         ticket: Option<Ticket>,
     ) -> Result<Lease, Error> {
-        let claim = self.claim(owner, name, ttl, ticket)?;
+        let claim = self.claim(signature, name, ttl, ticket)?;
         let grant = self.take(&claim, &Take::Free(turn)).await?;
         Ok(Lease::new(self.core.clone(), grant, limits))
     }
@@ -246,12 +255,12 @@ impl Fencepost {
 
     fn claim(
         &self,
-        owner: &Owner,
+        signature: &Signature,
         name: LockName,
         ttl: Ttl,
         ticket: Option<Ticket>,
     ) -> Result<Claim, Error> {
-        let value = AttemptValue::drawn(owner, &*self.core.fleet.randomness)?;
+        let value = AttemptValue::drawn(signature, &*self.core.fleet.randomness)?;
         Ok(Claim {
             name,
             value,

@@ -300,8 +300,8 @@ pub enum NodeError {
     /// A script of somebody's keeps it busy.
     #[error("busy with a script that runs too long")]
     Busy,
-    /// The lock's key has been used for something else.
-    #[error("the lock's key is in use for something that is not a lock: {0}")]
+    /// The lock's key has been used for something else, or for a lock of another kind.
+    #[error("the lock's key is in use for something that is not a lock of this kind: {0}")]
     WrongType(String),
     /// The counter cannot grow any more.
     #[error("the token counter is used up; delete the lock's :fence key once no holder is left")]

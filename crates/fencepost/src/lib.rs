@@ -53,6 +53,7 @@
 //! | --- | --- |
 //! | `blocking` | the same for threads without tokio |
 //! | [`Fencepost`], [`Builder`] | the client: [`scope`](Fencepost::scope), [`lock`](Fencepost::lock), [`try_lock`](Fencepost::try_lock) |
+//! | [`Session`] | a lock that its holder may enter again: [`ReentrantRequest`], [`ReentrantGuard`] |
 //! | [`Semaphore`] | at most k at a time: [`Permit`], [`PermitRequest`] |
 //! | [`Election`] | one leader, whom all can see: [`Campaign`], [`Leadership`], [`Observer`] |
 //! | [`LockRequest`], [`LockOptions`], [`Progress`] | asking and waiting |
@@ -93,6 +94,7 @@ pub mod quorum;
 #[doc(hidden)]
 pub mod randomness;
 mod receipt;
+mod reentrant;
 mod scope;
 mod semaphore;
 pub mod state;
@@ -118,6 +120,7 @@ pub use name::LockName;
 #[cfg(feature = "sqlite")]
 pub use node::sqlite::HolderProcess;
 pub use receipt::Receipt;
+pub use reentrant::{ReentrantGuard, ReentrantRequest, Session};
 pub use scope::Ended;
 pub use semaphore::{Permit, PermitHolder, PermitRequest, Semaphore};
 pub use status::{HolderStatus, NodeStatus, Status};

@@ -16,7 +16,7 @@ use crate::name::LockName;
 use crate::state::Turn;
 use crate::ticket::Ticket;
 use crate::ttl::Ttl;
-use crate::value::Owner;
+use crate::value::{Owner, Signature};
 use crate::wait::{Call, News, Patience, Progress, Seat};
 
 /// How to acquire and keep a lock. Everything has a default: `LockOptions::new()` is what
@@ -167,7 +167,7 @@ pub struct LockRequest {
     locks: Fencepost,
     name: Result<LockName, Error>,
     options: LockOptions,
-    owner: Option<Owner>,
+    signature: Option<Signature>,
     watcher: Option<Watcher>,
 }
 
@@ -193,7 +193,7 @@ impl LockRequest {
             locks,
             name: LockName::new(name),
             options: LockOptions::new(),
-            owner: None,
+            signature: None,
             watcher: None,
         }
     }
@@ -269,8 +269,24 @@ impl LockRequest {
 
     /// Shows another label than the client's to others.
     pub(crate) fn labelled(mut self, owner: Owner) -> Self {
-        self.owner = Some(owner);
+        self.signature = Some(Signature::Label(owner));
         self
+    }
+
+    /// Asks as one who may enter again.
+    pub(crate) fn reentrant(mut self) -> Self {
+        self.signature = Some(Signature::Reentrant);
+        self
+    }
+
+    /// Which lock is asked for.
+    pub(crate) fn lock_name(&self) -> Result<&LockName, Error> {
+        self.name.as_ref().map_err(Clone::clone)
+    }
+
+    /// How long it waits at the most.
+    pub(crate) fn longest_wait(&self) -> Option<Duration> {
+        self.options.wait
     }
 
     async fn acquire(self) -> Result<Lease, Error> {
@@ -278,13 +294,13 @@ impl LockRequest {
             locks,
             name,
             options,
-            owner,
+            signature,
             watcher,
         } = self;
         let plan = options.plan(&locks)?;
         let mut wait = Wait {
             name: name?,
-            owner: owner.unwrap_or_else(|| locks.core.owner.clone()),
+            signature: signature.unwrap_or_else(|| locks.core.signature()),
             plan,
             watcher,
             locks,
@@ -304,7 +320,7 @@ impl LockRequest {
 struct Wait {
     locks: Fencepost,
     name: LockName,
-    owner: Owner,
+    signature: Signature,
     plan: Plan,
     watcher: Option<Watcher>,
 }
@@ -314,6 +330,9 @@ impl Wait {
         let is_watched = self.watcher.is_some();
         let room = &self.locks.core.room;
         let seat = room.join(&self.name, self.plan.fair, is_watched);
+        if matches!(self.signature, Signature::Reentrant) {
+            seat.overhear();
+        }
         loop {
             let is_last = self.until_called(&seat).await?;
             let ticket = seat.ticket();
@@ -365,10 +384,10 @@ impl Wait {
 
     async fn attempt(&self, turn: Turn, ticket: Option<Ticket>) -> Result<Lease, Error> {
         let Plan { ttl, limits, .. } = self.plan;
-        let (name, owner) = (self.name.clone(), &self.owner);
+        let (name, signature) = (self.name.clone(), &self.signature);
         let locks = &self.locks;
         locks
-            .attempt_as(owner, name, ttl, limits, turn, ticket)
+            .attempt_as(signature, name, ttl, limits, turn, ticket)
             .await
     }
 }

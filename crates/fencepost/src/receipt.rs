@@ -5,6 +5,7 @@
 //! another process could trust, so nothing here is answered from memory: an extension counts only
 //! when a majority of the nodes still had the lock under this very value.
 
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use crate::client::Fencepost;
@@ -144,7 +145,14 @@ impl Fencepost {
         let mut open = Late::default();
         let late = |late| open.join(late);
         let outcome = fleet
-            .extend(&claim, receipt.token, start + limit, limit, late)
+            .extend(
+                &claim,
+                receipt.token,
+                NonZeroU32::MIN,
+                start + limit,
+                limit,
+                late,
+            )
             .await;
         match outcome {
             Ok(deadline) => {

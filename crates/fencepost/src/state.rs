@@ -7,6 +7,7 @@
 //! It must never decide anything from a time that was not handed to it, and its counter must never
 //! fall while it is kept: the growth of tokens rests on that.
 
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use crate::ticket::{Place, Standing, Ticket, TicketId, TicketNumber, WakeUp};
@@ -50,6 +51,9 @@ pub enum Command {
         ttl: Ttl,
         /// The holder's token.
         token: FencingToken,
+        /// How often the holder of a reentrant lock has entered it. For those who look: a node
+        /// need not keep it, because only the holder counts, and any holder keeps others out.
+        entries: NonZeroU32,
     },
     /// Give the lock back.
     Release {
@@ -309,7 +313,9 @@ impl LockState {
                 }
                 _ => self.not_held(now.elapsed),
             },
-            Command::Extend { value, ttl, token } => self.extend(value, *ttl, *token, now.elapsed),
+            Command::Extend {
+                value, ttl, token, ..
+            } => self.extend(value, *ttl, *token, now.elapsed),
             Command::Release {
                 value,
                 refuse_for,

@@ -104,6 +104,8 @@ pub struct MissingRight {
 pub enum NeededFor {
     /// Without it no lock can be taken.
     Locks,
+    /// Without it no reentrant lock can be taken.
+    Reentrant,
     /// Without it waiters are not woken, and look once a second.
     Waking,
     /// Without it the server cannot be checked.

@@ -2,6 +2,10 @@
 //!
 //! A value is random and fresh for every attempt and never used again. Reusing one would let a
 //! late message of an old attempt act for a new one.
+//!
+//! There are two forms. A plain lock's value carries its owner's label. A reentrant lock's is
+//! `uuid:number`, as Redisson writes it; the uuid is of version 8, which Redisson never makes, so
+//! that ours can be told from theirs. It has no room for a label.
 
 use std::fmt::{self, Write as _};
 use std::sync::Arc;
@@ -12,6 +16,12 @@ use crate::ticket::TicketId;
 
 /// The random part of a value: 128 bits as hexadecimal digits.
 const RANDOM_DIGITS: usize = 32;
+/// A uuid as text: as many digits and four dashes, which stand here.
+const UUID_CHARS: usize = RANDOM_DIGITS + 4;
+const DASHES: [usize; 4] = [8, 13, 18, 23];
+/// Where a uuid tells its version, and the version that everybody may fill as they like.
+const VERSION_AT: usize = 14;
+const OUR_VERSION: u8 = b'8';
 /// The longest owner label, in bytes.
 const LONGEST_OWNER: usize = 200;
 
@@ -92,8 +102,18 @@ impl fmt::Debug for Owner {
     }
 }
 
+/// How the holder of a lock signs.
+#[derive(Clone, Debug)]
+pub(crate) enum Signature {
+    /// With a label for people.
+    Label(Owner),
+    /// As one who may enter again: in the form of Redisson.
+    Reentrant,
+}
+
 /// The value that a node stores for a holder: a random part, then `:` and the owner's label, so
-/// that `GET name` on Redis tells an operator who holds the lock.
+/// that `GET name` on Redis tells an operator who holds the lock. That of a reentrant lock is a
+/// uuid, `:` and the number of the process.
 ///
 /// A value read from a node may be a foreign client's: then it is all label.
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -110,18 +130,53 @@ impl AttemptValue {
     /// # Errors
     /// [`Error::NoRandomness`] when the operating system has none to give.
     pub fn fresh(owner: &Owner) -> Result<Self, Error> {
-        Self::drawn(owner, &SystemRandomness)
+        Self::labelled(owner, &SystemRandomness)
     }
 
-    /// A fresh value, drawn from there.
-    pub(crate) fn drawn(owner: &Owner, randomness: &dyn Randomness) -> Result<Self, Error> {
-        let mut random = [0; RANDOM_DIGITS / 2];
-        randomness.fill(&mut random)?;
-        let random = u128::from_ne_bytes(random);
+    /// A fresh value for one attempt to take a reentrant lock.
+    ///
+    /// # Errors
+    /// [`Error::NoRandomness`] when the operating system has none to give.
+    pub fn fresh_reentrant() -> Result<Self, Error> {
+        Self::reentrant(&SystemRandomness)
+    }
+
+    /// A fresh value with that signature, drawn from there.
+    pub(crate) fn drawn(signature: &Signature, randomness: &dyn Randomness) -> Result<Self, Error> {
+        match signature {
+            Signature::Label(owner) => Self::labelled(owner, randomness),
+            Signature::Reentrant => Self::reentrant(randomness),
+        }
+    }
+
+    fn labelled(owner: &Owner, randomness: &dyn Randomness) -> Result<Self, Error> {
+        let random = Self::random(randomness)?;
         let mut value = String::with_capacity(RANDOM_DIGITS + 1 + owner.0.len());
         // Writing to a string does not fail.
         let _ = write!(value, "{random:0RANDOM_DIGITS$x}:{owner}");
         Ok(Self(value.into()))
+    }
+
+    fn reentrant(randomness: &dyn Randomness) -> Result<Self, Error> {
+        // Version 8 of the variant that all uuids of today have; 122 bits are random.
+        const FIXED: u128 = 0xf << 76 | 0b11 << 62;
+        let random = Self::random(randomness)? & !FIXED | 8 << 76 | 0b10 << 62;
+        let digits = format!("{random:0RANDOM_DIGITS$x}");
+        let mut value = String::with_capacity(UUID_CHARS + 11);
+        for digit in digits.chars() {
+            if DASHES.contains(&value.len()) {
+                value.push('-');
+            }
+            value.push(digit);
+        }
+        let _ = write!(value, ":{}", std::process::id());
+        Ok(Self(value.into()))
+    }
+
+    fn random(randomness: &dyn Randomness) -> Result<u128, Error> {
+        let mut random = [0; RANDOM_DIGITS / 2];
+        randomness.fill(&mut random)?;
+        Ok(u128::from_ne_bytes(random))
     }
 
     /// A value as a node reported it, or as a test wants it.
@@ -148,18 +203,46 @@ impl AttemptValue {
         self.split().is_some()
     }
 
+    /// Whether it is the value of a reentrant lock of fencepost's.
+    #[must_use]
+    pub fn is_reentrant(&self) -> bool {
+        // Most values are not, and show it here.
+        self.0.as_bytes().get(DASHES[0]) == Some(&b'-')
+            && self
+                .0
+                .split_once(':')
+                .is_some_and(|(uuid, _)| is_our_uuid(uuid))
+    }
+
     /// Who this is, for people.
     #[must_use]
     pub fn owner(&self) -> Owner {
-        Owner::readable(self.split().map_or(&*self.0, |(_, label)| label))
+        let label = match self.split() {
+            Some((_, label)) if !self.is_reentrant() => label,
+            _ => &*self.0,
+        };
+        Owner::readable(label)
     }
 
     fn split(&self) -> Option<(&str, &str)> {
         let (random, label) = self.0.split_once(':')?;
+        if is_our_uuid(random) {
+            return Some((random, label));
+        }
         let ours = random.len() == RANDOM_DIGITS && random.bytes().all(|b| b.is_ascii_hexdigit());
         // A lock that is free and promised is reported under the ticket of the next in line.
         (ours || TicketId::is_unique_part(random)).then_some((random, label))
     }
+}
+
+fn is_our_uuid(text: &str) -> bool {
+    let fits = |(at, byte): (usize, u8)| match DASHES.contains(&at) {
+        true => byte == b'-',
+        false => byte.is_ascii_hexdigit(),
+    };
+    text.len() == UUID_CHARS
+        && text.as_bytes()[VERSION_AT] == OUR_VERSION
+        && text.bytes().enumerate().all(fits)
 }
 
 impl fmt::Debug for AttemptValue {
@@ -188,6 +271,35 @@ mod tests {
         let foreign = AttemptValue::reported("my_random_value");
         assert_eq!(foreign.owner().as_str(), "my_random_value");
         assert_eq!(foreign.unique_part(), "my_random_value");
+    }
+
+    #[test]
+    fn a_reentrant_value_is_a_uuid_and_a_number_and_no_two_are_the_same() {
+        let one = AttemptValue::fresh_reentrant().unwrap();
+        assert_ne!(one, AttemptValue::fresh_reentrant().unwrap());
+        let (uuid, number) = one.as_str().split_once(':').unwrap();
+        let groups: Vec<_> = uuid.split('-').map(str::len).collect();
+        assert_eq!(groups, [8, 4, 4, 4, 12]);
+        assert!(matches!(uuid.as_bytes()[19], b'8' | b'9' | b'a' | b'b'));
+        assert_eq!(number, std::process::id().to_string());
+        assert!(one.is_ours() && one.is_reentrant());
+        assert_eq!(one.unique_part(), uuid);
+        assert_eq!(one.owner().as_str(), one.as_str());
+    }
+
+    #[test]
+    fn redissons_values_are_foreign() {
+        for foreign in [
+            "6f0829ed-bfd3-4e6f-bba3-6f3d66cd176c:54",
+            "6f0829ed-bfd3-8e6f-bba3-6f3d66cd176c",
+            "6f0829ed-bfd3-8e6f-bba3_6f3d66cd176c:1",
+        ] {
+            let foreign = AttemptValue::reported(foreign);
+            assert!(!foreign.is_ours() && !foreign.is_reentrant());
+            assert_eq!(foreign.unique_part(), foreign.as_str());
+        }
+        let plain = AttemptValue::fresh(&Owner::new("a").unwrap()).unwrap();
+        assert!(plain.is_ours() && !plain.is_reentrant());
     }
 
     #[test]

@@ -14,6 +14,7 @@
 //! Nodes do not know of each other, so one is enough. The key does not expire here: what would be
 //! left behind until then is the point.
 
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use fencepost::state::{Command, LockState, Now};
@@ -94,6 +95,7 @@ impl Departure {
                 value,
                 ttl,
                 token: FencingToken::MAX,
+                entries: NonZeroU32::MIN,
             },
             Sent::Release { mark } => Command::Release {
                 value,

@@ -1,5 +1,6 @@
 //! What can happen in a state, and what follows.
 
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use fencepost::quorum::{
@@ -187,6 +188,7 @@ impl Locks {
                 value,
                 ttl,
                 token: world.claims[claim].token.unwrap_or_default(),
+                entries: NonZeroU32::MIN,
             },
             Call::Release { refuse } => Command::Release {
                 value,

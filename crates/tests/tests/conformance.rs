@@ -10,6 +10,7 @@ mod engines;
 
 use std::collections::HashSet;
 use std::future::poll_fn;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -151,6 +152,7 @@ impl<'a> Attempt<'a> {
             value: self.value.clone(),
             ttl: self.ttl,
             token: token(own),
+            entries: NonZeroU32::MIN,
         };
         self.call(extend).await.unwrap()
     }

@@ -128,6 +128,8 @@ impl Ear for Recorder {
         match notice {
             Notice::WakeUp(wake) => drop(self.said.send(wake)),
             Notice::Listening => drop(self.listening.send(())),
+            // Nobody follows a lock here.
+            Notice::Freed(name) => panic!("{name}"),
         }
     }
 }

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::collections::HashSet;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -32,10 +33,23 @@ enum Step {
     Advance(Duration),
 }
 
-fn value() -> impl Strategy<Value = AttemptValue> {
-    (1..=3_u8).prop_map(|n| {
-        let random = format!("{n:032x}");
-        AttemptValue::reported(format!("{random}:owner-{n}"))
+/// How the nodes store the holder: all values of one lock are of the same kind.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Layout {
+    Plain,
+    Reentrant,
+}
+
+fn layout() -> impl Strategy<Value = Layout> {
+    prop_oneof![Just(Layout::Plain), Just(Layout::Reentrant)]
+}
+
+fn value(layout: Layout) -> impl Strategy<Value = AttemptValue> {
+    (1..=3_u8).prop_map(move |n| {
+        AttemptValue::reported(match layout {
+            Layout::Plain => format!("{n:032x}:owner-{n}"),
+            Layout::Reentrant => format!("00000000-0000-8000-8000-{n:012x}:{n}"),
+        })
     })
 }
 
@@ -114,14 +128,17 @@ fn fate() -> impl Strategy<Value = Fate> {
     ]
 }
 
-fn step() -> impl Strategy<Value = Step> {
+fn step(layout: Layout) -> impl Strategy<Value = Step> {
+    let value = || value(layout);
     let refuse_for = prop::option::of(minutes());
     let command = prop_oneof![
         5 => (value(), ttl(), proposal(), turn())
             .prop_map(|(value, ttl, proposed, turn)| Command::Acquire { value, ttl, proposed, turn }),
         2 => (value(), token()).prop_map(|(value, to)| Command::Raise { value, to }),
-        3 => (value(), ttl(), token())
-            .prop_map(|(value, ttl, token)| Command::Extend { value, ttl, token }),
+        3 => (value(), ttl(), token(), 1..100_u32).prop_map(|(value, ttl, token, entries)| {
+            let entries = NonZeroU32::new(entries).unwrap();
+            Command::Extend { value, ttl, token, entries }
+        }),
         4 => (value(), refuse_for, fate())
             .prop_map(|(value, refuse_for, ticket)| Command::Release { value, refuse_for, ticket }),
         4 => (tickets(), minutes())
@@ -147,7 +164,7 @@ struct Both {
 }
 
 impl Both {
-    async fn run(&self, steps: Vec<Step>) -> Result<(), TestCaseError> {
+    async fn run(&self, layout: Layout, steps: Vec<Step>) -> Result<(), TestCaseError> {
         let number = self.names.fetch_add(1, Ordering::Relaxed);
         // Every second one with a tag of its own: its side keys are called otherwise.
         let name = match number % 2 {
@@ -179,10 +196,35 @@ impl Both {
                         "step {i}, {command:?}: the state machine says {expected:?}, Redis {real:?}"
                     );
                     let heard = self.heard_up_to(&format!("{name} {i}")).await;
-                    let expected: Vec<_> = woken.iter().map(published).collect();
+                    let mut expected: Vec<_> = woken.iter().map(published).collect();
+                    if layout == Layout::Reentrant && real == Reply::Released {
+                        expected.push("0".to_owned());
+                    }
                     prop_assert_eq!(heard, expected, "step {}, {:?}", i, command);
+                    self.check_entries(&name, &command, &real).await?;
                 }
             }
+        }
+        Ok(())
+    }
+
+    /// The hash of a reentrant lock tells the number that its holder has sent, and nothing else.
+    async fn check_entries(
+        &self,
+        name: &LockName,
+        command: &Command,
+        reply: &Reply,
+    ) -> Result<(), TestCaseError> {
+        let Command::Extend { value, entries, .. } = command else {
+            return Ok(());
+        };
+        if value.is_reentrant() && matches!(reply, Reply::Extended | Reply::Repaired) {
+            let fields: Vec<(String, u32)> = redis::cmd("HGETALL")
+                .arg(name.as_str())
+                .query_async(&mut self.raw.clone())
+                .await
+                .unwrap();
+            prop_assert_eq!(fields, [(value.as_str().to_owned(), entries.get())]);
         }
         Ok(())
     }
@@ -330,21 +372,26 @@ fn the_scripts_answer_what_the_state_machine_answers() {
         }
     });
     let config = Config {
-        cases: 400,
+        cases: 600,
         failure_persistence: None,
         ..Config::default()
     };
+    let case = layout().prop_flat_map(|layout| {
+        let steps = prop::collection::vec(step(layout), 1..30);
+        (Just(layout), steps)
+    });
     TestRunner::new(config)
-        .run(&prop::collection::vec(step(), 1..30), |steps| {
-            runtime.block_on(both.run(steps))
+        .run(&case, |(layout, steps)| {
+            runtime.block_on(both.run(layout, steps))
         })
         .unwrap();
 }
 
-/// What the server publishes to any waiter.
+/// What the server publishes to any waiter, of ours and of Redisson's.
 async fn listen(client: &redis::Client) -> mpsc::UnboundedReceiver<String> {
     let mut connection = client.get_async_pubsub().await.unwrap();
-    connection.psubscribe("fencepost:wake:*").await.unwrap();
+    let channels = ["fencepost:wake:*", "redisson_lock__channel:*"];
+    connection.psubscribe(&channels).await.unwrap();
     let (heard, messages) = mpsc::unbounded_channel();
     tokio::spawn(async move {
         let mut stream = connection.into_on_message();
@@ -422,6 +469,7 @@ async fn a_key_of_another_type_is_left_alone_and_reported() {
             value: value.clone(),
             ttl,
             token,
+            entries: NonZeroU32::MIN,
         },
         Command::Release {
             value: value.clone(),
@@ -482,6 +530,7 @@ async fn the_counter_is_kept_a_day_longer_than_the_lock_and_nothing_stays_for_ev
         value: value.clone(),
         ttl: Ttl::new(Duration::from_secs(120)).unwrap(),
         token: FencingToken::new(1 << 50).unwrap(),
+        entries: NonZeroU32::MIN,
     };
     node.call(&name, extend).await.unwrap();
     assert!((day + 115..=day + 120).contains(&kept()), "{}", kept());

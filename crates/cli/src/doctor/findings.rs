@@ -315,6 +315,12 @@ impl Ward {
                 "without that no lock can be taken",
             ),
             (
+                NeededFor::Reentrant,
+                Severity::Note,
+                "acl_reentrant",
+                "so reentrant locks cannot be taken",
+            ),
+            (
                 NeededFor::Waking,
                 Severity::Warning,
                 "acl_waking",

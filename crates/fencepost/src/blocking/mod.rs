@@ -52,6 +52,7 @@ mod background;
 mod election;
 mod handed_over;
 mod multi;
+mod reentrant;
 mod semaphore;
 
 use std::fmt;
@@ -72,6 +73,7 @@ use crate::wait::Progress;
 use background::Background;
 pub use election::{Election, Leadership, Observer};
 pub use multi::{MultiLease, MultiRequest};
+pub use reentrant::{ReentrantGuard, Session};
 pub use semaphore::{Permit, Semaphore};
 
 /// A client of one store, for threads without tokio: see the [module's page](self).
@@ -426,10 +428,7 @@ impl Lease {
     /// # Ok(()) }
     /// ```
     pub fn wait_lost(&self, at_most: Duration) -> Option<LossReason> {
-        let lost = async { Ok(tokio::time::timeout(at_most, self.lease.lost()).await.ok()) };
-        // Without the thread nobody renews it.
-        let gone = |_| Some(self.loss().unwrap_or(LossReason::ClientGone));
-        self.background.run(lost).unwrap_or_else(gone)
+        wait_lost(&self.background, &self.lease, at_most)
     }
 
     /// A token that is cancelled when the lock is no longer ours: lost, released or dropped.
@@ -456,6 +455,17 @@ impl Lease {
         let Self { lease, background } = self;
         background.run(lease.release())
     }
+}
+
+fn wait_lost(
+    background: &Background,
+    lease: &crate::Lease,
+    at_most: Duration,
+) -> Option<LossReason> {
+    let lost = async { Ok(tokio::time::timeout(at_most, lease.lost()).await.ok()) };
+    // Without the thread nobody renews it.
+    let gone = |_| Some(lease.loss().unwrap_or(LossReason::ClientGone));
+    background.run(lost).unwrap_or_else(gone)
 }
 
 impl fmt::Debug for Fencepost {

@@ -2,8 +2,9 @@
 //!
 //! A lease that is over never comes back: whatever is learnt later, by whomever, changes nothing.
 
+use std::num::NonZeroU32;
 use std::pin::Pin;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -48,6 +49,8 @@ pub(crate) struct Held {
     pub(crate) fleet: Arc<Fleet>,
     pub(crate) claim: Claim,
     pub(crate) token: FencingToken,
+    /// How often its holder has entered: more than once where the lock is reentrant.
+    pub(super) entries: AtomicU32,
     /// Its place on the agenda; see there.
     pub(super) id: u64,
     pub(super) due: AtomicU64,
@@ -120,6 +123,7 @@ impl Held {
             fleet,
             claim: grant.claim,
             token: grant.token,
+            entries: AtomicU32::new(1),
             id,
             due: AtomicU64::new(0),
             terms: Mutex::new(terms),
@@ -270,7 +274,12 @@ impl Held {
             let late = |late| held.take_over(late);
             let fleet = &held.fleet;
             let (claim, token) = (&held.claim, held.token);
-            fleet.extend(claim, token, until, limit, late).await
+            // The number and not its change: a node that has missed one learns it with the next.
+            let entries = NonZeroU32::new(held.entries.load(Ordering::Relaxed));
+            let entries = entries.unwrap_or(NonZeroU32::MIN);
+            fleet
+                .extend(claim, token, entries, until, limit, late)
+                .await
         };
         Extending {
             held: Arc::clone(self),

@@ -15,6 +15,7 @@ mod tests;
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
@@ -84,7 +85,8 @@ impl Lease {
         self.held.token
     }
 
-    /// The value that the nodes store for this lease: random, then the owner's label.
+    /// The value that the nodes store for this lease: random, then the owner's label. That of a
+    /// reentrant lock is `uuid:number`.
     #[must_use]
     pub fn value(&self) -> &str {
         self.held.claim.value.as_str()
@@ -164,6 +166,11 @@ impl Lease {
     /// meanwhile. [`Error::NoQuorum`] when too few nodes could be asked; they are told when they
     /// come back, and the lock ends by its TTL at the latest.
     pub async fn release(self) -> Result<(), Error> {
+        self.give_back().await
+    }
+
+    /// As `release`, for one who shares the lease.
+    pub(crate) async fn give_back(&self) -> Result<(), Error> {
         let fleet = self.core.fleet.clone();
         let (claim, token) = (self.held.claim.clone(), self.held.token);
         let lost = self.loss();
@@ -174,7 +181,6 @@ impl Lease {
         let span = events::releasing(&claim.name, token);
         let release = fleet.release(claim.clone(), late);
         self.core.room.given_back(&claim.name);
-        drop(self);
         let outcome = release.instrument(span.clone()).await;
         let _in_span = span.enter();
         let took = fleet.clock.now().since(start);
@@ -186,6 +192,16 @@ impl Lease {
         }
     }
 
+    /// How often its holder has entered.
+    pub(crate) fn entries(&self) -> u32 {
+        self.held.entries.load(Ordering::Relaxed)
+    }
+
+    /// Notes how often its holder has entered, which the nodes are told with the next extension.
+    pub(crate) fn set_entries(&self, entries: u32) {
+        self.held.entries.store(entries, Ordering::Relaxed);
+    }
+
     /// Ends renewal, at once; what is left to see to when it is given back.
     fn end(&self) -> Option<crate::quorum::late::Late> {
         let late = self.held.give_back();
@@ -193,7 +209,7 @@ impl Lease {
         late
     }
 
-    fn lost_by(&self, why: LossReason) -> Error {
+    pub(crate) fn lost_by(&self, why: LossReason) -> Error {
         Error::Lost {
             name: self.held.claim.name.clone(),
             why,

@@ -5,6 +5,7 @@
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use crate::name::LockName;
 use crate::ticket::{ClientId, WakeUp};
 
 /// What hears a node out, for all waiters of one client. It must not block.
@@ -18,6 +19,9 @@ pub trait Ear: Send + Sync + 'static {
 pub enum Notice {
     /// It is this ticket's turn.
     WakeUp(WakeUp),
+    /// Somebody has given this lock back who may not know of any line, or may have before it was
+    /// [followed](super::Node::follow).
+    Freed(LockName),
     /// From now on the node can be heard. What it said before may have been missed.
     Listening,
 }

@@ -55,6 +55,13 @@ pub trait Node: Send + Sync + 'static {
         Listener::deaf()
     }
 
+    /// Tells those who [listen](Self::listen) also when a client of another library gives this lock
+    /// back, which knows of no line: for as long as what is returned is kept.
+    fn follow(&self, name: &LockName) -> Listener {
+        let _ = name;
+        Listener::deaf()
+    }
+
     /// The node's address, for people: no password in it.
     fn address(&self) -> &str;
 

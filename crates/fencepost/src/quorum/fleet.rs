@@ -4,6 +4,7 @@
 //! an attempt that nobody wants any more is released on every node that may have granted it, by a
 //! task of its own.
 
+use std::num::NonZeroU32;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -190,13 +191,14 @@ impl Fleet {
         Ok(attempt.succeeded(token, deadline))
     }
 
-    /// One round of extending a lease that ends at `until`; the new deadline if it worked. Waits
-    /// no longer than `limit`. Whatever is still on its way in the end, also when the future is
+    /// One round of extending a lease that ends at `until` and was entered that often; the new
+    /// deadline if it worked. Waits no longer than `limit`. Whatever is still on its way in the end, also when the future is
     /// dropped, goes to `late`.
     pub(crate) async fn extend(
         &self,
         claim: &Claim,
         token: FencingToken,
+        entries: NonZeroU32,
         until: Moment,
         limit: Duration,
         late: impl FnMut(Late),
@@ -213,6 +215,7 @@ impl Fleet {
                 value: claim.value.clone(),
                 ttl: claim.ttl,
                 token,
+                entries,
             };
             round.add(index, node.call(&claim.name, command));
         }
@@ -488,6 +491,7 @@ impl<'a> Attempt<'a> {
                 value: self.claim.value.clone(),
                 ttl: self.claim.ttl,
                 token,
+                entries: NonZeroU32::MIN,
             };
             let call = self.fleet.nodes[index].call(&self.claim.name, command);
             self.round.add(index, call);

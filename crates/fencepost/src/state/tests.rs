@@ -52,6 +52,7 @@ fn extend(who: &str, number: u64) -> Command {
         value: value(who),
         ttl: ttl(TTL),
         token: token(number),
+        entries: NonZeroU32::MIN,
     }
 }
 
@@ -282,6 +283,7 @@ fn an_extend_may_shorten_what_is_left_because_the_holder_said_so() {
         value: value("a"),
         ttl: ttl(TTL / 10),
         token: token(1),
+        entries: NonZeroU32::MIN,
     });
     bench.wait(TTL / 10);
     assert_eq!(bench.ask(&acquire("b", 2)), granted(2));

@@ -2,7 +2,7 @@
 //! command, and only the foremost acts.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -12,6 +12,7 @@ use super::outlook::Outlook;
 use super::{Progress, Room};
 use crate::error::{Error, NodeOutcome};
 use crate::name::LockName;
+use crate::node::Listener;
 use crate::quorum::NodeSet;
 use crate::quorum::fleet::{Fleet, Queueing};
 use crate::state::Command;
@@ -29,6 +30,9 @@ const OTHER_NODES: Duration = Duration::from_millis(3);
 /// How soon it looks again after an attempt that failed, or at a lock that is neither held nor
 /// free; doubled each time.
 const SOON: Duration = Duration::from_millis(4);
+/// The last place in line from which a waiter looks when others say that the lock is free: the
+/// second acts where the first is dead.
+const NEAR: usize = 2;
 /// The most rounds in a row to agree on numbers. What is not agreed then is so at the next look.
 const MOST_ROUNDS: u32 = 3;
 
@@ -38,6 +42,8 @@ pub(super) struct Line {
     fleet: Arc<Fleet>,
     /// Whether so few nodes tell anything that the first in line has to look often.
     is_deaf: bool,
+    /// What tells of those who know no line, if somebody here wants to hear it.
+    overheard: OnceLock<Vec<Listener>>,
     waiters: Mutex<Waiters>,
     nudge: Notify,
 }
@@ -57,6 +63,8 @@ struct Waiters {
     /// Rounds in a row that only agreed on numbers.
     rounds: u32,
     last_missed: Option<Instant>,
+    /// Whether the foremost was near enough to be concerned when it last looked.
+    is_near: bool,
     /// Too few nodes could be heard: we wait outside.
     withdrawn: bool,
 }
@@ -108,6 +116,7 @@ impl Line {
             name,
             fleet,
             is_deaf,
+            overheard: OnceLock::new(),
             waiters: Mutex::new(Waiters {
                 seats: BTreeMap::new(),
                 next_look: Instant::now(),
@@ -117,6 +126,7 @@ impl Line {
                 soon: 0,
                 rounds: 0,
                 last_missed: None,
+                is_near: true,
                 withdrawn: false,
             }),
             nudge: Notify::new(),
@@ -257,6 +267,24 @@ impl Line {
         }
         drop(waiters);
         self.nudge.notify_one();
+    }
+
+    /// Hears also those who give the lock back without knowing of the line, until nobody waits.
+    pub(super) fn overhear(&self) {
+        let nodes = self.fleet.nodes().iter();
+        self.overheard
+            .get_or_init(|| nodes.map(|node| node.follow(&self.name)).collect());
+    }
+
+    /// Somebody who may not know of the line has given the lock back. If it was one of us, whoever
+    /// is next has been told already and is on its way before it looks.
+    pub(super) fn may_be_free(&self) {
+        let mut waiters = self.waiters();
+        if waiters.is_near {
+            waiters.look_by(Instant::now() + OTHER_NODES);
+            drop(waiters);
+            self.nudge.notify_one();
+        }
     }
 
     /// What was said may have been missed.
@@ -400,7 +428,9 @@ impl Line {
             return;
         };
         let fair = foremost.id.is_fair();
-        let is_first = outlook.place(n) == Some(1);
+        let place = outlook.place(n);
+        let is_first = place == Some(1);
+        waiters.is_near = place.is_none_or(|place| place <= NEAR);
         let opens_in = outlook.opens_in(n, fair);
         if opens_in == Some(Duration::ZERO) {
             let passed_over = waiters.passed_over_since;

@@ -170,6 +170,12 @@ impl Room {
                     line.hear(node, sequence, &wake);
                 }
             }
+            Notice::Freed(name) => {
+                let line = self.lists().lines.get(&name).cloned();
+                if let Some(line) = line {
+                    line.may_be_free();
+                }
+            }
             Notice::Listening => {
                 let lines: Vec<_> = self.lists().lines.values().cloned().collect();
                 lines.iter().for_each(|line| line.may_have_missed());
@@ -204,6 +210,11 @@ impl Seat {
     /// Waits for what there is to do next.
     pub(crate) async fn call(&self) -> Call {
         self.line.call(self.sequence).await
+    }
+
+    /// From now on hears those, too, who give the lock back without knowing of the line.
+    pub(crate) fn overhear(&self) {
+        self.line.overhear();
     }
 
     /// The waiter makes an attempt without having been called.

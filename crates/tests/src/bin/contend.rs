@@ -1,13 +1,15 @@
 //! A process of tasks that all want one lock, for the tests to start several of.
 //!
-//! `contend URLS NAME TASKS TURNS` prints one line for each turn: see `fencepost_tests::Turn`. A
-//! turn now and then outlives its lease, and gives it back late.
+//! `contend URLS NAME TASKS TURNS KIND` prints one line for each turn: see `fencepost_tests::Turn`. A
+//! turn now and then outlives its lease, and gives it back late. KIND is `plain` or `reentrant`; in a
+//! reentrant lock each task is a session of its own, and enters twice.
 
 use std::error::Error;
+use std::ops::Deref;
 use std::time::Duration;
 
 use fencepost::clock::{Clock, SystemClock};
-use fencepost::{Fencepost, RestartPolicy};
+use fencepost::{Fencepost, Lease, LockOptions, ReentrantGuard, RestartPolicy};
 use fencepost_tests::Turn;
 
 /// Short enough that stopped nodes make leases expire.
@@ -18,8 +20,13 @@ type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Outcome<()> {
     let words: Vec<String> = std::env::args().skip(1).collect();
-    let [urls, name, tasks, turns] = &words[..] else {
+    let [urls, name, tasks, turns, kind] = &words[..] else {
         return Err("see the head of contend.rs".into());
+    };
+    let is_reentrant = match kind.as_str() {
+        "plain" => false,
+        "reentrant" => true,
+        _ => return Err("see the head of contend.rs".into()),
     };
     let locks = Fencepost::builder()
         .url(urls)
@@ -29,10 +36,14 @@ async fn main() -> Outcome<()> {
         .await?;
     let turns: usize = turns.parse()?;
     let tasks = (0..tasks.parse()?).map(|task| {
-        let (locks, name) = (locks.clone(), name.clone());
+        let door = Door {
+            locks: locks.clone(),
+            name: name.clone(),
+            session: is_reentrant.then(|| format!("task-{task}")),
+        };
         tokio::spawn(async move {
             for turn in 0..turns {
-                println!("{}", take_a_turn(&locks, &name, task * 7 + turn).await?);
+                println!("{}", take_a_turn(&door, task * 7 + turn).await?);
             }
             Outcome::Ok(())
         })
@@ -43,11 +54,64 @@ async fn main() -> Outcome<()> {
     Ok(())
 }
 
-async fn take_a_turn(locks: &Fencepost, name: &str, variety: usize) -> Outcome<Turn> {
+/// What a task wants to have.
+struct Door {
+    locks: Fencepost,
+    name: String,
+    session: Option<String>,
+}
+
+/// What it has then.
+enum Held {
+    Once(Lease),
+    Twice(ReentrantGuard, ReentrantGuard),
+}
+
+impl Door {
+    async fn try_once(&self) -> Result<Held, fencepost::Error> {
+        let Some(session) = &self.session else {
+            return Ok(Held::Once(self.locks.try_lock(&self.name, TTL).await?));
+        };
+        let session = self.locks.session(session);
+        let now = LockOptions::new()
+            .ttl(TTL)
+            .wait(Duration::ZERO)
+            .renew(false);
+        let enter = || session.reentrant(&self.name).options(now);
+        let outer = enter().await?;
+        Ok(Held::Twice(enter().await?, outer))
+    }
+}
+
+impl Deref for Held {
+    type Target = Lease;
+
+    fn deref(&self) -> &Lease {
+        match self {
+            Self::Once(lease) => lease,
+            Self::Twice(inner, _) => inner,
+        }
+    }
+}
+
+impl Held {
+    /// Lost or not: it is over.
+    async fn release(self) {
+        let _ = match self {
+            Self::Once(lease) => lease.release().await,
+            Self::Twice(inner, outer) => {
+                drop(outer);
+                inner.release().await
+            }
+        };
+    }
+}
+
+async fn take_a_turn(door: &Door, variety: usize) -> Outcome<Turn> {
     let now = || SystemClock.now().since_start();
     let (asked, lease) = loop {
         let asked = now();
-        match locks.try_lock(name, TTL).await {
+        match door.try_once().await {
             Ok(lease) => break (asked, lease),
             // Both pass: the holder lets go, the nodes come back.
             Err(error) if error.is_held() || error.is_no_quorum() => {}
@@ -69,8 +133,7 @@ async fn take_a_turn(locks: &Fencepost, name: &str, variety: usize) -> Outcome<T
     tokio::time::sleep(work).await;
     let end = now().min(valid_until);
     let token = lease.token().get();
-    // Lost or not: it is over.
-    let _ = lease.release().await;
+    lease.release().await;
     let nanos = |time: Duration| time.as_nanos() as u64;
     Ok(Turn {
         asked: nanos(asked),

@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test file uses its part")]
 
 use std::future::Future;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -71,6 +72,14 @@ impl Lock {
         }
     }
 
+    /// As one who may enter again.
+    pub(crate) fn reentrant(lock: &str) -> Self {
+        Self {
+            name: name(lock),
+            value: AttemptValue::fresh_reentrant().unwrap(),
+        }
+    }
+
     pub(crate) fn name(&self) -> &str {
         self.name.as_str()
     }
@@ -115,6 +124,7 @@ impl Lock {
             value: self.value.clone(),
             ttl: Self::ttl(),
             token: FencingToken::new(1).unwrap(),
+            entries: NonZeroU32::MIN,
         };
         node.call(&self.name, command)
     }

@@ -115,6 +115,14 @@ impl Keys {
         self.side(WITHDRAWN_KEY, value.unique_part())
     }
 
+    /// Where Redisson tells that a reentrant lock is free. Our scripts have the same rule.
+    pub(super) fn foreign_channel(&self) -> String {
+        match self.lock.contains('{') {
+            true => format!("redisson_lock__channel:{}", self.lock),
+            false => format!("redisson_lock__channel:{{{}}}", self.lock),
+        }
+    }
+
     fn side<'a>(&'a self, kind: &'static str, of: &'a str) -> SideKey<'a> {
         let keys = self;
         SideKey { keys, kind, of }
@@ -178,6 +186,18 @@ mod tests {
             let withdrawn = keys.withdrawn(&value).to_string();
             assert_eq!(hash_tag(&withdrawn), Some(slot));
             assert!(withdrawn.ends_with(&format!(":gone:{}", "0".repeat(32))));
+        }
+    }
+
+    #[test]
+    fn a_reentrant_lock_is_told_free_where_redisson_listens() {
+        for (prefix, name, channel) in [
+            ("", "job", "redisson_lock__channel:{job}"),
+            ("app:", "job", "redisson_lock__channel:{app:job}"),
+            ("", "{t}job", "redisson_lock__channel:{t}job"),
+            ("", "a{b", "redisson_lock__channel:a{b"),
+        ] {
+            assert_eq!(keys(prefix, name).foreign_channel(), channel);
         }
     }
 

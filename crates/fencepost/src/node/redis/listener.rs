@@ -2,7 +2,11 @@
 //!
 //! A message may be lost, and a waiter must never hang because of it: after each new connection the
 //! waiters are told to look.
+//!
+//! While somebody waits for a reentrant lock, it hears also what Redisson says of it, on a channel for
+//! each such lock.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,28 +14,72 @@ use redis::aio::MultiplexedConnection;
 use redis::{
     AsyncConnectionConfig, ProtocolVersion, PushInfo, PushKind, RedisConnectionInfo, Value,
 };
-use tokio::time::{sleep, timeout};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 
+use super::fault;
 use super::keeper::{Pauses, Source};
 use super::stream::Route;
-use crate::node::{Ear, Notice};
+use crate::name::LockName;
+use crate::node::{Ear, Listener, Notice};
 use crate::ticket::{ClientId, TicketId, WakeUp};
 
 /// How often the server is asked whether it is still there.
 const PING_EVERY: Duration = Duration::from_secs(5);
+
+/// How the channels begin on which clients are told.
+const OUR_CHANNELS: &str = "fencepost:wake:";
 
 /// What the task works with.
 pub(super) struct Ears {
     pub(super) source: Arc<Source>,
     pub(super) label: String,
     pub(super) channel: String,
+    pub(super) followed: Followed,
     pub(super) connect_timeout: Duration,
     pub(super) ear: Arc<dyn Ear>,
 }
 
 /// Where a client is told.
 pub(super) fn channel(client: &ClientId) -> String {
-    format!("fencepost:wake:{}", client.as_str())
+    [OUR_CHANNELS, client.as_str()].concat()
+}
+
+/// The channels to hear beside a client's own: the lock of each, and how many want to hear it.
+#[derive(Clone, Default)]
+pub(super) struct Followed(Arc<watch::Sender<Channels>>);
+
+type Channels = BTreeMap<String, (LockName, usize)>;
+
+impl Followed {
+    /// Adds one, until the listener is dropped.
+    pub(super) fn add(&self, channel: String, name: &LockName) -> Listener {
+        self.0.send_modify(|channels| {
+            let (_, listeners) = channels
+                .entry(channel.clone())
+                .or_insert_with(|| (name.clone(), 0));
+            *listeners += 1;
+        });
+        let followed = self.clone();
+        Listener::until(move || followed.remove(&channel))
+    }
+
+    fn remove(&self, channel: &str) {
+        self.0.send_modify(|channels| {
+            if let Some((_, listeners)) = channels.get_mut(channel) {
+                *listeners -= 1;
+                if *listeners == 0 {
+                    channels.remove(channel);
+                }
+            }
+        });
+    }
+
+    fn lock_of(&self, channel: &[u8]) -> Option<LockName> {
+        let channel = std::str::from_utf8(channel).ok()?;
+        let channels = self.0.borrow();
+        channels.get(channel).map(|(name, _)| name.clone())
+    }
 }
 
 impl Ears {
@@ -64,13 +112,13 @@ impl Ears {
         login: &RedisConnectionInfo,
         was_heard: &mut bool,
     ) -> String {
-        let ear = Arc::clone(&self.ear);
+        let (ear, followed) = (Arc::clone(&self.ear), self.followed.clone());
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(None)
             .set_response_timeout(None)
             .set_push_sender(move |push: PushInfo| {
-                if let Some(wake) = read(&push) {
-                    ear.hear(Notice::WakeUp(wake));
+                if let Some(notice) = read(&push, &followed) {
+                    ear.hear(notice);
                 }
                 Ok::<_, ()>(())
             });
@@ -99,32 +147,100 @@ impl Ears {
         was_heard: &mut bool,
     ) -> String {
         let subscribed = connection.subscribe(&self.channel);
-        match timeout(self.connect_timeout, subscribed).await {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => return error.to_string(),
-            Err(_) => return "no answer in time".to_owned(),
+        if let Err(failure) = self.within_time(subscribed).await {
+            return failure.to_string();
         }
         *was_heard = true;
         self.ear.hear(Notice::Listening);
+        let mut wanted = self.followed.0.subscribe();
+        let mut heard = Channels::new();
+        let mut next_ping = Instant::now() + PING_EVERY;
         loop {
-            sleep(PING_EVERY).await;
+            let now_wanted = wanted.borrow_and_update().clone();
+            if let Err(failure) = self.switch(&mut connection, &heard, &now_wanted).await {
+                return failure.to_string();
+            }
+            heard = now_wanted;
+            tokio::select! {
+                biased;
+                // It ends with the node, and so does this task.
+                Ok(()) = wanted.changed() => continue,
+                () = sleep_until(next_ping) => {}
+            }
+            next_ping = Instant::now() + PING_EVERY;
             let ping = redis::cmd("PING");
             let answer = connection.send_packed_command(&ping);
-            match timeout(self.connect_timeout, answer).await {
-                Ok(Ok(_)) => {}
-                Ok(Err(error)) => return error.to_string(),
-                Err(_) => return "the server has stopped answering".to_owned(),
+            if let Err(failure) = self.within_time(answer).await {
+                return failure.to_string();
             }
+        }
+    }
+
+    /// Hears from now on what is wanted, and no longer what was.
+    async fn switch(
+        &self,
+        connection: &mut MultiplexedConnection,
+        heard: &Channels,
+        wanted: &Channels,
+    ) -> Result<(), Failure> {
+        for channel in heard
+            .keys()
+            .filter(|channel| !wanted.contains_key(*channel))
+        {
+            self.within_time(connection.unsubscribe(channel)).await?;
+        }
+        let new = wanted
+            .iter()
+            .filter(|(channel, _)| !heard.contains_key(*channel));
+        for (channel, (name, _)) in new {
+            match self.within_time(connection.subscribe(channel)).await {
+                // What was said before has been missed.
+                Ok(()) => self.ear.hear(Notice::Freed(name.clone())),
+                // A user who may not hear it looks now and then, as for any foreign client.
+                Err(Failure::Answer(error)) if fault::is_answer(&error) => {
+                    tracing::debug!(node = self.label, channel, %error, "cannot be heard");
+                }
+                Err(failure) => return Err(failure),
+            }
+        }
+        Ok(())
+    }
+
+    async fn within_time<T>(
+        &self,
+        answer: impl Future<Output = redis::RedisResult<T>>,
+    ) -> Result<T, Failure> {
+        match timeout(self.connect_timeout, answer).await {
+            Ok(answer) => answer.map_err(Failure::Answer),
+            Err(_) => Err(Failure::Silence),
         }
     }
 }
 
-/// What was published: a place, 1 or 2, and the ticket.
-fn read(push: &PushInfo) -> Option<WakeUp> {
-    let (PushKind::Message, [_, Value::BulkString(payload)]) = (&push.kind, push.data.as_slice())
+/// Why a connection is given up.
+#[derive(Debug, thiserror::Error)]
+enum Failure {
+    #[error("{0}")]
+    Answer(redis::RedisError),
+    #[error("the server does not answer")]
+    Silence,
+}
+
+/// What was published: to this client, or to whoever waits for a lock that is followed.
+fn read(push: &PushInfo, followed: &Followed) -> Option<Notice> {
+    let (PushKind::Message, [Value::BulkString(channel), Value::BulkString(payload)]) =
+        (&push.kind, push.data.as_slice())
     else {
         return None;
     };
+    match channel.starts_with(OUR_CHANNELS.as_bytes()) {
+        true => wake_up(payload).map(Notice::WakeUp),
+        false => followed.lock_of(channel).map(Notice::Freed),
+    }
+}
+
+/// A place, 1 or 2, and the ticket.
+fn wake_up(payload: &[u8]) -> Option<WakeUp> {
     let text = std::str::from_utf8(payload).ok()?;
     let (first, ticket) = match text.split_at_checked(1)? {
         ("1", ticket) => (true, ticket),

@@ -25,7 +25,8 @@
 //! | it is a replica, evicts keys, or is another node's server | it does not vote: [`NodeError::Replica`], [`NodeError::Evicts`], [`NodeError::SameServer`] |
 //!
 //! Any Redlock client excludes us and is excluded by us: a lock is the plain key that they all set
-//! with `NX PX`. A command must never be sent twice, unless the server has said that it did not
+//! with `NX PX`. So does Redisson's `RLock`, from a reentrant lock: that is the hash that it keeps.
+//! The value of whoever asks tells which of the two is meant. A command must never be sent twice, unless the server has said that it did not
 //! have the script.
 
 mod fault;
@@ -71,7 +72,7 @@ use crate::ticket::ClientId;
 use gate::Gate;
 use keeper::{Keeper, Source};
 use keys::Prefix;
-use listener::Ears;
+use listener::{Ears, Followed};
 use roster::Seat;
 use stream::Route;
 use url::Target;
@@ -86,6 +87,7 @@ pub struct RedisNode {
     keeper: AbortHandle,
     source: Arc<Source>,
     connect_timeout: Duration,
+    followed: Followed,
     runtime: Handle,
 }
 
@@ -165,6 +167,7 @@ impl RedisNode {
             keeper: runtime.spawn(keeper.run()).abort_handle(),
             source,
             connect_timeout,
+            followed: Followed::default(),
             runtime: runtime.clone(),
         }
     }
@@ -194,11 +197,20 @@ impl Node for RedisNode {
             source: Arc::clone(&self.source),
             label: self.label.clone(),
             channel: listener::channel(client),
+            followed: self.followed.clone(),
             connect_timeout: self.connect_timeout,
             ear,
         };
         let task = self.runtime.spawn(ears.run()).abort_handle();
         Listener::until(move || task.abort())
+    }
+
+    fn follow(&self, name: &LockName) -> Listener {
+        let prefix = self.prefix.as_ref().ok();
+        match prefix.and_then(|prefix| prefix.keys(name).ok()) {
+            Some(keys) => self.followed.add(keys.foreign_channel(), name),
+            None => Listener::deaf(),
+        }
     }
 
     fn address(&self) -> &str {

@@ -96,6 +96,7 @@ fn attempts(lock: &str, counter: &str) -> Vec<(Vec<String>, String, NeededFor)> 
         let needed_for = match command.as_str() {
             // The scripts go on without it.
             "PUBLISH" => NeededFor::Waking,
+            "HSET" | "HEXISTS" | "HLEN" | "HKEYS" | "TYPE" => NeededFor::Reentrant,
             _ => NeededFor::Locks,
         };
         let rule = format!("+{}", command.to_lowercase());
@@ -131,7 +132,7 @@ fn harmless<'a>(command: &'a str, lock: &'a str, counter: &'a str) -> Option<Vec
         "MGET" => &[lock, counter],
         "PUBLISH" => &[PROBE_CHANNEL, ""],
         "GET" | "EXISTS" | "PTTL" | "TTL" | "PEXPIRETIME" | "DEL" | "UNLINK" | "TYPE" | "INCR"
-        | "HGETALL" | "HLEN" | "ZCARD" | "SCARD" | "LLEN" => &[lock],
+        | "HGETALL" | "HKEYS" | "HLEN" | "ZCARD" | "SCARD" | "LLEN" => &[lock],
         "PEXPIRE" | "PEXPIREAT" => &[lock, PROBE_MILLIS],
         // On a key that holds a string: the answer is that it is of the wrong type.
         "HGET" | "HDEL" | "HEXISTS" | "HMGET" | "ZSCORE" | "ZREM" | "ZRANK" | "SADD" | "SREM"

@@ -24,20 +24,60 @@ struct Lua {
     digest: String,
 }
 
+/// A script for each way in which a lock's key may tell its holder.
+struct Layouts {
+    plain: Lua,
+    reentrant: Lua,
+}
+
 macro_rules! lua {
     ($name:ident, $($file:literal),+) => {
         static $name: LazyLock<Lua> = LazyLock::new(|| Lua::new(concat!($(include_str!($file)),+)));
     };
 }
 
-lua!(ACQUIRE, "scripts/line.lua", "scripts/acquire.lua");
-lua!(RAISE, "scripts/raise.lua");
-lua!(EXTEND, "scripts/extend.lua");
-lua!(RELEASE, "scripts/line.lua", "scripts/release.lua");
-lua!(QUEUE, "scripts/line.lua", "scripts/queue.lua");
+macro_rules! in_both_layouts {
+    ($name:ident, $($file:literal),+) => {
+        static $name: LazyLock<Layouts> = LazyLock::new(|| {
+            Layouts {
+                plain: Lua::new(concat!(
+                    include_str!("scripts/holder.lua"),
+                    include_str!("scripts/plain.lua"),
+                    $(include_str!($file)),+
+                )),
+                reentrant: Lua::new(concat!(
+                    include_str!("scripts/holder.lua"),
+                    include_str!("scripts/reentrant.lua"),
+                    $(include_str!($file)),+
+                )),
+            }
+        });
+    };
+}
+
+in_both_layouts!(ACQUIRE, "scripts/line.lua", "scripts/acquire.lua");
+in_both_layouts!(RAISE, "scripts/raise.lua");
+in_both_layouts!(EXTEND, "scripts/extend.lua");
+in_both_layouts!(RELEASE, "scripts/line.lua", "scripts/release.lua");
+in_both_layouts!(STEAL, "scripts/steal.lua");
+lua!(
+    QUEUE,
+    "scripts/holder.lua",
+    "scripts/line.lua",
+    "scripts/queue.lua"
+);
 lua!(LEAVE, "scripts/line.lua", "scripts/leave.lua");
-lua!(INSPECT, "scripts/inspect.lua");
-lua!(STEAL, "scripts/steal.lua");
+lua!(INSPECT, "scripts/holder.lua", "scripts/inspect.lua");
+
+impl Layouts {
+    /// That of the lock that this value may hold.
+    fn of(&self, value: &AttemptValue) -> &Lua {
+        match value.is_reentrant() {
+            true => &self.reentrant,
+            false => &self.plain,
+        }
+    }
+}
 
 impl Lua {
     fn new(source: &'static str) -> Self {
@@ -47,24 +87,26 @@ impl Lua {
 
     fn of(command: &Command) -> &'static Self {
         match command {
-            Command::Acquire { .. } => &ACQUIRE,
-            Command::Raise { .. } => &RAISE,
-            Command::Extend { .. } => &EXTEND,
-            Command::Release { .. } => &RELEASE,
+            Command::Acquire { value, .. } => ACQUIRE.of(value),
+            Command::Raise { value, .. } => RAISE.of(value),
+            Command::Extend { value, .. } => EXTEND.of(value),
+            Command::Release { value, .. } => RELEASE.of(value),
+            Command::Steal { value, .. } => STEAL.of(value),
             Command::Queue { .. } => &QUEUE,
             Command::Leave { .. } => &LEAVE,
             Command::Inspect => &INSPECT,
-            Command::Steal { .. } => &STEAL,
         }
     }
 }
 
 /// Every script's text, to load them when a connection is made.
-pub(super) fn sources() -> [&'static str; 8] {
-    [
-        &ACQUIRE, &RAISE, &EXTEND, &RELEASE, &QUEUE, &LEAVE, &INSPECT, &STEAL,
-    ]
-    .map(|lua| lua.source)
+pub(super) fn sources() -> impl Iterator<Item = &'static str> {
+    let both = [&ACQUIRE, &RAISE, &EXTEND, &RELEASE, &STEAL];
+    let both = both
+        .into_iter()
+        .flat_map(|both| [&both.plain, &both.reentrant]);
+    let others = [&QUEUE, &LEAVE, &INSPECT].map(|lua| &**lua);
+    both.chain(others).map(|lua| lua.source)
 }
 
 /// The command for a server that should have the script already.
@@ -121,12 +163,20 @@ fn write(verb: &str, script: &str, command: &Command, keys: &Keys) -> Cmd {
                 .arg(to.get())
                 .arg(COUNTER_RETENTION.as_millis() as u64);
         }
-        Command::Extend { value, ttl, token } => {
+        Command::Extend {
+            value,
+            ttl,
+            token,
+            entries,
+        } => {
             three_keys(&mut cmd, keys, value)
                 .arg(value.as_str())
                 .arg(ttl.as_millis())
                 .arg(token.get())
                 .arg(counter_ttl(*ttl));
+            if value.is_reentrant() {
+                cmd.arg(entries.get());
+            }
         }
         Command::Release {
             value,

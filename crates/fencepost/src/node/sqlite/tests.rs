@@ -1,5 +1,6 @@
 //! What the node promises beyond the state machine: on real files, with a clock of the test's own.
 
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -214,6 +215,7 @@ async fn whoever_extends_a_lock_is_its_holder_from_then_on() {
         value: AttemptValue::reported("one"),
         ttl: Ttl::new(secs(30)).unwrap(),
         token: FencingToken::saturating(1),
+        entries: NonZeroU32::MIN,
     };
     assert_eq!(node.call(&a, extend).await, Ok(Reply::Extended));
     let pid: u32 = file

@@ -2,8 +2,10 @@
 -- KEYS: lock, counter, withdrawn attempt, line, leases. ARGV: value, ttl ms, proposed token, counter's ttl ms, largest
 -- skew us, the caller's ticket (or none), and 'f' if it passes nobody.
 -- A grant is answered with the bare counter: a table costs the server a microsecond more.
-local seen = call('MGET', KEYS[1], KEYS[2], KEYS[3])
-local holder, known = seen[1], seen[2]
+local holder, known, withdrawn, wrong = see(KEYS[1], KEYS[2], KEYS[3])
+if wrong then
+  return wrong
+end
 if holder and holder ~= ARGV[1] then
   return {'held', holder, call('PTTL', KEYS[1])}
 end
@@ -13,7 +15,7 @@ if first and first ~= ARGV[6] and (ARGV[7] == 'f' or string.sub(first, 49, 49) =
   local left = (call('ZSCORE', KEYS[5], first) or 0) - (time[1] * 1000000 + time[2])
   return {'held', first, math.max(left, 0) / 1000}
 end
-if seen[3] then
+if withdrawn then
   return {'withdrawn'}
 end
 local counter = 0
@@ -51,10 +53,11 @@ text = text or string.format('%.0f', counter)
 if known then
   call('SET', KEYS[2], text, 'PX', ARGV[4])
 elseif not call('SET', KEYS[2], text, 'PX', ARGV[4], 'NX') then
-  return redis.error_reply('WRONGTYPE ' .. KEYS[2])
+  return another_kind(KEYS[2], 'no token counter')
 end
-if not call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2], 'NX') then
-  return redis.error_reply('WRONGTYPE ' .. KEYS[1])
+wrong = take(KEYS[1], ARGV[1], ARGV[2])
+if wrong then
+  return wrong
 end
 if first then
   leave(KEYS[4], KEYS[5], ARGV[6] or '')

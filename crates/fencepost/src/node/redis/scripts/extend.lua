@@ -1,6 +1,7 @@
 -- Keeps the lock for another TTL; takes it again where it was forgotten.
--- KEYS: lock, counter, withdrawn attempt. ARGV: value, ttl ms, token, counter's ttl ms.
-local holder = redis.call('GET', KEYS[1])
+-- KEYS: lock, counter, withdrawn attempt. ARGV: value, ttl ms, token, counter's ttl ms, how often the holder has
+-- entered.
+local holder = look(KEYS[1], ARGV[1])
 if holder and holder ~= ARGV[1] then
   return {'not held', holder, redis.call('PTTL', KEYS[1])}
 end
@@ -8,7 +9,7 @@ local stored = redis.call('GET', KEYS[2])
 -- What nearly every renewal finds: nothing to compare or to write anew.
 if holder and stored == ARGV[3] then
   redis.call('PEXPIRE', KEYS[2], ARGV[4])
-  redis.call('PEXPIRE', KEYS[1], ARGV[2])
+  keep(KEYS[1], ARGV[1], ARGV[2], ARGV[5])
   return 'extended'
 end
 if stored and not string.find(stored, '^%d+$') then
@@ -21,8 +22,7 @@ if not holder and (counter > token or redis.call('EXISTS', KEYS[3]) == 1) then
 end
 redis.call('SET', KEYS[2], string.format('%.0f', math.max(counter, token)), 'PX', ARGV[4])
 if holder then
-  redis.call('PEXPIRE', KEYS[1], ARGV[2])
+  keep(KEYS[1], ARGV[1], ARGV[2], ARGV[5])
   return 'extended'
 end
-redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
-return 'repaired'
+return take(KEYS[1], ARGV[1], ARGV[2], ARGV[5]) or 'repaired'

@@ -1,6 +1,6 @@
 -- Looks, and changes nothing.
 -- KEYS: lock, counter, leases.
-local holder = redis.call('GET', KEYS[1])
+local holder = whoever_holds(KEYS[1])
 local stored = redis.call('GET', KEYS[2])
 if stored and not string.find(stored, '^%d+$') then
   return redis.error_reply('ERR the token counter ' .. KEYS[2] .. ' is not a number')

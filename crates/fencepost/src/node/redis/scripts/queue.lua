@@ -1,7 +1,7 @@
 -- Waits in line, or goes on waiting.
 -- KEYS: lock, line, leases, counter. ARGV: lease ms, largest skew us, then for each ticket: its id, its number, and whether
 -- that is 'proposed' or 'agreed'.
-local holder = call('GET', KEYS[1])
+local holder = whoever_holds(KEYS[1])
 local before = next_in_line(KEYS[2], KEYS[3], 1)[1]
 local shown = {}
 local time = call('TIME')

@@ -1,6 +1,6 @@
 -- Lifts the counter, as the holder.
 -- KEYS: lock, counter. ARGV: value, token, the counter's ttl ms where it has none yet.
-local holder = redis.call('GET', KEYS[1])
+local holder = look(KEYS[1], ARGV[1])
 if holder ~= ARGV[1] then
   return {'not held', holder, holder and redis.call('PTTL', KEYS[1])}
 end

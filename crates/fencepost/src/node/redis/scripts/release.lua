@@ -1,7 +1,7 @@
 -- Gives the lock back, and tells who is next.
 -- KEYS: lock, line, leases, withdrawn attempt. ARGV: value, ms to refuse this attempt for (0: do not), what becomes
 -- of its ticket ('stays', 'leaves' or 'returns'), and for the latter two the ticket: id, and number and lease ms.
-local holder = call('GET', KEYS[1])
+local holder = look(KEYS[1], ARGV[1])
 if ARGV[2] ~= '0' then
   call('SET', KEYS[4], '1', 'PX', ARGV[2])
 end
@@ -18,8 +18,8 @@ elseif ARGV[3] == 'returns' then
   next = call('ZRANGE', KEYS[2], 0, 1)
 end
 if holder == ARGV[1] then
-  call('DEL', KEYS[1])
   wake(next, back)
+  free(KEYS[1])
   return 'released'
 end
 if not holder and before[1] and before[1] ~= next[1] then

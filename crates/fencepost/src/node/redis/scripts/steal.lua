@@ -1,8 +1,12 @@
 -- Takes the lock from whoever has it.
 -- KEYS: lock, counter, withdrawn attempt. ARGV: value, ttl ms, proposed token, counter's ttl ms, largest skew us.
-local holder = redis.call('GET', KEYS[1])
+local holder, _, withdrawn, wrong = see(KEYS[1], KEYS[2], KEYS[3])
+if wrong then
+  return wrong
+end
+-- Unlike MGET it fails on a key of another type.
 local stored = redis.call('GET', KEYS[2])
-if redis.call('EXISTS', KEYS[3]) == 1 then
+if withdrawn then
   return {'withdrawn'}
 end
 if stored and not string.find(stored, '^%d+$') then
@@ -18,6 +22,12 @@ end
 local time = redis.call('TIME')
 local latest = time[1] * 1000000 + time[2] + ARGV[5]
 counter = math.max(counter + 1, math.min(tonumber(ARGV[3]), latest))
+if holder then
+  redis.call('DEL', KEYS[1])
+end
+wrong = take(KEYS[1], ARGV[1], ARGV[2])
+if wrong then
+  return wrong
+end
 redis.call('SET', KEYS[2], string.format('%.0f', counter), 'PX', ARGV[4])
-redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
 return {'granted', counter, holder}

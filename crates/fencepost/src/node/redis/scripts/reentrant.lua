@@ -1,0 +1,37 @@
+-- The layout of Redisson's RLock: the key is a hash, its one field is the holder, the field's value how often it has
+-- entered.
+-- The holder, the counter, the withdrawn attempt, and what is wrong with the lock's key if it is of another kind.
+local function see(lock, counter, withdrawn)
+  local fields = redis.pcall('HLEN', lock)
+  if type(fields) == 'table' then
+    if redis.call('TYPE', lock).ok == 'string' then
+      return nil, nil, nil, another_kind(lock, 'a string, and so a plain lock, to be taken without a session')
+    end
+    return nil, nil, nil, another_kind(lock, 'no lock at all')
+  end
+  if fields > 1 then
+    return nil, nil, nil, another_kind(lock, 'a hash of ' .. fields .. ' fields, and a reentrant lock has one')
+  end
+  local seen = redis.call('MGET', counter, withdrawn)
+  return fields == 1 and redis.call('HKEYS', lock)[1], seen[1], seen[2]
+end
+local function look(key, value)
+  if redis.pcall('HEXISTS', key, value) == 1 then
+    return value
+  end
+  return whoever_holds(key)
+end
+local function keep(key, value, ttl, entries)
+  redis.call('HSET', key, value, entries)
+  redis.call('PEXPIRE', key, ttl)
+end
+-- Holds a free lock.
+local function take(key, value, ttl, entries)
+  keep(key, value, ttl, entries or 1)
+end
+-- Those of Redisson who wait are told, too. A user who may not publish costs them their time-out, not the command.
+local function free(key)
+  redis.call('DEL', key)
+  local name = string.find(key, '{', 1, true) and key or '{' .. key .. '}'
+  redis.pcall('PUBLISH', 'redisson_lock__channel:' .. name, '0')
+end

@@ -1,0 +1,189 @@
+#![allow(clippy::unwrap_used, reason = "a test panics where it fails")]
+
+use std::sync::Mutex;
+
+use super::*;
+use crate::error::LossReason;
+use crate::node::memory::MemoryNode;
+use crate::node::{Call, Node};
+use crate::state::Command;
+
+const fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+/// A node that remembers what it was asked.
+struct Witness {
+    node: MemoryNode,
+    asked: Mutex<Vec<Command>>,
+}
+
+impl Node for Witness {
+    fn call(&self, name: &LockName, command: Command) -> Call {
+        self.asked.lock().unwrap().push(command.clone());
+        self.node.call(name, command)
+    }
+
+    fn address(&self) -> &str {
+        "witness"
+    }
+}
+
+impl Witness {
+    fn new() -> (Arc<Self>, Fencepost) {
+        let node = Arc::new(Self {
+            node: MemoryNode::new(),
+            asked: Mutex::default(),
+        });
+        let shared: Arc<dyn Node> = node.clone();
+        let locks = Fencepost::builder().shared_node(shared).build().unwrap();
+        (node, locks)
+    }
+
+    fn count(&self, what: impl Fn(&Command) -> bool) -> usize {
+        let asked = self.asked.lock().unwrap();
+        asked.iter().filter(|command| what(command)).count()
+    }
+
+    fn acquisitions(&self) -> usize {
+        self.count(|command| matches!(command, Command::Acquire { .. }))
+    }
+
+    fn releases(&self) -> usize {
+        self.count(|command| matches!(command, Command::Release { .. }))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn entering_again_asks_no_node_and_the_last_to_leave_gives_back() {
+    let (node, locks) = Witness::new();
+    let session = locks.session("one");
+    let first = session.reentrant("job").await.unwrap();
+    let mut guards: Vec<_> = Vec::new();
+    for _ in 0..9 {
+        guards.push(session.reentrant("job").await.unwrap());
+    }
+    assert_eq!((node.acquisitions(), first.entries()), (1, 10));
+    assert!(guards.iter().all(|guard| guard.token() == first.token()));
+    first.release().await.unwrap();
+    while guards.len() > 1 {
+        drop(guards.remove(guards.len() / 2));
+    }
+    assert_eq!((node.releases(), guards[0].entries()), (0, 1));
+    assert!(guards[0].is_valid());
+    guards.remove(0).release().await.unwrap();
+    assert_eq!((node.acquisitions(), node.releases()), (1, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_tasks_of_a_session_that_enter_at_once_share_one_acquisition() {
+    let (node, locks) = Witness::new();
+    let held = locks.session("other").reentrant("job").await.unwrap();
+    let session = locks.session("one");
+    let enter = || tokio::spawn(session.reentrant("job").into_future());
+    let (one, two) = (enter(), enter());
+    tokio::time::sleep(ms(300)).await;
+    assert_eq!(locks.status("job").await.unwrap().waiting, 1);
+    held.release().await.unwrap();
+    let (one, two) = (one.await.unwrap().unwrap(), two.await.unwrap().unwrap());
+    assert_eq!((one.token(), one.entries()), (two.token(), 2));
+    drop((one, two));
+    // Theirs, and what it took to wait for it.
+    let granted = node.acquisitions();
+    assert!(granted <= 4, "{granted} attempts");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_first_entry_that_is_dropped_leaves_the_door_to_the_others() {
+    let locks = Fencepost::memory().unwrap();
+    let held = locks.session("other").reentrant("job").await.unwrap();
+    let session = locks.session("one");
+    let first = tokio::spawn(session.reentrant("job").into_future());
+    tokio::time::sleep(ms(100)).await;
+    let second = tokio::spawn(session.reentrant("job").into_future());
+    tokio::time::sleep(ms(100)).await;
+    first.abort();
+    assert!(first.await.unwrap_err().is_cancelled());
+    drop(held);
+    let guard = second.await.unwrap().unwrap();
+    assert_eq!(guard.entries(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_waits_for_its_own_session_waits_no_longer_than_it_said() {
+    let locks = Fencepost::memory().unwrap();
+    let held = locks.session("other").reentrant("job").await.unwrap();
+    let session = locks.session("one");
+    let _first = tokio::spawn(session.reentrant("job").into_future());
+    tokio::time::sleep(ms(10)).await;
+    let start = Instant::now();
+    let limit = locks.core.node_timeout * 3;
+    let error = session.reentrant("job").wait(limit).await.unwrap_err();
+    assert!(matches!(&error, Error::Held { by, .. } if by.as_str() == held.value()));
+    let took = start.elapsed();
+    assert!(took >= limit && took < limit + ms(50), "{took:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_lease_lets_nobody_in_and_its_guards_stay_lost() {
+    let locks = Fencepost::memory().unwrap();
+    let session = locks.session("one");
+    let short = LockOptions::new().ttl(ms(200)).renew(false);
+    let outer = session.reentrant("job").options(short).await.unwrap();
+    assert_eq!(outer.lost().await, LossReason::Expired);
+    let inner = session.reentrant("job").await.unwrap();
+    assert!(inner.token() > outer.token());
+    assert_eq!((inner.entries(), outer.entries()), (1, 1));
+    let lost = outer.release().await.unwrap_err();
+    assert!(lost.is_lost(), "{lost}");
+    assert!(
+        inner.is_valid(),
+        "the old guard has not ended the new lease"
+    );
+    let again = session.reentrant("job").await.unwrap();
+    assert_eq!(again.token(), inner.token());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_guard_that_is_not_the_last_tells_the_loss_too() {
+    let locks = Fencepost::memory().unwrap();
+    let session = locks.session("one");
+    let one = session.reentrant("job").await.unwrap();
+    let two = session.reentrant("job").await.unwrap();
+    locks.steal("job", ms(10_000)).await.unwrap();
+    assert!(two.extend().await.unwrap_err().is_lost());
+    assert!(one.release().await.unwrap_err().is_lost());
+    assert!(two.release().await.unwrap_err().is_lost());
+}
+
+#[tokio::test]
+async fn an_extension_tells_how_often_it_was_entered() {
+    let (node, locks) = Witness::new();
+    let session = locks.session("one");
+    let guard = session.reentrant("job").await.unwrap();
+    let more = [
+        session.reentrant("job").await.unwrap(),
+        session.reentrant("job").await.unwrap(),
+    ];
+    guard.extend().await.unwrap();
+    drop(more);
+    guard.extend().await.unwrap();
+    let asked = node.asked.lock().unwrap().clone();
+    let told = asked.iter().filter_map(|command| match command {
+        Command::Extend { entries, .. } => Some(entries.get()),
+        _ => None,
+    });
+    assert_eq!(told.collect::<Vec<_>>(), [3, 1]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_kept_of_a_door_at_which_nobody_is() {
+    let locks = Fencepost::memory().unwrap();
+    let guard = locks.session("one").reentrant("job").await.unwrap();
+    let busy = locks.session("two").reentrant("job").wait(ms(5));
+    busy.await.unwrap_err();
+    assert_eq!(locks.core.doors.len(), 1);
+    drop(guard);
+    assert_eq!(locks.core.doors.len(), 0);
+    assert!(locks.session("x").reentrant("a\nb").await.is_err());
+}
