@@ -55,6 +55,7 @@
 //! | [`Fencepost`], [`Builder`] | the client: [`scope`](Fencepost::scope), [`lock`](Fencepost::lock), [`try_lock`](Fencepost::try_lock) |
 //! | [`Semaphore`] | at most k at a time: [`Permit`], [`PermitRequest`] |
 //! | [`Election`] | one leader, whom all can see: [`Campaign`], [`Leadership`], [`Observer`] |
+//! | [`ReadWriteLock`] | many who read, or one who writes |
 //! | [`LockRequest`], [`LockOptions`], [`Progress`] | asking and waiting |
 //! | [`MultiRequest`], [`MultiLease`] | several locks at once, all or none |
 //! | [`Lease`] | what you hold: its token, its renewal, its loss |
@@ -92,6 +93,7 @@ pub mod node;
 pub mod quorum;
 #[doc(hidden)]
 pub mod randomness;
+mod read_write;
 mod receipt;
 mod scope;
 mod semaphore;
@@ -117,6 +119,7 @@ pub use multi::{LostOne, MultiLease, MultiRequest};
 pub use name::LockName;
 #[cfg(feature = "sqlite")]
 pub use node::sqlite::HolderProcess;
+pub use read_write::ReadWriteLock;
 pub use receipt::Receipt;
 pub use scope::Ended;
 pub use semaphore::{Permit, PermitHolder, PermitRequest, Semaphore};

@@ -14,6 +14,10 @@ use crate::ticket::TicketId;
 const RANDOM_DIGITS: usize = 32;
 /// The longest owner label, in bytes.
 const LONGEST_OWNER: usize = 200;
+/// What stands for all who read: no value of an attempt. The scripts know it too.
+pub(crate) const SHARED: &str = "fencepost:shared";
+/// How those are called together who read.
+const READERS: &str = "readers";
 
 /// A readable label of who holds a lock: host, pid and program, or what you give.
 ///
@@ -130,6 +134,18 @@ impl AttemptValue {
         Self(value.into())
     }
 
+    /// What a node reports as the holder, and Redis stores as the lock, while many read.
+    #[must_use]
+    pub fn shared() -> Self {
+        Self(SHARED.into())
+    }
+
+    /// Whether it stands for all who read.
+    #[must_use]
+    pub fn is_shared(&self) -> bool {
+        &*self.0 == SHARED
+    }
+
     /// The whole value, as it is stored.
     #[must_use]
     pub fn as_str(&self) -> &str {
@@ -145,12 +161,15 @@ impl AttemptValue {
     /// Whether it is a value of fencepost's, and not a foreign client's.
     #[must_use]
     pub fn is_ours(&self) -> bool {
-        self.split().is_some()
+        self.split().is_some() || self.is_shared()
     }
 
     /// Who this is, for people.
     #[must_use]
     pub fn owner(&self) -> Owner {
+        if self.is_shared() {
+            return Owner::readable(READERS);
+        }
         Owner::readable(self.split().map_or(&*self.0, |(_, label)| label))
     }
 
@@ -188,6 +207,15 @@ mod tests {
         let foreign = AttemptValue::reported("my_random_value");
         assert_eq!(foreign.owner().as_str(), "my_random_value");
         assert_eq!(foreign.unique_part(), "my_random_value");
+    }
+
+    #[test]
+    fn those_who_read_together_have_one_name() {
+        let shared = AttemptValue::shared();
+        assert!(shared.is_shared() && shared.is_ours());
+        assert_eq!(shared.owner().as_str(), "readers");
+        let owner = Owner::of_this_process();
+        assert!(!AttemptValue::fresh(&owner).unwrap().is_shared());
     }
 
     #[test]

@@ -12,7 +12,7 @@ use fencepost::clock::SystemClock;
 use fencepost::node::Node;
 use fencepost::node::redis::{RedisNode, RedisOptions, Roster};
 use fencepost::state::{Command, Fate, Holder, LockState, MAX_SKEW, Now, Reply, Snapshot, Turn};
-use fencepost::ticket::{ClientId, Standing, Ticket, TicketId, TicketNumber, WakeUp};
+use fencepost::ticket::{ClientId, Standing, Ticket, TicketId, TicketMode, TicketNumber, WakeUp};
 use fencepost::{AttemptValue, FencingToken, LockName, NodeError, Owner, Ttl};
 use fencepost_tests::RedisServer;
 use futures_util::StreamExt;
@@ -62,11 +62,15 @@ fn token() -> impl Strategy<Value = FencingToken> {
     ]
 }
 
-/// A few waiters of two clients, of both modes.
+/// A few waiters of two clients, of all modes.
 fn ticket_id() -> impl Strategy<Value = TicketId> {
-    (0..3_u64, any::<bool>()).prop_map(|(n, fair)| {
+    (0..4_u64, 0..4_u8).prop_map(|(n, mode)| {
         let owner = Owner::new(format!("waiter-{n}")).unwrap();
-        TicketId::new(&ClientId::of(u128::from(n % 2)), n, fair, &owner)
+        let client = ClientId::of(u128::from(n % 2));
+        match mode {
+            0 | 1 => TicketId::new(&client, n, mode == 1, &owner),
+            _ => TicketId::of_mode(&client, n, TicketMode::Reader, &owner),
+        }
     })
 }
 
@@ -119,6 +123,10 @@ fn step() -> impl Strategy<Value = Step> {
     let command = prop_oneof![
         5 => (value(), ttl(), proposal(), turn())
             .prop_map(|(value, ttl, proposed, turn)| Command::Acquire { value, ttl, proposed, turn }),
+        5 => (value(), ttl(), proposal(), turn())
+            .prop_map(|(value, ttl, proposed, turn)| Command::Share { value, ttl, proposed, turn }),
+        3 => (value(), ttl(), token())
+            .prop_map(|(value, ttl, token)| Command::ExtendShared { value, ttl, token }),
         2 => (value(), token()).prop_map(|(value, to)| Command::Raise { value, to }),
         3 => (value(), ttl(), token())
             .prop_map(|(value, ttl, token)| Command::Extend { value, ttl, token }),
@@ -229,7 +237,7 @@ impl Both {
                 .await
                 .unwrap();
             assert!(left >= 0, "{key} never expires");
-            if key.ends_with(":leases") {
+            if key.ends_with(":leases") || key.ends_with(":readers") {
                 let waiting: Vec<String> = redis::cmd("ZRANGE")
                     .arg(&key)
                     .arg(0)
@@ -285,11 +293,15 @@ fn alike(model: &Reply, real: &Reply) -> bool {
         (Reply::Snapshot(a), Reply::Snapshot(b)) => {
             let Snapshot {
                 holder,
+                readers,
                 counter,
                 waiting,
             } = a;
             let same = *counter == b.counter && *waiting == b.waiting;
-            same && alike_holders(holder.as_ref(), b.holder.as_ref())
+            let mut pairs = readers.iter().zip(&b.readers);
+            let same = same && readers.len() == b.readers.len();
+            same && pairs.all(|(a, b)| alike_holder(a, b))
+                && alike_holders(holder.as_ref(), b.holder.as_ref())
         }
         (Reply::Line(a), Reply::Line(b)) => {
             let head = match (&a.head, &b.head) {
@@ -330,7 +342,7 @@ fn the_scripts_answer_what_the_state_machine_answers() {
         }
     });
     let config = Config {
-        cases: 400,
+        cases: 600,
         failure_persistence: None,
         ..Config::default()
     };

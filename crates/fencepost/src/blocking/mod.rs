@@ -52,6 +52,7 @@ mod background;
 mod election;
 mod handed_over;
 mod multi;
+mod read_write;
 mod semaphore;
 
 use std::fmt;
@@ -72,6 +73,7 @@ use crate::wait::Progress;
 use background::Background;
 pub use election::{Election, Leadership, Observer};
 pub use multi::{MultiLease, MultiRequest};
+pub use read_write::ReadWriteLock;
 pub use semaphore::{Permit, Semaphore};
 
 /// A client of one store, for threads without tokio: see the [module's page](self).

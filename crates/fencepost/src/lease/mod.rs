@@ -1,6 +1,7 @@
 //! [`Lease`]: a lock that is held: its token, its deadline, its loss, and the ways to keep or end it.
 //!
 //! - `detach`: a lease that is to outlive its process.
+//! - `downgrade`: a writer that becomes a reader.
 //! - `held`: what a lease, its renewal and its loss share.
 //! - `schedule`: one task that renews all leases of a client.
 //!
@@ -8,6 +9,7 @@
 //! holder's own clock, and a lease that has ended never comes back.
 
 mod detach;
+mod downgrade;
 mod held;
 mod schedule;
 #[cfg(test)]

@@ -57,12 +57,20 @@ pub(crate) enum Take {
     Stolen,
 }
 
+/// Whether a lock is held by one for itself, or by all who read together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Access {
+    Exclusive,
+    Shared,
+}
+
 /// One value's claim to one lock: what is sent to the nodes to keep it or to give it back.
 #[derive(Clone, Debug)]
 pub(crate) struct Claim {
     pub(crate) name: LockName,
     pub(crate) value: AttemptValue,
     pub(crate) ttl: Ttl,
+    pub(crate) access: Access,
     /// Its place in line, if it has waited.
     pub(crate) ticket: Option<Ticket>,
 }
@@ -73,6 +81,32 @@ impl Claim {
             value: self.value.clone(),
             refuse_for: may_still_arrive.then(|| self.ttl.get()),
             ticket,
+        }
+    }
+
+    fn acquire(&self, proposed: FencingToken, turn: Turn) -> Command {
+        let (value, ttl) = (self.value.clone(), self.ttl);
+        match self.access {
+            Access::Exclusive => Command::Acquire {
+                value,
+                ttl,
+                proposed,
+                turn,
+            },
+            Access::Shared => Command::Share {
+                value,
+                ttl,
+                proposed,
+                turn,
+            },
+        }
+    }
+
+    fn extend(&self, token: FencingToken) -> Command {
+        let (value, ttl) = (self.value.clone(), self.ttl);
+        match self.access {
+            Access::Exclusive => Command::Extend { value, ttl, token },
+            Access::Shared => Command::ExtendShared { value, ttl, token },
         }
     }
 
@@ -209,12 +243,7 @@ impl Fleet {
         let mut under_way = UnderWay::new(late);
         let round = &mut under_way.round;
         for (index, node) in self.nodes.iter().enumerate() {
-            let command = Command::Extend {
-                value: claim.value.clone(),
-                ttl: claim.ttl,
-                token,
-            };
-            round.add(index, node.call(&claim.name, command));
+            round.add(index, node.call(&claim.name, claim.extend(token)));
         }
         let limit = self.node_timeout.min(limit);
         let mut timer = pin!(sleep(limit));
@@ -429,17 +458,11 @@ impl<'a> Attempt<'a> {
         let proposed = claim.proposal(&*fleet.clock);
         let mut round = Round::default();
         for (index, node) in fleet.nodes.iter().enumerate() {
-            let (value, ttl) = (claim.value.clone(), claim.ttl);
             let command = match take {
-                Take::Free(turn) => Command::Acquire {
-                    value,
-                    ttl,
-                    proposed,
-                    turn: turn.clone(),
-                },
+                Take::Free(turn) => claim.acquire(proposed, turn.clone()),
                 Take::Stolen => Command::Steal {
-                    value,
-                    ttl,
+                    value: claim.value.clone(),
+                    ttl: claim.ttl,
                     proposed,
                 },
             };
@@ -474,12 +497,7 @@ impl<'a> Attempt<'a> {
     /// a node that nobody holds lets others take it for nothing, and give it back.
     fn fill_in(&mut self, token: FencingToken) {
         for index in self.votes.refused().iter() {
-            let command = Command::Extend {
-                value: self.claim.value.clone(),
-                ttl: self.claim.ttl,
-                token,
-            };
-            let call = self.fleet.nodes[index].call(&self.claim.name, command);
+            let call = self.fleet.nodes[index].call(&self.claim.name, self.claim.extend(token));
             self.round.add(index, call);
         }
         self.round.start();

@@ -15,7 +15,7 @@ use crate::name::LockName;
 use crate::quorum::NodeSet;
 use crate::quorum::fleet::{Fleet, Queueing};
 use crate::state::Command;
-use crate::ticket::{Standing, TICKET_LEASE, Ticket, TicketId, TicketNumber, WakeUp};
+use crate::ticket::{Standing, TICKET_LEASE, Ticket, TicketId, TicketMode, TicketNumber, WakeUp};
 
 /// How often a waiter looks by itself, and so keeps its ticket: what a lost message costs. Two
 /// looks may fail before a ticket is lost.
@@ -346,7 +346,8 @@ impl Line {
             }
             if waiter.is_watched || waiter.is_worried {
                 waiter.is_worried = false;
-                waiter.tell(News::Progress(Progress::new(outlook, n, waiter.settled)));
+                let (mode, settled) = (waiter.id.mode(), waiter.settled);
+                waiter.tell(News::Progress(Progress::new(outlook, n, mode, settled)));
             }
         }
         waiters.rounds = if all_settled { 0 } else { waiters.rounds + 1 };
@@ -361,9 +362,9 @@ impl Line {
         let Some((n, foremost)) = waiters.foremost(shown) else {
             return;
         };
-        let fair = foremost.id.is_fair();
+        let mode = foremost.id.mode();
         let is_first = outlook.place(n) == Some(1);
-        let opens_in = outlook.opens_in(n, fair);
+        let opens_in = outlook.opens_in(n, mode);
         if opens_in == Some(Duration::ZERO) {
             let passed_over = waiters.passed_over_since;
             let long_enough = passed_over.is_some_and(|since| now >= since + MOMENT);
@@ -372,13 +373,16 @@ impl Line {
                 if let Some((_, foremost)) = waiters.foremost(shown) {
                     foremost.call();
                 }
+                if mode == TicketMode::Reader {
+                    waiters.call_readers(shown, outlook);
+                }
                 return;
             }
             let since = *waiters.passed_over_since.get_or_insert(now);
             waiters.look_by(since + MOMENT);
             return;
         }
-        if !outlook.is_free() {
+        if !outlook.is_free(mode) {
             waiters.passed_over_since = None;
         }
         let poll = match outlook.holder() {
@@ -386,12 +390,12 @@ impl Line {
             _ if self.is_deaf => POLL_FOREIGN,
             _ => POLL,
         };
-        let next = if outlook.is_split() {
+        let next = if outlook.is_split(mode) {
             let soon = waiters.soon(&self.fleet);
             // The first in line is there when a majority is free, however long some nodes have been.
             let opens_in = opens_in.filter(|_| is_first).unwrap_or(soon);
             soon.min(opens_in.max(SOON))
-        } else if is_first || outlook.is_free() {
+        } else if is_first || outlook.is_free(mode) {
             waiters.soon = 0;
             // Not more often than that, also when the nodes' clocks say that it is time all the time.
             let soonest = if is_first { SOON } else { MOMENT };
@@ -437,6 +441,21 @@ impl Waiters {
             Some((n, waiter))
         });
         shown.min_by(|(_, a), (_, b)| a.rank().cmp(&b.rank()))
+    }
+
+    /// Lets all readers go together for whom nobody is in the way.
+    fn call_readers(&mut self, shown: &[u64], outlook: &Outlook) {
+        for (n, sequence) in shown.iter().enumerate() {
+            let may_go = outlook.place(n) == Some(1)
+                && outlook.opens_in(n, TicketMode::Reader) == Some(Duration::ZERO);
+            if let Some(waiter) = self.seats.get_mut(sequence)
+                && may_go
+                && waiter.sits()
+                && waiter.id.is_reader()
+            {
+                waiter.call();
+            }
+        }
     }
 
     /// The next of a row of ever longer pauses.

@@ -31,11 +31,38 @@ macro_rules! lua {
 }
 
 lua!(ACQUIRE, "scripts/line.lua", "scripts/acquire.lua");
+lua!(
+    SHARE,
+    "scripts/line.lua",
+    "scripts/readers.lua",
+    "scripts/share.lua"
+);
 lua!(RAISE, "scripts/raise.lua");
 lua!(EXTEND, "scripts/extend.lua");
-lua!(RELEASE, "scripts/line.lua", "scripts/release.lua");
-lua!(QUEUE, "scripts/line.lua", "scripts/queue.lua");
-lua!(LEAVE, "scripts/line.lua", "scripts/leave.lua");
+lua!(
+    EXTEND_SHARED,
+    "scripts/line.lua",
+    "scripts/readers.lua",
+    "scripts/extend_shared.lua"
+);
+lua!(
+    RELEASE,
+    "scripts/line.lua",
+    "scripts/readers.lua",
+    "scripts/release.lua"
+);
+lua!(
+    QUEUE,
+    "scripts/line.lua",
+    "scripts/readers.lua",
+    "scripts/queue.lua"
+);
+lua!(
+    LEAVE,
+    "scripts/line.lua",
+    "scripts/readers.lua",
+    "scripts/leave.lua"
+);
 lua!(INSPECT, "scripts/inspect.lua");
 lua!(STEAL, "scripts/steal.lua");
 
@@ -48,8 +75,10 @@ impl Lua {
     fn of(command: &Command) -> &'static Self {
         match command {
             Command::Acquire { .. } => &ACQUIRE,
+            Command::Share { .. } => &SHARE,
             Command::Raise { .. } => &RAISE,
             Command::Extend { .. } => &EXTEND,
+            Command::ExtendShared { .. } => &EXTEND_SHARED,
             Command::Release { .. } => &RELEASE,
             Command::Queue { .. } => &QUEUE,
             Command::Leave { .. } => &LEAVE,
@@ -60,9 +89,18 @@ impl Lua {
 }
 
 /// Every script's text, to load them when a connection is made.
-pub(super) fn sources() -> [&'static str; 8] {
+pub(super) fn sources() -> [&'static str; 10] {
     [
-        &ACQUIRE, &RAISE, &EXTEND, &RELEASE, &QUEUE, &LEAVE, &INSPECT, &STEAL,
+        &ACQUIRE,
+        &SHARE,
+        &RAISE,
+        &EXTEND,
+        &EXTEND_SHARED,
+        &RELEASE,
+        &QUEUE,
+        &LEAVE,
+        &INSPECT,
+        &STEAL,
     ]
     .map(|lua| lua.source)
 }
@@ -105,6 +143,18 @@ fn write(verb: &str, script: &str, command: &Command, keys: &Keys) -> Cmd {
                 }
             }
         }
+        Command::Share {
+            value,
+            ttl,
+            proposed,
+            turn,
+        } => {
+            six_keys(&mut cmd, keys, value);
+            take(&mut cmd, value, *ttl, *proposed);
+            if let Turn::Ticket(id) = turn {
+                cmd.arg(id.as_str());
+            }
+        }
         Command::Steal {
             value,
             ttl,
@@ -114,30 +164,31 @@ fn write(verb: &str, script: &str, command: &Command, keys: &Keys) -> Cmd {
             take(&mut cmd, value, *ttl, *proposed);
         }
         Command::Raise { value, to } => {
-            cmd.arg(2)
+            cmd.arg(3)
                 .arg(&keys.lock)
                 .arg(keys.counter())
+                .arg(keys.readers())
                 .arg(value.as_str())
                 .arg(to.get())
                 .arg(COUNTER_RETENTION.as_millis() as u64);
         }
         Command::Extend { value, ttl, token } => {
-            three_keys(&mut cmd, keys, value)
-                .arg(value.as_str())
-                .arg(ttl.as_millis())
-                .arg(token.get())
-                .arg(counter_ttl(*ttl));
+            keep(three_keys(&mut cmd, keys, value), value, *ttl, *token);
+        }
+        Command::ExtendShared { value, ttl, token } => {
+            keep(six_keys(&mut cmd, keys, value), value, *ttl, *token);
         }
         Command::Release {
             value,
             refuse_for,
             ticket,
         } => {
-            cmd.arg(4)
+            cmd.arg(5)
                 .arg(&keys.lock)
                 .arg(keys.line())
                 .arg(keys.leases())
                 .arg(keys.withdrawn(value))
+                .arg(keys.readers())
                 .arg(value.as_str())
                 .arg(refuse_for.map_or(0, millis_up));
             match ticket {
@@ -178,10 +229,11 @@ fn write(verb: &str, script: &str, command: &Command, keys: &Keys) -> Cmd {
             }
         }
         Command::Inspect => {
-            cmd.arg(3)
+            cmd.arg(4)
                 .arg(&keys.lock)
                 .arg(keys.counter())
-                .arg(keys.leases());
+                .arg(keys.leases())
+                .arg(keys.readers());
         }
     }
     cmd
@@ -193,6 +245,23 @@ fn take(cmd: &mut Cmd, value: &AttemptValue, ttl: Ttl, proposed: FencingToken) {
         .arg(proposed.get())
         .arg(counter_ttl(ttl))
         .arg(MAX_SKEW.as_micros() as u64);
+}
+
+fn keep(cmd: &mut Cmd, value: &AttemptValue, ttl: Ttl, token: FencingToken) {
+    cmd.arg(value.as_str())
+        .arg(ttl.as_millis())
+        .arg(token.get())
+        .arg(counter_ttl(ttl));
+}
+
+fn six_keys<'c>(cmd: &'c mut Cmd, keys: &Keys, value: &AttemptValue) -> &'c mut Cmd {
+    cmd.arg(6)
+        .arg(&keys.lock)
+        .arg(keys.counter())
+        .arg(keys.withdrawn(value))
+        .arg(keys.line())
+        .arg(keys.leases())
+        .arg(keys.readers())
 }
 
 fn three_keys<'c>(cmd: &'c mut Cmd, keys: &Keys, value: &AttemptValue) -> &'c mut Cmd {
@@ -249,6 +318,7 @@ pub(super) fn read(value: Value) -> Result<Reply, NodeError> {
             [counter, waiting, seen @ ..] => token(Some(counter)).map(|counter| {
                 Reply::Snapshot(Snapshot {
                     holder: holder(seen),
+                    readers: seen.chunks_exact(2).skip(1).filter_map(holder).collect(),
                     counter,
                     waiting: count(waiting).unwrap_or(0),
                 })

@@ -1,28 +1,33 @@
 -- Gives the lock back, and tells who is next.
--- KEYS: lock, line, leases, withdrawn attempt. ARGV: value, ms to refuse this attempt for (0: do not), what becomes
+-- KEYS: lock, line, leases, withdrawn attempt, readers. ARGV: value, ms to refuse this attempt for (0: do not), what becomes
 -- of its ticket ('stays', 'leaves' or 'returns'), and for the latter two the ticket: id, and number and lease ms.
 local holder = call('GET', KEYS[1])
 if ARGV[2] ~= '0' then
   call('SET', KEYS[4], '1', 'PX', ARGV[2])
 end
-local before = next_in_line(KEYS[2], KEYS[3], 2)
-local next, back = before, {}
+local before = next_in_line(KEYS[2], KEYS[3], 1)[1] and called(KEYS[2], holder)
+local back = {}
 if ARGV[3] == 'leaves' then
   leave(KEYS[2], KEYS[3], ARGV[4])
-  next = before[1] and call('ZRANGE', KEYS[2], 0, 1) or before
 elseif ARGV[3] == 'returns' then
   back[ARGV[4]] = true
   local time = call('TIME')
   local lease = tonumber(ARGV[6])
   stand(KEYS[2], KEYS[3], tonumber(ARGV[5]), ARGV[4], time[1] * 1000000 + time[2] + lease * 1000, lease)
-  next = call('ZRANGE', KEYS[2], 0, 1)
 end
-if holder == ARGV[1] then
+local mine = holder == ARGV[1]
+if mine then
   call('DEL', KEYS[1])
-  wake(next, back)
-  return 'released'
+  holder = false
+elseif holder == shared then
+  local now = living(KEYS[5])
+  mine = call('ZREM', KEYS[5], ARGV[1]) == 1
+  holder = keep(KEYS[1], KEYS[5], now)
 end
-if not holder and before[1] and before[1] ~= next[1] then
-  wake(next, back)
+if before then
+  wake(before, back, called(KEYS[2], holder))
+end
+if mine then
+  return 'released'
 end
 return {'not held', holder, holder and call('PTTL', KEYS[1])}
