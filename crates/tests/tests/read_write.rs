@@ -5,13 +5,17 @@
 
 mod engines;
 
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use engines::every_node_shows_that;
 use fencepost::node::Node;
+use fencepost::ticket::TICKET_LEASE;
 use fencepost::{Error, Fencepost, Lease, LockRequest, LossReason, ReadWriteLock};
-use fencepost_tests::{Cluster, wait_until};
+use fencepost_tests::{Cluster, Visit, check_visits, eventually, run_in_chaos, wait_until};
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
@@ -391,4 +395,140 @@ async fn over_three_nodes_with_one_away_it_is_the_same_and_no_key_is_left() {
     there.shutdown().await;
     let is_empty = || cluster.leftovers().is_empty();
     wait_until("only counters are left", LATE, is_empty).await;
+}
+
+/// Readers come and go all the time, so that there is never a moment without one. The writer gets in
+/// within the rest of the present reads, one ticket lease and one second.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_writer_gets_in_though_readers_arrive_all_the_time() {
+    const HOLD: Duration = Duration::from_millis(40);
+    let bound = HOLD + TICKET_LEASE + Duration::from_secs(1);
+    let cluster = Cluster::start(3);
+    let is_over = Arc::new(AtomicBool::new(false));
+    let reading = Arc::new(AtomicUsize::new(0));
+    let reads = Arc::new(AtomicUsize::new(0));
+    let mut readers = Vec::new();
+    for n in 0..8 {
+        let shelf = cluster.client().await.read_write("shelf");
+        let (is_over, reading, reads) = (is_over.clone(), reading.clone(), reads.clone());
+        readers.push(tokio::spawn(async move {
+            // They do not keep step, and each is there again before the others have gone.
+            sleep(HOLD * n / 8).await;
+            while !is_over.load(Ordering::SeqCst) {
+                let lease = shelf.read().await.unwrap();
+                reading.fetch_add(1, Ordering::SeqCst);
+                sleep(HOLD).await;
+                reading.fetch_sub(1, Ordering::SeqCst);
+                lease.release().await.unwrap();
+                reads.fetch_add(1, Ordering::SeqCst);
+            }
+        }));
+    }
+    let shelf = cluster.client().await.read_write("shelf");
+    let mut longest = Duration::ZERO;
+    for _ in 0..20 {
+        let some = || reading.load(Ordering::SeqCst) >= 4;
+        wait_until("many read", LATE, some).await;
+        let begin = Instant::now();
+        let writer = shelf.write().wait(bound).await.unwrap();
+        assert_eq!(reading.load(Ordering::SeqCst), 0, "nobody reads meanwhile");
+        longest = longest.max(begin.elapsed());
+        writer.release().await.unwrap();
+    }
+    is_over.store(true, Ordering::SeqCst);
+    for reader in readers {
+        timeout(LATE, reader).await.unwrap().unwrap();
+    }
+    let reads = reads.load(Ordering::SeqCst);
+    println!("the writer waited {longest:?} at the most, beside {reads} reads of {HOLD:?}");
+    assert!(longest <= bound, "{longest:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_killed_reader_delays_a_writer_by_its_ttl_at_the_most() {
+    let cluster = Cluster::start(3);
+    let locks = cluster.client().await;
+    let shelf = locks.read_write("shelf");
+    let ttl = Duration::from_millis(1500);
+    let mut process = Command::new(env!("CARGO_BIN_EXE_visitors"))
+        .args([&cluster.urls(), "shelf", "hold", "1500"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    let out = process.stdout.take().unwrap();
+    BufReader::new(out).read_line(&mut line).unwrap();
+    assert_eq!(line, "reading\n");
+    // Another one that reads on, and goes in good order, makes no difference.
+    let other = shelf.read().await.unwrap();
+    let writer = wait_for(shelf.write());
+    until_in_line(&locks, 1).await;
+    let killed = Instant::now();
+    process.kill().unwrap();
+    process.wait().unwrap();
+    other.release().await.unwrap();
+    served(writer).await;
+    let delay = killed.elapsed();
+    println!("the writer had it {delay:?} after a reader with a TTL of {ttl:?} was killed");
+    // Its last renewal was a third of its TTL ago at the most, and the rest is the machine's.
+    assert!(delay > ttl / 3, "{delay:?}");
+    assert!(delay < ttl + WOKEN, "{delay:?}");
+}
+
+// ---- many processes -----------------------------------------------------------------------------
+
+const PROCESSES: usize = 4;
+const CLIENTS: usize = 10;
+/// How many turns there are in all where `FENCEPOST_ACQUISITIONS` does not say.
+const TURNS: usize = 2000;
+/// How long they may take.
+const LIMIT: Duration = Duration::from_secs(300);
+
+fn visitors(cluster: &Cluster, turns: usize, how: &str) -> (Vec<Visit>, usize) {
+    let turns = turns.div_ceil(PROCESSES * CLIENTS);
+    let program = || {
+        let mut program = Command::new(env!("CARGO_BIN_EXE_visitors"));
+        let numbers = [CLIENTS, turns].map(|number| number.to_string());
+        program.args([&cluster.urls(), "shelf"]);
+        program.args(numbers).arg(how);
+        program
+    };
+    let programs = (0..PROCESSES).map(|_| program()).collect();
+    let (visits, stops) = run_in_chaos::<Visit>(cluster, programs, LIMIT);
+    assert!(
+        visits.len() >= turns * PROCESSES * CLIENTS,
+        "all had their turns"
+    );
+    (visits, stops)
+}
+
+#[test]
+fn forty_clients_in_four_processes_never_write_beside_anybody() {
+    let turns = std::env::var("FENCEPOST_ACQUISITIONS").ok();
+    let turns = turns.map_or(TURNS, |text| text.parse().unwrap());
+    let cluster = Cluster::start(5);
+    let start = Instant::now();
+    let (visits, stops) = visitors(&cluster, turns, "majority");
+    let took = start.elapsed();
+    let most = check_visits(&visits).unwrap();
+    let writes = visits.iter().filter(|visit| visit.writes).count();
+    println!(
+        "{} leases, {writes} of them to write, in {took:?} with {stops} stops of nodes, \
+         at most {most} who read at a time",
+        visits.len()
+    );
+    assert!(most >= 3, "they read together: {most}");
+    assert!(stops > 20, "only {stops} stops");
+    eventually("nothing is left but counters", LATE, || {
+        cluster.leftovers().is_empty()
+    });
+}
+
+/// Who asks one node only meets writers that have a majority without it.
+#[test]
+fn the_same_check_catches_readers_that_ask_one_node_only() {
+    let cluster = Cluster::start(5);
+    let (visits, _) = visitors(&cluster, 400, "one");
+    let fault = check_visits(&visits).unwrap_err();
+    println!("caught: {fault}");
 }
