@@ -11,7 +11,7 @@ use std::error::Error;
 use std::time::Duration;
 
 use fencepost::clock::{Clock, SystemClock};
-use fencepost::{Fencepost, Lease, LockRequest, ReadWriteLock, RestartPolicy};
+use fencepost::{Fencepost, Lease, ReadWriteLock, RestartPolicy};
 use fencepost_tests::{Turn, Visit};
 use tokio::time::{sleep, timeout};
 
@@ -105,6 +105,8 @@ impl Visitor {
     }
 
     async fn enter(&self, variety: usize) -> Outcome<(Duration, Lease)> {
+        // Whoever does not get in line may never get in beside those who do: once is enough.
+        let mut manner = variety % 8;
         loop {
             let asked = now();
             let request = match variety % 5 {
@@ -112,28 +114,25 @@ impl Visitor {
                 _ => self.reading.read(),
             };
             let request = request.ttl(TTL).renew(variety.is_multiple_of(3));
-            match attempt(request, variety).await {
+            let outcome = match manner {
+                0 => Some(request.wait(Duration::ZERO).await),
+                1 => {
+                    let some_time = Duration::from_micros(500 * (variety % 100) as u64);
+                    let request = request.wait(WAIT).into_future();
+                    timeout(some_time, request).await.ok()
+                }
+                _ => Some(request.wait(WAIT).await),
+            };
+            match outcome {
                 Some(Ok(lease)) => return Ok((asked, lease)),
                 // All pass: the holders let go, the nodes come back.
                 Some(Err(error)) if error.is_held() || error.is_no_quorum() => {}
                 Some(Err(fencepost::Error::TooLate { .. })) | None => {}
                 Some(Err(error)) => return Err(error.into()),
             }
+            manner = 2;
             sleep(Duration::from_millis(1 + variety as u64 % 20)).await;
         }
-    }
-}
-
-/// `None` when it was dropped half-way.
-async fn attempt(request: LockRequest, variety: usize) -> Option<Result<Lease, fencepost::Error>> {
-    match variety % 8 {
-        0 => Some(request.wait(Duration::ZERO).await),
-        1 => {
-            let some_time = Duration::from_micros(500 * (variety % 100) as u64);
-            let request = request.wait(WAIT).into_future();
-            timeout(some_time, request).await.ok()
-        }
-        _ => Some(request.wait(WAIT).await),
     }
 }
 
