@@ -442,10 +442,17 @@ async fn a_key_of_another_type_is_left_alone_and_reported() {
         },
         Command::Inspect,
         Command::Steal {
-            value,
+            value: value.clone(),
             ttl,
             proposed: token,
         },
+        Command::Share {
+            value: value.clone(),
+            ttl,
+            proposed: token,
+            turn: Default::default(),
+        },
+        Command::ExtendShared { value, ttl, token },
     ];
     server.cli(&["RPUSH", "job", "x"]);
     for command in &all {
@@ -459,7 +466,7 @@ async fn a_key_of_another_type_is_left_alone_and_reported() {
 
     server.cli(&["FLUSHALL"]);
     server.cli(&["RPUSH", "{job}:fence", "x"]);
-    for command in [&all[0], &all[2], &all[4], &all[5]] {
+    for command in [&all[0], &all[2], &all[4], &all[5], &all[6], &all[7]] {
         let error = node.call(&name, command.clone()).await.unwrap_err();
         assert!(
             matches!(error, NodeError::WrongType(_)),

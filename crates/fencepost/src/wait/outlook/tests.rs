@@ -108,3 +108,22 @@ fn the_holder_is_who_has_most_nodes_and_the_place_what_most_nodes_say() {
     let split = [free(1, 0, false), held(1, "b", None), held(1, "b", None)];
     assert!(outlook(split).is_split(TicketMode::Default));
 }
+
+#[test]
+fn those_who_read_are_in_nobodys_way_who_reads_too() {
+    let read = |ahead: usize| {
+        let mut line = held(1, AttemptValue::shared().as_str(), Some(ms(30)));
+        if let Ok(line) = &mut line {
+            line.places[0].ahead = ahead;
+        }
+        line
+    };
+    let taken = || held(1, "writer", Some(ms(90)));
+    let open = outlook([read(0), read(0), taken()]);
+    assert_eq!(open.opens_in(0, TicketMode::Reader), Some(Duration::ZERO));
+    assert_eq!(open.opens_in(0, TicketMode::Fair), Some(ms(30)));
+    assert!(open.is_free(TicketMode::Reader) && !open.is_free(TicketMode::Fair));
+    // A writer waits before it on one of them.
+    let behind = outlook([read(0), read(2), taken()]);
+    assert_eq!(behind.opens_in(0, TicketMode::Reader), Some(ms(30)));
+}
