@@ -52,13 +52,17 @@ fn as_table(status: &Status) -> String {
         None if is_known(status) => (FREE.into(), NOTHING.into()),
         None => ("unknown".into(), NOTHING.into()),
     };
-    let head = [
+    let mut head = vec![
         ["lock".into(), status.name.to_string()],
         ["holder".into(), holder],
         ["remaining".into(), remaining],
         ["token".into(), token(status.token.get())],
         ["waiting".into(), status.waiting.to_string()],
     ];
+    head.extend(status.readers.iter().map(|reader| {
+        let (owner, left) = (&reader.owner, left(reader.remaining));
+        ["reader".into(), format!("{owner}, for {left}")]
+    }));
     let titles = ["node", "holder", "remaining", "token"].map(str::to_owned);
     let mut nodes = vec![titles];
     nodes.extend(status.nodes.iter().map(node_row));
@@ -96,6 +100,10 @@ fn as_json(status: &Status) -> Value {
         }
     });
     let holder = status.holder.as_ref();
+    let readers = status.readers.iter().map(|reader| {
+        let left = reader.remaining.map(millis);
+        json!({ "reader": reader.owner.as_str(), "remaining_ms": left })
+    });
     json!({
         "lock": status.name.as_str(),
         "held": is_known(status).then_some(holder.is_some()),
@@ -103,6 +111,7 @@ fn as_json(status: &Status) -> Value {
         "remaining_ms": holder.and_then(|holder| holder.remaining).map(millis),
         "token": status.token.get(),
         "waiting": status.waiting,
+        "readers": readers.collect::<Vec<_>>(),
         "nodes": nodes.collect::<Vec<_>>(),
     })
 }

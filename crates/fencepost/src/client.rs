@@ -13,7 +13,7 @@ use crate::events;
 use crate::lease::{Lease, Limits, Schedule};
 use crate::lock::LockRequest;
 use crate::name::LockName;
-use crate::quorum::fleet::{Claim, Fleet, Grant, Take};
+use crate::quorum::fleet::{Access, Claim, Fleet, Grant, Take};
 use crate::reentrant::Doors;
 use crate::state::Turn;
 use crate::status::Status;
@@ -57,6 +57,15 @@ impl Drop for Core {
     fn drop(&mut self) {
         self.schedule.close();
     }
+}
+
+/// Which lock is wanted, by whom, and how.
+pub(crate) struct Wish<'a> {
+    pub(crate) signature: &'a Signature,
+    pub(crate) name: LockName,
+    pub(crate) ttl: Ttl,
+    pub(crate) access: Access,
+    pub(crate) limits: Limits,
 }
 
 /// A lock that was taken from its holder: see [`Fencepost::steal`].
@@ -184,7 +193,14 @@ impl Fencepost {
     /// As [`try_lock`](Self::try_lock), without [`Error::Held`].
     pub async fn steal(&self, name: impl AsRef<str>, ttl: Duration) -> Result<Stolen, Error> {
         let (name, ttl) = (LockName::new(name)?, self.checked_ttl(ttl)?);
-        let claim = self.claim(&self.core.signature(), name, ttl, None)?;
+        let wish = Wish {
+            signature: &self.core.signature(),
+            name,
+            ttl,
+            access: Access::Exclusive,
+            limits: Limits::default(),
+        };
+        let claim = self.claim(wish, None)?;
         let mut grant = self.take(&claim, &Take::Stolen).await?;
         let from = grant.evicted.take();
         let lease = Lease::new(self.core.clone(), grant, Limits::default());
@@ -217,22 +233,25 @@ impl Fencepost {
         turn: Turn,
         ticket: Option<Ticket>,
     ) -> Result<Lease, Error> {
-        let signature = self.core.signature();
-        self.attempt_as(&signature, name, ttl, limits, turn, ticket)
-            .await
+        let wish = Wish {
+            signature: &self.core.signature(),
+            name,
+            ttl,
+            access: Access::Exclusive,
+            limits,
+        };
+        self.attempt_as(wish, turn, ticket).await
     }
 
-    /// As `attempt`, signed otherwise than with the client's label.
+    /// As `attempt`, signed otherwise than with the client's label, and to read.
     pub(crate) async fn attempt_as(
         &self,
-        signature: &Signature,
-        name: LockName,
-        ttl: Ttl,
-        limits: Limits,
+        wish: Wish<'_>,
         turn: Turn,
         ticket: Option<Ticket>,
     ) -> Result<Lease, Error> {
-        let claim = self.claim(signature, name, ttl, ticket)?;
+        let limits = wish.limits;
+        let claim = self.claim(wish, ticket)?;
         let grant = self.take(&claim, &Take::Free(turn)).await?;
         Ok(Lease::new(self.core.clone(), grant, limits))
     }
@@ -253,18 +272,13 @@ impl Fencepost {
         outcome
     }
 
-    fn claim(
-        &self,
-        signature: &Signature,
-        name: LockName,
-        ttl: Ttl,
-        ticket: Option<Ticket>,
-    ) -> Result<Claim, Error> {
-        let value = AttemptValue::drawn(signature, &*self.core.fleet.randomness)?;
+    fn claim(&self, wish: Wish<'_>, ticket: Option<Ticket>) -> Result<Claim, Error> {
+        let value = AttemptValue::drawn(wish.signature, &*self.core.fleet.randomness)?;
         Ok(Claim {
-            name,
+            name: wish.name,
             value,
-            ttl,
+            ttl: wish.ttl,
+            access: wish.access,
             ticket,
         })
     }

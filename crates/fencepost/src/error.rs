@@ -72,6 +72,17 @@ pub enum Error {
         why: LossReason,
     },
 
+    /// A reader cannot become a writer.
+    #[error(
+        "a reader of lock \"{name}\" cannot become its writer: two readers that wait for that would \
+         wait for each other for ever; release it and take the lock to write, then look again at \
+         what was read, because another may have written in between"
+    )]
+    UpgradeRefused {
+        /// The lock.
+        name: LockName,
+    },
+
     /// The name cannot be a lock's name.
     #[error("the lock name {name:?} cannot be used: {why}")]
     InvalidName {

@@ -56,6 +56,7 @@
 //! | [`Session`] | a lock that its holder may enter again: [`ReentrantRequest`], [`ReentrantGuard`] |
 //! | [`Semaphore`] | at most k at a time: [`Permit`], [`PermitRequest`] |
 //! | [`Election`] | one leader, whom all can see: [`Campaign`], [`Leadership`], [`Observer`] |
+//! | [`ReadWriteLock`] | many who read, or one who writes |
 //! | [`LockRequest`], [`LockOptions`], [`Progress`] | asking and waiting |
 //! | [`MultiRequest`], [`MultiLease`] | several locks at once, all or none |
 //! | [`Lease`] | what you hold: its token, its renewal, its loss |
@@ -93,6 +94,7 @@ pub mod node;
 pub mod quorum;
 #[doc(hidden)]
 pub mod randomness;
+mod read_write;
 mod receipt;
 mod reentrant;
 mod scope;
@@ -119,6 +121,7 @@ pub use multi::{LostOne, MultiLease, MultiRequest};
 pub use name::LockName;
 #[cfg(feature = "sqlite")]
 pub use node::sqlite::HolderProcess;
+pub use read_write::ReadWriteLock;
 pub use receipt::Receipt;
 pub use reentrant::{ReentrantGuard, ReentrantRequest, Session};
 pub use scope::Ended;

@@ -9,12 +9,13 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::client::Fencepost;
+use crate::client::{Fencepost, Wish};
 use crate::error::Error;
 use crate::lease::{Lease, Limits};
 use crate::name::LockName;
+use crate::quorum::fleet::Access;
 use crate::state::Turn;
-use crate::ticket::Ticket;
+use crate::ticket::{Ticket, TicketMode};
 use crate::ttl::Ttl;
 use crate::value::{Owner, Signature};
 use crate::wait::{Call, News, Patience, Progress, Seat};
@@ -102,6 +103,7 @@ impl LockOptions {
             ttl,
             limits,
             fair: self.fair,
+            access: Access::Exclusive,
             patience: Patience::new(self.wait, ttl),
         })
     }
@@ -113,6 +115,7 @@ pub(crate) struct Plan {
     pub(crate) ttl: Ttl,
     pub(crate) limits: Limits,
     pub(crate) fair: bool,
+    pub(crate) access: Access,
     pub(crate) patience: Patience,
 }
 
@@ -122,6 +125,14 @@ impl Plan {
         match self.fair {
             true => Turn::Last,
             false => Turn::Newcomer,
+        }
+    }
+
+    /// How it stands to others once it has got in line.
+    pub(crate) fn ticket_mode(&self) -> TicketMode {
+        match self.access {
+            Access::Exclusive => TicketMode::of(self.fair),
+            Access::Shared => TicketMode::Reader,
         }
     }
 }
@@ -167,6 +178,8 @@ pub struct LockRequest {
     locks: Fencepost,
     name: Result<LockName, Error>,
     options: LockOptions,
+    /// To write or to read, if it is asked for as a [read-write lock](crate::ReadWriteLock).
+    access: Option<Access>,
     signature: Option<Signature>,
     watcher: Option<Watcher>,
 }
@@ -193,6 +206,7 @@ impl LockRequest {
             locks,
             name: LockName::new(name),
             options: LockOptions::new(),
+            access: None,
             signature: None,
             watcher: None,
         }
@@ -267,6 +281,12 @@ impl LockRequest {
         self
     }
 
+    /// Takes it as a read-write lock, whose line is always fair.
+    pub(crate) fn to(mut self, access: Access) -> Self {
+        self.access = Some(access);
+        self
+    }
+
     /// Shows another label than the client's to others.
     pub(crate) fn labelled(mut self, owner: Owner) -> Self {
         self.signature = Some(Signature::Label(owner));
@@ -294,10 +314,15 @@ impl LockRequest {
             locks,
             name,
             options,
+            access,
             signature,
             watcher,
         } = self;
-        let plan = options.plan(&locks)?;
+        let mut plan = options.plan(&locks)?;
+        if let Some(access) = access {
+            plan.access = access;
+            plan.fair = true;
+        }
         let mut wait = Wait {
             name: name?,
             signature: signature.unwrap_or_else(|| locks.core.signature()),
@@ -329,7 +354,7 @@ impl Wait {
     async fn sit(mut self) -> Result<Lease, Error> {
         let is_watched = self.watcher.is_some();
         let room = &self.locks.core.room;
-        let seat = room.join(&self.name, self.plan.fair, is_watched);
+        let seat = room.join(&self.name, self.plan.ticket_mode(), is_watched);
         if matches!(self.signature, Signature::Reentrant) {
             seat.overhear();
         }
@@ -383,12 +408,14 @@ impl Wait {
     }
 
     async fn attempt(&self, turn: Turn, ticket: Option<Ticket>) -> Result<Lease, Error> {
-        let Plan { ttl, limits, .. } = self.plan;
-        let (name, signature) = (self.name.clone(), &self.signature);
-        let locks = &self.locks;
-        locks
-            .attempt_as(signature, name, ttl, limits, turn, ticket)
-            .await
+        let wish = Wish {
+            signature: &self.signature,
+            name: self.name.clone(),
+            ttl: self.plan.ttl,
+            access: self.plan.access,
+            limits: self.plan.limits,
+        };
+        self.locks.attempt_as(wish, turn, ticket).await
     }
 }
 

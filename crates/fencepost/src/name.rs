@@ -10,13 +10,15 @@ const LONGEST: usize = 512;
 
 /// Endings of the keys that stand beside a lock's own key on Redis. A name with a `{tag}` of its
 /// own and one of these endings would be another lock's side key.
-pub(crate) const SIDE_KEYS: [&str; 3] = [COUNTER_KEY, LINE_KEY, LEASES_KEY];
+pub(crate) const SIDE_KEYS: [&str; 4] = [COUNTER_KEY, LINE_KEY, LEASES_KEY, READERS_KEY];
 /// The counter.
 pub(crate) const COUNTER_KEY: &str = ":fence";
 /// Who waits, by number.
 pub(crate) const LINE_KEY: &str = ":queue";
 /// Who waits, by the end of its lease.
 pub(crate) const LEASES_KEY: &str = ":leases";
+/// Who reads, by the end of its time.
+pub(crate) const READERS_KEY: &str = ":readers";
 /// What the key of a withdrawn attempt has in its middle, for the same reason.
 pub(crate) const WITHDRAWN_KEY: &str = ":gone:";
 
@@ -129,6 +131,7 @@ mod tests {
             ("{}b".into(), "hash slot"),
             ("{x}".into(), "leave the braces out"),
             ("{x}:fence".into(), "keeps for itself"),
+            ("{x}:readers".into(), "keeps for itself"),
             ("{x}:gone:1".into(), "keeps for itself"),
         ] {
             let error = LockName::new(&name).unwrap_err().to_string();

@@ -11,7 +11,7 @@ use std::time::Duration;
 use crate::client::Fencepost;
 use crate::error::{Error, LossReason, NodeOutcome};
 use crate::name::LockName;
-use crate::quorum::fleet::{Claim, NotExtended};
+use crate::quorum::fleet::{Access, Claim, NotExtended};
 use crate::quorum::late::Late;
 use crate::quorum::{Handover, HandoverStep};
 use crate::state::{Command, Fate, Snapshot};
@@ -106,11 +106,12 @@ impl Receipt {
         self.token
     }
 
-    fn claim(&self, ttl: crate::ttl::Ttl) -> Claim {
+    fn claim(&self, ttl: crate::ttl::Ttl, access: Access) -> Claim {
         Claim {
             name: self.name.clone(),
             value: self.value.clone(),
             ttl,
+            access,
             ticket: None,
         }
     }
@@ -136,10 +137,11 @@ impl Fencepost {
         receipt: &Receipt,
         ttl: Duration,
     ) -> Result<Duration, Error> {
-        let claim = receipt.claim(self.checked_ttl(ttl)?);
+        let ttl = self.checked_ttl(ttl)?;
         let fleet = &self.core.fleet;
         let seen = Status::ask(fleet, receipt.name.clone()).await;
         check(&seen, receipt, fleet.quorum.needed())?;
+        let claim = receipt.claim(ttl, access(&seen, receipt));
         let start = fleet.clock.now();
         let limit = claim.ttl.get();
         let mut open = Late::default();
@@ -212,8 +214,8 @@ impl Fencepost {
 /// Whether it is worth asking for an extension, by what the nodes say.
 fn check(seen: &Status, receipt: &Receipt, needed: usize) -> Result<(), Error> {
     let has_it = |lock: &&Snapshot| {
-        let holder = lock.holder.as_ref();
-        holder.is_some_and(|holder| holder.value == receipt.value)
+        let mut holders = lock.holder.iter().chain(&lock.readers);
+        holders.any(|holder| holder.value == receipt.value)
     };
     let answers = || seen.nodes.iter().filter_map(|node| node.lock.as_ref().ok());
     let unknown = seen.nodes.len() - answers().count();
@@ -252,6 +254,16 @@ fn check(seen: &Status, receipt: &Receipt, needed: usize) -> Result<(), Error> {
         });
     }
     Ok(())
+}
+
+/// Whether it is a reader's receipt. A node that says so is right: a reader never becomes a writer.
+fn access(seen: &Status, receipt: &Receipt) -> Access {
+    let nodes = seen.nodes.iter().filter_map(|node| node.lock.as_ref().ok());
+    let mut readers = nodes.flat_map(|lock| &lock.readers);
+    match readers.any(|reader| reader.value == receipt.value) {
+        true => Access::Shared,
+        false => Access::Exclusive,
+    }
 }
 
 /// Lets commands that nobody waits for leave this process, which may be about to end.

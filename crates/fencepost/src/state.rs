@@ -36,7 +36,19 @@ pub enum Command {
         /// Whether it is the caller's turn.
         turn: Turn,
     },
-    /// Lift the counter, as the holder.
+    /// Take the lock together with others who read, if nobody has it for itself and no writer waits
+    /// before the caller.
+    Share {
+        /// Who asks.
+        value: AttemptValue,
+        /// For how long, if nobody extends it: each reader has an end of its own.
+        ttl: Ttl,
+        /// The token that the caller would like, if it is the first reader.
+        proposed: FencingToken,
+        /// Whether it is the caller's turn. A reader passes readers, and never a writer.
+        turn: Turn,
+    },
+    /// Lift the counter, as the holder or a reader.
     Raise {
         /// The holder.
         value: AttemptValue,
@@ -55,9 +67,19 @@ pub enum Command {
         /// need not keep it, because only the holder counts, and any holder keeps others out.
         entries: NonZeroU32,
     },
+    /// Keep the lock as a reader for another TTL; take it again where it was forgotten. A value that
+    /// has it for itself has it as a reader from now on.
+    ExtendShared {
+        /// The reader.
+        value: AttemptValue,
+        /// For how long from now.
+        ttl: Ttl,
+        /// The reader's token.
+        token: FencingToken,
+    },
     /// Give the lock back.
     Release {
-        /// The holder.
+        /// The holder, or a reader.
         value: AttemptValue,
         /// Set when a command of this value may still be on its way: refuse the value for that
         /// long, so that the late command cannot take the lock for nobody.
@@ -126,7 +148,8 @@ pub enum Fate {
     },
 }
 
-/// Who holds a lock on a node, and for how long still.
+/// Who holds a lock on a node, and for how long still. All who read it together are one holder, by
+/// the value [`AttemptValue::shared`], for as long as the last of them.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Holder {
     /// The value that the node stores.
@@ -186,6 +209,8 @@ pub struct Line {
 pub struct Snapshot {
     /// Who has it.
     pub holder: Option<Holder>,
+    /// Who reads it, if it is held for reading: whose time is up first comes first.
+    pub readers: Vec<Holder>,
     /// The node's counter; zero if it was never used or has been forgotten.
     pub counter: FencingToken,
     /// How many wait for it.
@@ -206,6 +231,12 @@ pub struct Now {
 #[cfg_attr(feature = "sqlite", derive(serde::Serialize, serde::Deserialize))]
 pub struct LockState {
     holder: Option<Held>,
+    /// Who reads: never anybody while there is a holder.
+    #[cfg_attr(
+        feature = "sqlite",
+        serde(default, skip_serializing_if = "Vec::is_empty")
+    )]
+    readers: Vec<Held>,
     counter: FencingToken,
     counter_until: Duration,
     /// Given-up attempts, whose late commands are refused until then.
@@ -248,40 +279,20 @@ impl LockState {
         wake: impl FnMut(WakeUp),
     ) -> Reply {
         self.drop_expired(now.elapsed);
-        let head = self.line.first().map(|first| first.id.clone());
+        let before = self.called();
         let reply = self.carry_out(command, now);
-        let freed = reply == Reply::Released;
-        let head_left = head.is_some() && head.as_ref() != self.line.first().map(|first| &first.id);
-        let may_wake = match command {
-            Command::Release { .. } => freed || head_left,
-            // A waiter that takes a larger number over may leave the first place to another.
-            Command::Leave { .. } | Command::Queue { .. } => head_left,
-            _ => false,
-        };
-        if may_wake && self.holder.is_none() {
-            self.wake_next(command, wake);
+        // Only these let others go: they free the lock, or change who is first.
+        let may_wake = matches!(
+            command,
+            Command::Release { .. }
+                | Command::Leave { .. }
+                | Command::Queue { .. }
+                | Command::ExtendShared { .. }
+        );
+        if may_wake {
+            self.wake_next(command, &before, wake);
         }
         reply
-    }
-
-    /// Tells the first and the second in line; not those who see for themselves, by the answer.
-    fn wake_next(&self, command: &Command, mut wake: impl FnMut(WakeUp)) {
-        let sees_by_itself = |id: &TicketId| match command {
-            Command::Release {
-                ticket: Fate::Returns { id: back, .. },
-                ..
-            } => id == back,
-            Command::Queue { tickets, .. } => tickets.iter().any(|ticket| ticket.id == *id),
-            _ => false,
-        };
-        for (place, next) in self.line.iter().take(2).enumerate() {
-            if !sees_by_itself(&next.id) {
-                wake(WakeUp {
-                    ticket: next.id.clone(),
-                    first: place == 0,
-                });
-            }
-        }
     }
 
     fn carry_out(&mut self, command: &Command, now: Now) -> Reply {
@@ -301,21 +312,30 @@ impl LockState {
                 }
                 reply
             }
+            Command::Share {
+                value,
+                ttl,
+                proposed,
+                turn,
+            } => self.share(value, *ttl, *proposed, turn, now),
             Command::Steal {
                 value,
                 ttl,
                 proposed,
             } => self.steal(value, *ttl, *proposed, now),
-            Command::Raise { value, to } => match &self.holder {
-                Some(held) if held.value == *value => {
-                    self.counter = self.counter.max(*to);
-                    Reply::Counter(self.counter)
+            Command::Raise { value, to } => {
+                if !self.holds_or_reads(value) {
+                    return self.not_held(now.elapsed);
                 }
-                _ => self.not_held(now.elapsed),
-            },
+                self.counter = self.counter.max(*to);
+                Reply::Counter(self.counter)
+            }
             Command::Extend {
                 value, ttl, token, ..
             } => self.extend(value, *ttl, *token, now.elapsed),
+            Command::ExtendShared { value, ttl, token } => {
+                self.extend_shared(value, *ttl, *token, now.elapsed)
+            }
             Command::Release {
                 value,
                 refuse_for,
@@ -331,13 +351,12 @@ impl LockState {
                         self.queue(id, Standing::Agreed(*number), *lease, now);
                     }
                 }
-                match &self.holder {
-                    Some(held) if held.value == *value => {
-                        self.holder = None;
-                        Reply::Released
-                    }
-                    _ => self.not_held(now.elapsed),
+                if !self.holds_or_reads(value) {
+                    return self.not_held(now.elapsed);
                 }
+                self.holder = None;
+                self.stop_reading(value);
+                Reply::Released
             }
             Command::Queue { tickets, lease } => {
                 for ticket in tickets {
@@ -352,7 +371,8 @@ impl LockState {
                 Reply::Left
             }
             Command::Inspect => Reply::Snapshot(Snapshot {
-                holder: self.holder.as_ref().map(|held| held.seen_at(now.elapsed)),
+                holder: self.held_by(now.elapsed),
+                readers: self.readers_seen_at(now.elapsed),
                 counter: self.counter,
                 waiting: self.line.len(),
             }),
@@ -360,20 +380,20 @@ impl LockState {
     }
 
     fn steal(&mut self, value: &AttemptValue, ttl: Ttl, proposed: FencingToken, now: Now) -> Reply {
-        let thrown_out = match self.holder.take() {
-            Some(held) if held.value != *value => Some(held),
-            own_or_none => {
-                self.holder = own_or_none;
-                None
-            }
-        };
+        let before = (self.holder.clone(), self.readers.clone());
+        let other = |holder: &Holder| holder.value != *value;
+        let thrown_out = self.held_by(now.elapsed).filter(other);
+        if thrown_out.is_some() {
+            self.holder = None;
+            self.readers.clear();
+        }
         match self.grant(value, ttl, proposed, now) {
             Reply::Granted { counter, .. } => Reply::Granted {
                 counter,
-                evicted: thrown_out.map(|held| held.value),
+                evicted: thrown_out.map(|holder| holder.value),
             },
             refused => {
-                self.holder = self.holder.take().or(thrown_out);
+                (self.holder, self.readers) = before;
                 refused
             }
         }
@@ -385,17 +405,26 @@ impl LockState {
             return Reply::Withdrawn;
         }
         if self.holder.is_none() {
-            let Some(next) = self.counter.next() else {
+            if !self.lift_counter(proposed, now) {
                 return Reply::Exhausted;
-            };
-            let latest = now.wall_micros.saturating_add(MAX_SKEW.as_micros() as u64);
-            self.counter = next.max(proposed.min(FencingToken::saturating(latest)));
+            }
             self.hold(value, ttl, now.elapsed);
         }
         Reply::Granted {
             counter: self.counter,
             evicted: None,
         }
+    }
+
+    /// The next number, or the proposed one if that is larger and not too far ahead. False when
+    /// there is none any more.
+    fn lift_counter(&mut self, proposed: FencingToken, now: Now) -> bool {
+        let Some(next) = self.counter.next() else {
+            return false;
+        };
+        let latest = now.wall_micros.saturating_add(MAX_SKEW.as_micros() as u64);
+        self.counter = next.max(proposed.min(FencingToken::saturating(latest)));
+        true
     }
 
     fn extend(
@@ -407,12 +436,17 @@ impl LockState {
     ) -> Reply {
         let reply = match &self.holder {
             Some(held) if held.value == *value => Reply::Extended,
-            None if self.counter <= token && !self.is_withdrawn(value) => Reply::Repaired,
+            None if self.may_repair(value, token) && self.readers.is_empty() => Reply::Repaired,
             _ => return self.not_held(now),
         };
         self.counter = self.counter.max(token);
         self.hold(value, ttl, now);
         reply
+    }
+
+    /// Whether a value that this node has forgotten may have had the lock ever since.
+    fn may_repair(&self, value: &AttemptValue, token: FencingToken) -> bool {
+        self.counter <= token && !self.is_withdrawn(value)
     }
 
     fn hold(&mut self, value: &AttemptValue, ttl: Ttl, now: Duration) {
@@ -443,16 +477,16 @@ impl LockState {
         if let Some(held) = &self.holder {
             return (held.value != *value).then(|| held.seen_at(now));
         }
+        if !self.readers.is_empty() {
+            return self.held_by(now);
+        }
         let first = self.line.first()?;
         let goes_before = match turn {
             Turn::Newcomer => first.id.is_fair(),
             Turn::Last => true,
             Turn::Ticket(id) => first.id != *id && (id.is_fair() || first.id.is_fair()),
         };
-        goes_before.then(|| Holder {
-            value: AttemptValue::reported(first.id.as_str()),
-            remaining: Some(first.until.saturating_sub(now)),
-        })
+        goes_before.then(|| first.seen_at(now))
     }
 
     fn queue(&mut self, id: &TicketId, number: Standing, lease: Duration, now: Now) {
@@ -484,38 +518,30 @@ impl LockState {
     }
 
     fn line_seen_by(&self, tickets: &[Ticket], now: Duration) -> Line {
+        let readers_in_front = self.readers_in_front();
         let place = |ticket: &Ticket| {
             let mut line = self.line.iter().enumerate();
             let (ahead, waiting) = line.find(|(_, waiting)| waiting.id == ticket.id)?;
+            // Those who read together are not in each other's way.
+            let ahead = if ahead < readers_in_front { 0 } else { ahead };
             let number = waiting.number;
             Some(Place { number, ahead })
         };
         let head = self.line.first();
         Line {
-            holder: self.holder.as_ref().map(|held| held.seen_at(now)),
+            holder: self.held_by(now),
             head: head.map(|first| (first.id.clone(), first.until.saturating_sub(now))),
             places: tickets.iter().filter_map(place).collect(),
         }
     }
 
-    /// Who is next, and the one after: for a node that notices by itself that the lock is free.
-    #[must_use]
-    pub fn next_in_line(&self, now: Duration) -> Vec<WakeUp> {
-        let mut state = self.clone();
-        state.drop_expired(now);
-        let mut next = Vec::new();
-        if state.holder.is_none() {
-            state.wake_next(&Command::Inspect, |wake| next.push(wake));
-        }
-        next
-    }
-
     fn not_held(&self, now: Duration) -> Reply {
-        Reply::NotHeld(self.holder.as_ref().map(|held| held.seen_at(now)))
+        Reply::NotHeld(self.held_by(now))
     }
 
     fn drop_expired(&mut self, now: Duration) {
         self.holder.take_if(|held| held.until <= now);
+        self.readers.retain(|held| held.until > now);
         self.withdrawn.retain(|(_, until)| *until > now);
         self.line.retain(|waiting| waiting.until > now);
         if self.counter_until <= now {
@@ -523,12 +549,12 @@ impl LockState {
         }
     }
 
-    /// Frees the lock because its holder is known to be gone: its process died.
+    /// Frees the lock because its holder is known to be gone: its process died. Readers stay.
     pub fn evict_holder(&mut self) {
         self.holder = None;
     }
 
-    /// Who holds the lock, expired or not.
+    /// Who holds the lock for itself, expired or not.
     #[must_use]
     pub fn holder(&self) -> Option<&AttemptValue> {
         self.holder.as_ref().map(|held| &held.value)
@@ -537,6 +563,7 @@ impl LockState {
     /// After a reboot `elapsed` begins again: nobody holds anything, the counter stays.
     pub fn after_reboot(&mut self, now: Duration) {
         self.holder = None;
+        self.readers.clear();
         self.withdrawn.clear();
         self.line.clear();
         self.counter_until = now + COUNTER_RETENTION;
@@ -545,10 +572,21 @@ impl LockState {
     /// Whether nothing would be lost by forgetting this lock.
     #[must_use]
     pub fn is_forgettable(&self, now: Duration) -> bool {
-        let held = self.holder.as_ref().is_some_and(|held| held.until > now);
+        let mut held = self.holder.iter().chain(&self.readers);
+        let held = held.any(|held| held.until > now);
         let refusing = self.withdrawn.iter().any(|(_, until)| *until > now);
         let waited_for = self.line.iter().any(|waiting| waiting.until > now);
         !held && !refusing && !waited_for && self.counter_until <= now
+    }
+}
+
+impl Waiting {
+    /// As the one for whom a lock is kept.
+    fn seen_at(&self, now: Duration) -> Holder {
+        Holder {
+            value: AttemptValue::reported(self.id.as_str()),
+            remaining: Some(self.until.saturating_sub(now)),
+        }
     }
 }
 
@@ -561,5 +599,7 @@ impl Held {
     }
 }
 
+mod calls;
+mod readers;
 #[cfg(test)]
 mod tests;

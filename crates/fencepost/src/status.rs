@@ -1,5 +1,6 @@
 //! [`Status`]: who holds a lock, and what each node says of it.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,8 +17,11 @@ use crate::value::Owner;
 pub struct Status {
     /// The lock.
     pub name: LockName,
-    /// Who holds it on a majority of the nodes.
+    /// Who holds it on a majority of the nodes. All who read together are one holder, called
+    /// "readers", for as long as the last of them.
     pub holder: Option<HolderStatus>,
+    /// Who reads it on a majority of the nodes.
+    pub readers: Vec<HolderStatus>,
     /// The largest counter of any node: no holder so far had a larger token.
     pub token: FencingToken,
     /// How many wait in line for it: what most nodes say.
@@ -64,18 +68,39 @@ impl Status {
         let seen = || nodes.iter().filter_map(|node| node.lock.as_ref().ok());
         let token = seen().map(|lock| lock.counter).max().unwrap_or_default();
         let holders: Vec<&Holder> = seen().filter_map(|lock| lock.holder.as_ref()).collect();
-        let holder = majority_holder(&holders, fleet.quorum.needed());
+        let needed = fleet.quorum.needed();
+        let holder = majority_holder(&holders, needed);
+        let readers = majority_readers(seen(), needed);
         let mut waiting: Vec<_> = seen().map(|lock| lock.waiting).collect();
         waiting.sort_unstable();
         let waiting = waiting.get(waiting.len() / 2).copied().unwrap_or(0);
         Self {
             name,
             holder,
+            readers,
             token,
             waiting,
             nodes,
         }
     }
+}
+
+/// Each reader once, whose time is up first comes first.
+fn majority_readers<'a>(
+    seen: impl Iterator<Item = &'a Snapshot>,
+    needed: usize,
+) -> Vec<HolderStatus> {
+    let mut by_value: BTreeMap<&str, Vec<&Holder>> = BTreeMap::new();
+    for reader in seen.flat_map(|lock| &lock.readers) {
+        by_value
+            .entry(reader.value.as_str())
+            .or_default()
+            .push(reader);
+    }
+    let held = |same: Vec<&Holder>| majority_holder(&same, needed);
+    let mut readers: Vec<_> = by_value.into_values().filter_map(held).collect();
+    readers.sort_by_key(|reader| reader.remaining);
+    readers
 }
 
 pub(crate) fn majority_holder(holders: &[&Holder], needed: usize) -> Option<HolderStatus> {

@@ -17,6 +17,42 @@ const CLIENT_DIGITS: usize = 32;
 const SEQUENCE_DIGITS: usize = 16;
 const MODE_AT: usize = CLIENT_DIGITS + SEQUENCE_DIGITS;
 
+/// How those in line stand to each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum TicketMode {
+    /// The line is a hint, and whoever comes while the lock is free may pass.
+    Default,
+    /// Nobody may pass.
+    Fair,
+    /// Nobody may pass, and those who read are let in together.
+    Reader,
+}
+
+impl TicketMode {
+    /// By whether nobody may pass.
+    #[must_use]
+    pub const fn of(fair: bool) -> Self {
+        if fair { Self::Fair } else { Self::Default }
+    }
+
+    const ALL: [Self; 3] = [Self::Default, Self::Fair, Self::Reader];
+
+    /// What stands in an id. The scripts know these letters too.
+    const fn letter(self) -> u8 {
+        match self {
+            Self::Default => b'd',
+            Self::Fair => b'f',
+            Self::Reader => b'r',
+        }
+    }
+
+    /// Whether nobody may pass it.
+    #[must_use]
+    pub fn is_fair(self) -> bool {
+        self != Self::Default
+    }
+}
+
 /// Whom a node tells that it is a ticket's turn: one client, with all its waiters.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct ClientId(Arc<str>);
@@ -57,7 +93,7 @@ impl fmt::Debug for ClientId {
 }
 
 /// What tells one ticket from all others: its client, a number of the client's own, whether it is
-/// fair, and then `:` and the owner's label.
+/// fair or a reader's, and then `:` and the owner's label.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[cfg_attr(
     feature = "sqlite",
@@ -70,7 +106,13 @@ impl TicketId {
     /// The client's ticket of that number.
     #[must_use]
     pub fn new(client: &ClientId, sequence: u64, fair: bool, owner: &Owner) -> Self {
-        let mode = if fair { 'f' } else { 'd' };
+        Self::of_mode(client, sequence, TicketMode::of(fair), owner)
+    }
+
+    /// The client's ticket of that number and mode.
+    #[must_use]
+    pub fn of_mode(client: &ClientId, sequence: u64, mode: TicketMode, owner: &Owner) -> Self {
+        let mode = char::from(mode.letter());
         let client = client.as_str();
         let mut id = String::with_capacity(MODE_AT + 2 + owner.as_str().len());
         // Writing to a string does not fail.
@@ -89,7 +131,9 @@ impl TicketId {
         let mut digits = text.bytes();
         let mode = digits.next_back();
         text.len() == MODE_AT + 1
-            && matches!(mode, Some(b'f' | b'd'))
+            && TicketMode::ALL
+                .iter()
+                .any(|known| mode == Some(known.letter()))
             && digits.all(|digit| digit.is_ascii_hexdigit())
     }
 
@@ -102,7 +146,22 @@ impl TicketId {
     /// Whether nobody may pass it.
     #[must_use]
     pub fn is_fair(&self) -> bool {
-        self.0.as_bytes().get(MODE_AT) == Some(&b'f')
+        self.mode().is_fair()
+    }
+
+    /// Whether it is the ticket of one who reads.
+    #[must_use]
+    pub fn is_reader(&self) -> bool {
+        self.mode() == TicketMode::Reader
+    }
+
+    /// How it stands to others in line.
+    #[must_use]
+    pub fn mode(&self) -> TicketMode {
+        let letter = self.0.as_bytes().get(MODE_AT);
+        let mut known = TicketMode::ALL.into_iter();
+        let mode = known.find(|mode| letter == Some(&mode.letter()));
+        mode.unwrap_or(TicketMode::Default)
     }
 
     /// Whether it is a ticket of that client.
@@ -201,7 +260,7 @@ impl Standing {
 pub struct Place {
     /// The number that the node has it under.
     pub number: TicketNumber,
-    /// How many are before it.
+    /// How many are before it. None for a reader who has no writer before it.
     pub ahead: usize,
 }
 
@@ -210,7 +269,7 @@ pub struct Place {
 pub struct WakeUp {
     /// Whose turn it is.
     pub ticket: TicketId,
-    /// Whether it is the first in line. The second is told too, and acts only if the lock is still
+    /// Whether it is the first in line, or one of the readers who are. The second is told too, and acts only if the lock is still
     /// free a moment later: the first may be dead.
     pub first: bool,
 }
@@ -230,6 +289,15 @@ mod tests {
             assert_eq!(id.owner(), owner);
             assert!(id.is_of(&client) && !id.is_of(&ClientId::of(8)));
         }
+    }
+
+    #[test]
+    fn a_reader_is_passed_by_nobody() {
+        let owner = Owner::new("web-3").unwrap();
+        let id = TicketId::of_mode(&ClientId::of(7), 258, TicketMode::Reader, &owner);
+        assert!(id.is_reader() && id.is_fair());
+        assert_eq!((id.sequence(), id.owner()), (Some(258), owner.clone()));
+        assert!(!TicketId::new(&ClientId::of(7), 258, true, &owner).is_reader());
     }
 
     #[test]

@@ -24,6 +24,10 @@ const VERSION_AT: usize = 14;
 const OUR_VERSION: u8 = b'8';
 /// The longest owner label, in bytes.
 const LONGEST_OWNER: usize = 200;
+/// What stands for all who read: no value of an attempt. The scripts know it too.
+pub(crate) const SHARED: &str = "fencepost:shared";
+/// How those are called together who read.
+const READERS: &str = "readers";
 
 /// A readable label of who holds a lock: host, pid and program, or what you give.
 ///
@@ -185,6 +189,18 @@ impl AttemptValue {
         Self(value.into())
     }
 
+    /// What a node reports as the holder, and Redis stores as the lock, while many read.
+    #[must_use]
+    pub fn shared() -> Self {
+        Self(SHARED.into())
+    }
+
+    /// Whether it stands for all who read.
+    #[must_use]
+    pub fn is_shared(&self) -> bool {
+        &*self.0 == SHARED
+    }
+
     /// The whole value, as it is stored.
     #[must_use]
     pub fn as_str(&self) -> &str {
@@ -200,7 +216,7 @@ impl AttemptValue {
     /// Whether it is a value of fencepost's, and not a foreign client's.
     #[must_use]
     pub fn is_ours(&self) -> bool {
-        self.split().is_some()
+        self.split().is_some() || self.is_shared()
     }
 
     /// Whether it is the value of a reentrant lock of fencepost's.
@@ -217,6 +233,9 @@ impl AttemptValue {
     /// Who this is, for people.
     #[must_use]
     pub fn owner(&self) -> Owner {
+        if self.is_shared() {
+            return Owner::readable(READERS);
+        }
         let label = match self.split() {
             Some((_, label)) if !self.is_reentrant() => label,
             _ => &*self.0,
@@ -300,6 +319,15 @@ mod tests {
         }
         let plain = AttemptValue::fresh(&Owner::new("a").unwrap()).unwrap();
         assert!(plain.is_ours() && !plain.is_reentrant());
+    }
+
+    #[test]
+    fn those_who_read_together_have_one_name() {
+        let shared = AttemptValue::shared();
+        assert!(shared.is_shared() && shared.is_ours());
+        assert_eq!(shared.owner().as_str(), "readers");
+        let owner = Owner::of_this_process();
+        assert!(!AttemptValue::fresh(&owner).unwrap().is_shared());
     }
 
     #[test]

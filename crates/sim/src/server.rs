@@ -75,7 +75,10 @@ impl Server {
         let in_quarantine = !left.is_zero();
         let is_vote = matches!(
             command,
-            Command::Acquire { .. } | Command::Steal { .. } | Command::Raise { .. }
+            Command::Acquire { .. }
+                | Command::Share { .. }
+                | Command::Steal { .. }
+                | Command::Raise { .. }
         );
         if in_quarantine && is_vote {
             return (Err(NodeError::Quarantined(left)), Vec::new());

@@ -4,7 +4,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::history::{Turn, check};
+use crate::history::{Turn, check, crowds, most_at_once};
 
 /// One permit, as its holder saw it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,19 +40,9 @@ impl FromStr for Stay {
 /// # Errors
 /// The first thing that is wrong.
 pub fn check_crowd(stays: &[Stay], most: usize) -> Result<usize, String> {
-    let lasting = || stays.iter().filter(|stay| stay.turn.begin < stay.turn.end);
-    let goes = lasting().map(|stay| (stay.turn.end, false));
-    let comes = lasting().map(|stay| (stay.turn.begin, true));
-    let mut steps: Vec<_> = goes.chain(comes).collect();
-    // Whoever goes makes room for whoever comes at the same moment.
-    steps.sort_unstable();
-    let (mut now, mut crowd) = (0_isize, 0);
-    for (time, comes) in steps {
-        now += if comes { 1 } else { -1 };
-        crowd = crowd.max(now);
-        if now > most as isize {
-            return Err(format!("{now} at a time where {most} may be, at {time}"));
-        }
+    let turns: Vec<_> = stays.iter().map(|stay| stay.turn).collect();
+    if let Some((time, now)) = crowds(&turns).find(|(_, now)| *now > most) {
+        return Err(format!("{now} at a time where {most} may be, at {time}"));
     }
     if let Some(stay) = stays.iter().find(|stay| stay.slot >= most) {
         return Err(format!("there is no slot {}", stay.slot));
@@ -62,7 +52,7 @@ pub fn check_crowd(stays: &[Stay], most: usize) -> Result<usize, String> {
         let turns: Vec<_> = of_slot.map(|stay| stay.turn).collect();
         check(&turns).map_err(|fault| format!("slot {slot}: {fault}"))?;
     }
-    Ok(crowd as usize)
+    Ok(most_at_once(&turns))
 }
 
 #[cfg(test)]

@@ -80,6 +80,26 @@ pub fn check(turns: &[Turn]) -> Result<(), String> {
     Ok(())
 }
 
+/// How many there are at each moment at which one comes or goes.
+pub(crate) fn crowds(turns: &[Turn]) -> impl Iterator<Item = (u64, usize)> {
+    let lasting = || turns.iter().filter(|turn| turn.begin < turn.end);
+    let goes = lasting().map(|turn| (turn.end, false));
+    let comes = lasting().map(|turn| (turn.begin, true));
+    let mut steps: Vec<_> = goes.chain(comes).collect();
+    // Whoever goes makes room for whoever comes at the same moment.
+    steps.sort_unstable();
+    let mut now = 0_usize;
+    steps.into_iter().map(move |(time, comes)| {
+        now = if comes { now + 1 } else { now - 1 };
+        (time, now)
+    })
+}
+
+/// How many there were at once, at the most.
+pub(crate) fn most_at_once(turns: &[Turn]) -> usize {
+    crowds(turns).map(|(_, now)| now).max().unwrap_or(0)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

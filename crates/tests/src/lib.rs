@@ -8,6 +8,7 @@ mod cluster;
 mod crowd;
 mod history;
 mod server;
+mod visits;
 
 pub use by_count::ByCount;
 pub use chaos::{Random, run_in_chaos, stop_and_continue};
@@ -15,6 +16,7 @@ pub use cluster::Cluster;
 pub use crowd::{Stay, check_crowd};
 pub use history::{Turn, check};
 pub use server::{RedisServer, ServerOptions, free_port};
+pub use visits::{Visit, check_visits};
 
 use std::time::{Duration, Instant};
 

@@ -490,6 +490,7 @@ async fn a_look_changes_nothing(node: &Arc<dyn Node>) {
     let (a, b) = (on(node, "n", "a").for_ttl(SHORT), on(node, "n", "b"));
     let nothing = Snapshot {
         holder: None,
+        readers: Vec::new(),
         counter: FencingToken::ZERO,
         waiting: 0,
     };

@@ -11,7 +11,7 @@ use std::time::Duration;
 use engines::every_node_shows_that;
 use fencepost::node::{Ear, Node, Notice};
 use fencepost::state::{Command, Fate, Line, Reply, Turn};
-use fencepost::ticket::{ClientId, Standing, Ticket, TicketId, TicketNumber, WakeUp};
+use fencepost::ticket::{ClientId, Standing, Ticket, TicketId, TicketMode, TicketNumber, WakeUp};
 use fencepost::{AttemptValue, Fencepost, FencingToken, LockName, NodeError, Owner, Ttl};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout};
@@ -24,6 +24,9 @@ every_node_shows_that! {
     a_grant_takes_the_ticket_out_and_a_failed_attempt_brings_it_back,
     a_release_wakes_the_first_and_the_second_and_nobody_else,
     the_next_is_woken_when_the_first_leaves_a_free_lock,
+    a_release_wakes_all_readers_that_wait_side_by_side,
+    a_writer_that_becomes_a_reader_wakes_readers_and_no_writer,
+    a_writer_that_leaves_wakes_the_readers_behind_it,
     nobody_is_woken_who_does_not_listen_any_more,
     many_tickets_are_shown_and_taken_back_in_one_command,
     a_client_hands_the_lock_on_without_waiting_for_a_poll,
@@ -45,6 +48,11 @@ fn ticket(n: u64, fair: bool) -> TicketId {
     TicketId::new(&client(1), n, fair, &Owner::new("w").unwrap())
 }
 
+fn reader(n: u64) -> TicketId {
+    let owner = Owner::new("r").unwrap();
+    TicketId::of_mode(&client(1), n, TicketMode::Reader, &owner)
+}
+
 /// One lock of one node.
 struct Lock<'a>(&'a Arc<dyn Node>);
 
@@ -55,6 +63,16 @@ impl Lock<'_> {
 
     async fn acquire(&self, who: &str, turn: Turn) -> Reply {
         let command = Command::Acquire {
+            value: AttemptValue::reported(who),
+            ttl: Ttl::new(LONG).unwrap(),
+            proposed: FencingToken::new(1).unwrap(),
+            turn,
+        };
+        self.ask(command).await.unwrap()
+    }
+
+    async fn share(&self, who: &str, turn: Turn) -> Reply {
+        let command = Command::Share {
             value: AttemptValue::reported(who),
             ttl: Ttl::new(LONG).unwrap(),
             proposed: FencingToken::new(1).unwrap(),
@@ -150,6 +168,11 @@ impl Heard {
     async fn next(&mut self) -> (TicketId, bool) {
         let wake = timeout(LATE, self.0.recv()).await.unwrap().unwrap();
         (wake.ticket, wake.first)
+    }
+
+    /// Hears that, whatever was said again before: the watch of a file does.
+    async fn until(&mut self, ticket: &TicketId, first: bool) {
+        while self.next().await != (ticket.clone(), first) {}
     }
 
     async fn nothing(&mut self) {
@@ -285,6 +308,75 @@ async fn the_next_is_woken_when_the_first_leaves_a_free_lock(node: &Arc<dyn Node
             break;
         }
     }
+}
+
+async fn a_release_wakes_all_readers_that_wait_side_by_side(node: &Arc<dyn Node>) {
+    let lock = Lock(node);
+    let (_listener, mut heard) = listen(node).await;
+    lock.acquire("x", Turn::Newcomer).await;
+    let (a, b, writer, c) = (reader(1), reader(2), ticket(3, true), reader(4));
+    for (id, ahead) in [(&a, 0), (&b, 0), (&writer, 2), (&c, 3)] {
+        assert_eq!(lock.wait(id).await.1, ahead, "{id:?}");
+    }
+    lock.release("x", Fate::Stays).await;
+    for (id, first) in [(&a, true), (&b, true), (&writer, false)] {
+        heard.until(id, first).await;
+    }
+    for (who, id) in [("a", &a), ("b", &b)] {
+        assert!(is_granted(&lock.share(who, Turn::Ticket(id.clone())).await));
+    }
+    assert!(!is_granted(&lock.share("c", Turn::Ticket(c.clone())).await));
+    assert!(!is_granted(&lock.share("new", Turn::Last).await));
+    lock.release("a", Fate::Stays).await;
+    if !node.address().starts_with("file") {
+        heard.nothing().await;
+    }
+    lock.release("b", Fate::Stays).await;
+    heard.until(&writer, true).await;
+    heard.until(&c, false).await;
+}
+
+async fn a_writer_that_becomes_a_reader_wakes_readers_and_no_writer(node: &Arc<dyn Node>) {
+    let lock = Lock(node);
+    let (_listener, mut heard) = listen(node).await;
+    let Reply::Granted { counter, .. } = lock.acquire("x", Turn::Newcomer).await else {
+        panic!("it was free");
+    };
+    let becomes_reader = || Command::ExtendShared {
+        value: AttemptValue::reported("x"),
+        ttl: Ttl::new(LONG).unwrap(),
+        token: counter,
+    };
+    let first = reader(1);
+    lock.wait(&first).await;
+    assert_eq!(lock.ask(becomes_reader()).await.unwrap(), Reply::Extended);
+    heard.until(&first, true).await;
+    let joined = lock.share("a", Turn::Ticket(first)).await;
+    let evicted = None;
+    assert_eq!(joined, Reply::Granted { counter, evicted });
+    match lock.acquire("y", Turn::Newcomer).await {
+        Reply::Held(holder) => assert!(holder.value.is_shared()),
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(lock.ask(becomes_reader()).await.unwrap(), Reply::Extended);
+    lock.wait(&ticket(2, true)).await;
+    assert_eq!(lock.ask(becomes_reader()).await.unwrap(), Reply::Extended);
+    if !node.address().starts_with("file") {
+        heard.nothing().await;
+    }
+}
+
+async fn a_writer_that_leaves_wakes_the_readers_behind_it(node: &Arc<dyn Node>) {
+    let lock = Lock(node);
+    let (_listener, mut heard) = listen(node).await;
+    lock.share("x", Turn::Newcomer).await;
+    let (writer, a, b) = (ticket(1, true), reader(2), reader(3));
+    for id in [&writer, &a, &b] {
+        lock.wait(id).await;
+    }
+    lock.leave(vec![writer]).await;
+    heard.until(&a, true).await;
+    heard.until(&b, true).await;
 }
 
 async fn nobody_is_woken_who_does_not_listen_any_more(node: &Arc<dyn Node>) {

@@ -71,6 +71,31 @@ async fn we_exclude_a_foreign_client_and_get_shows_our_label() {
 }
 
 #[tokio::test]
+async fn readers_exclude_a_foreign_client_and_are_excluded_by_it() {
+    let cluster = Cluster::start(1);
+    let locks = cluster.client().await;
+    let server = &cluster.servers[0];
+    let shelf = locks.read_write("shelf");
+    let set = || server.cli(&["SET", "shelf", "by-hand", "NX", "PX", "60000"]);
+    let (one, other) = (shelf.read().await.unwrap(), shelf.read().await.unwrap());
+    assert_eq!(set(), "");
+    one.release().await.unwrap();
+    assert_eq!(set(), "", "one reads still");
+    other.release().await.unwrap();
+    assert_eq!(server.cli(&["KEYS", "*"]), "{shelf}:fence");
+    assert_eq!(set(), "OK");
+    let error = shelf.read().wait(Duration::ZERO).await.unwrap_err();
+    assert!(error.to_string().contains("held by by-hand"), "{error}");
+    server.cli(&["DEL", "shelf"]);
+    // Who takes the key by force has the lock, and the readers are told.
+    let reader = shelf.read().await.unwrap();
+    server.cli(&["SET", "shelf", "by-force", "PX", "60000"]);
+    assert!(reader.extend().await.unwrap_err().is_lost());
+    assert!(reader.release().await.unwrap_err().is_lost());
+    assert_eq!(server.cli(&["GET", "shelf"]), "by-force");
+}
+
+#[tokio::test]
 async fn a_foreign_client_on_a_majority_excludes_us_and_on_a_minority_does_not() {
     let cluster = Cluster::start(3);
     let locks = cluster.client().await;

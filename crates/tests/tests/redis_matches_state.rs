@@ -13,7 +13,7 @@ use fencepost::clock::SystemClock;
 use fencepost::node::Node;
 use fencepost::node::redis::{RedisNode, RedisOptions, Roster};
 use fencepost::state::{Command, Fate, Holder, LockState, MAX_SKEW, Now, Reply, Snapshot, Turn};
-use fencepost::ticket::{ClientId, Standing, Ticket, TicketId, TicketNumber, WakeUp};
+use fencepost::ticket::{ClientId, Standing, Ticket, TicketId, TicketMode, TicketNumber, WakeUp};
 use fencepost::{AttemptValue, FencingToken, LockName, NodeError, Owner, Ttl};
 use fencepost_tests::RedisServer;
 use futures_util::StreamExt;
@@ -76,11 +76,15 @@ fn token() -> impl Strategy<Value = FencingToken> {
     ]
 }
 
-/// A few waiters of two clients, of both modes.
+/// A few waiters of two clients, of all modes.
 fn ticket_id() -> impl Strategy<Value = TicketId> {
-    (0..3_u64, any::<bool>()).prop_map(|(n, fair)| {
+    (0..4_u64, 0..4_u8).prop_map(|(n, mode)| {
         let owner = Owner::new(format!("waiter-{n}")).unwrap();
-        TicketId::new(&ClientId::of(u128::from(n % 2)), n, fair, &owner)
+        let client = ClientId::of(u128::from(n % 2));
+        match mode {
+            0 | 1 => TicketId::new(&client, n, mode == 1, &owner),
+            _ => TicketId::of_mode(&client, n, TicketMode::Reader, &owner),
+        }
     })
 }
 
@@ -134,6 +138,10 @@ fn step(layout: Layout) -> impl Strategy<Value = Step> {
     let command = prop_oneof![
         5 => (value(), ttl(), proposal(), turn())
             .prop_map(|(value, ttl, proposed, turn)| Command::Acquire { value, ttl, proposed, turn }),
+        5 => (value(), ttl(), proposal(), turn())
+            .prop_map(|(value, ttl, proposed, turn)| Command::Share { value, ttl, proposed, turn }),
+        3 => (value(), ttl(), token())
+            .prop_map(|(value, ttl, token)| Command::ExtendShared { value, ttl, token }),
         2 => (value(), token()).prop_map(|(value, to)| Command::Raise { value, to }),
         3 => (value(), ttl(), token(), 1..100_u32).prop_map(|(value, ttl, token, entries)| {
             let entries = NonZeroU32::new(entries).unwrap();
@@ -271,7 +279,7 @@ impl Both {
                 .await
                 .unwrap();
             assert!(left >= 0, "{key} never expires");
-            if key.ends_with(":leases") {
+            if key.ends_with(":leases") || key.ends_with(":readers") {
                 let waiting: Vec<String> = redis::cmd("ZRANGE")
                     .arg(&key)
                     .arg(0)
@@ -327,11 +335,15 @@ fn alike(model: &Reply, real: &Reply) -> bool {
         (Reply::Snapshot(a), Reply::Snapshot(b)) => {
             let Snapshot {
                 holder,
+                readers,
                 counter,
                 waiting,
             } = a;
             let same = *counter == b.counter && *waiting == b.waiting;
-            same && alike_holders(holder.as_ref(), b.holder.as_ref())
+            let mut pairs = readers.iter().zip(&b.readers);
+            let same = same && readers.len() == b.readers.len();
+            same && pairs.all(|(a, b)| alike_holder(a, b))
+                && alike_holders(holder.as_ref(), b.holder.as_ref())
         }
         (Reply::Line(a), Reply::Line(b)) => {
             let head = match (&a.head, &b.head) {
@@ -478,10 +490,17 @@ async fn a_key_of_another_type_is_left_alone_and_reported() {
         },
         Command::Inspect,
         Command::Steal {
-            value,
+            value: value.clone(),
             ttl,
             proposed: token,
         },
+        Command::Share {
+            value: value.clone(),
+            ttl,
+            proposed: token,
+            turn: Default::default(),
+        },
+        Command::ExtendShared { value, ttl, token },
     ];
     server.cli(&["RPUSH", "job", "x"]);
     for command in &all {
@@ -495,7 +514,7 @@ async fn a_key_of_another_type_is_left_alone_and_reported() {
 
     server.cli(&["FLUSHALL"]);
     server.cli(&["RPUSH", "{job}:fence", "x"]);
-    for command in [&all[0], &all[2], &all[4], &all[5]] {
+    for command in [&all[0], &all[2], &all[4], &all[5], &all[6], &all[7]] {
         let error = node.call(&name, command.clone()).await.unwrap_err();
         assert!(
             matches!(error, NodeError::WrongType(_)),

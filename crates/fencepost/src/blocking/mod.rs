@@ -52,6 +52,7 @@ mod background;
 mod election;
 mod handed_over;
 mod multi;
+mod read_write;
 mod reentrant;
 mod semaphore;
 
@@ -73,6 +74,7 @@ use crate::wait::Progress;
 use background::Background;
 pub use election::{Election, Leadership, Observer};
 pub use multi::{MultiLease, MultiRequest};
+pub use read_write::ReadWriteLock;
 pub use reentrant::{ReentrantGuard, Session};
 pub use semaphore::{Permit, Semaphore};
 

@@ -77,6 +77,7 @@ mod tests {
                     value: AttemptValue::reported(format!("{:032x}:{letter}", *letter as u32)),
                     remaining: None,
                 }),
+                readers: Vec::new(),
                 counter: token(*counter),
                 waiting: 0,
             })),
@@ -135,6 +136,7 @@ mod tests {
                 value: AttemptValue::reported("theirs"),
                 remaining: None,
             }),
+            readers: Vec::new(),
             counter: token(7),
             waiting: 0,
         });

@@ -16,7 +16,7 @@ use crate::clock::Moment;
 use crate::error::LossReason;
 use crate::events;
 use crate::quorum::NodeSet;
-use crate::quorum::fleet::{Claim, Fleet, Grant, NotExtended};
+use crate::quorum::fleet::{Access, Claim, Fleet, Grant, NotExtended};
 use crate::quorum::late::Late;
 use crate::token::FencingToken;
 
@@ -58,10 +58,13 @@ pub(crate) struct Held {
     /// Commands that were not answered when they no longer mattered; `None` once they are the
     /// releaser's. Its own lock, because an extension hands over while `terms` is locked.
     late: Mutex<Option<Late>>,
+    /// What it has become, if its writer has become a reader: the value lives on in it.
+    heir: OnceLock<Arc<Self>>,
     over: Notify,
     cancellation: OnceLock<CancellationToken>,
 }
 
+#[derive(Clone)]
 pub(super) struct Terms {
     deadline: Moment,
     /// When it ends however often it is renewed.
@@ -77,6 +80,7 @@ pub(super) struct Terms {
     end: Option<End>,
 }
 
+#[derive(Clone)]
 enum End {
     Released,
     Lost(LossReason),
@@ -119,18 +123,59 @@ impl Held {
             end: None,
         };
         terms.prolong(grant.deadline);
+        Self::under(fleet, grant.claim, grant.token, id, terms, grant.late)
+    }
+
+    fn under(
+        fleet: Arc<Fleet>,
+        claim: Claim,
+        token: FencingToken,
+        id: u64,
+        terms: Terms,
+        late: Late,
+    ) -> Self {
         Self {
             fleet,
-            claim: grant.claim,
-            token: grant.token,
+            claim,
+            token,
             entries: AtomicU32::new(1),
             id,
             due: AtomicU64::new(0),
             terms: Mutex::new(terms),
-            late: Mutex::new(Some(grant.late)),
+            late: Mutex::new(Some(late)),
+            heir: OnceLock::new(),
             over: Notify::new(),
             cancellation: OnceLock::new(),
         }
+    }
+
+    /// Ends it, and goes on with the same value and token as a reader, for as long as it would have
+    /// lasted. Nothing is sent for the writer from here on, and what is on its way belongs to the
+    /// reader: a release of its own would take the reader's lock. `None` if it was over.
+    pub(super) fn turn_into_reader(&self, id: u64) -> Option<Arc<Self>> {
+        let mut terms = self.terms();
+        if terms.end.is_some() {
+            return None;
+        }
+        let claim = Claim {
+            access: Access::Shared,
+            ..self.claim.clone()
+        };
+        let reader = Self::under(
+            Arc::clone(&self.fleet),
+            claim,
+            self.token,
+            id,
+            terms.clone(),
+            Late::default(),
+        );
+        let reader = self.heir.get_or_init(|| Arc::new(reader));
+        terms.end = Some(End::Released);
+        let late = self.late().take();
+        drop(terms);
+        reader.take_over(late.unwrap_or_default());
+        self.tell();
+        Some(Arc::clone(reader))
     }
 
     /// How long the lock is still ours: zero when it is not.
@@ -315,9 +360,10 @@ impl Held {
     /// Keeps commands that nobody waits for any more, or sees to them at once if the lease has been
     /// given back meanwhile.
     fn take_over(&self, late: Late) {
-        match &mut *self.late() {
-            Some(kept) => kept.join(late),
-            None => self.fleet.let_go(self.claim.clone(), NodeSet::NONE, late),
+        match (&mut *self.late(), self.heir.get()) {
+            (Some(kept), _) => kept.join(late),
+            (None, Some(reader)) => reader.take_over(late),
+            (None, None) => self.fleet.let_go(self.claim.clone(), NodeSet::NONE, late),
         }
     }
 

@@ -1,6 +1,7 @@
 //! [`Lease`]: a lock that is held: its token, its deadline, its loss, and the ways to keep or end it.
 //!
 //! - `detach`: a lease that is to outlive its process.
+//! - `downgrade`: a writer that becomes a reader.
 //! - `held`: what a lease, its renewal and its loss share.
 //! - `schedule`: one task that renews all leases of a client.
 //!
@@ -8,6 +9,7 @@
 //! holder's own clock, and a lease that has ended never comes back.
 
 mod detach;
+mod downgrade;
 mod held;
 mod schedule;
 #[cfg(test)]
@@ -180,7 +182,7 @@ impl Lease {
         let start = fleet.clock.now();
         let span = events::releasing(&claim.name, token);
         let release = fleet.release(claim.clone(), late);
-        self.core.room.given_back(&claim.name);
+        self.follow_up();
         let outcome = release.instrument(span.clone()).await;
         let _in_span = span.enter();
         let took = fleet.clock.now().since(start);
@@ -200,6 +202,14 @@ impl Lease {
     /// Notes how often its holder has entered, which the nodes are told with the next extension.
     pub(crate) fn set_entries(&self, entries: u32) {
         self.held.entries.store(entries, Ordering::Relaxed);
+    }
+
+    /// Lets a waiter of this client follow the release, which is on its way. Behind a reader there may
+    /// be others who read, so whoever waits for it is told by the nodes.
+    fn follow_up(&self) {
+        if !self.is_shared() {
+            self.core.room.given_back(&self.held.claim.name);
+        }
     }
 
     /// Ends renewal, at once; what is left to see to when it is given back.
@@ -223,7 +233,7 @@ impl Drop for Lease {
             events::dropped(&self.held.claim.name, self.held.token);
             let fleet = &self.core.fleet;
             fleet.let_go(self.held.claim.clone(), fleet.all(), late);
-            self.core.room.given_back(&self.held.claim.name);
+            self.follow_up();
         }
     }
 }

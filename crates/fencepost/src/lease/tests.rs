@@ -1,5 +1,7 @@
 //! Renewal and loss to the millisecond, on time that stands still unless everybody waits.
 
+mod downgrade;
+
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -129,7 +131,9 @@ impl Node for Scripted {
             node.seen.lock().unwrap().push((when, command.clone()));
             let manner = match command {
                 Command::Acquire { .. } => *node.acquires.lock().unwrap(),
-                Command::Extend { .. } => *node.extends.lock().unwrap(),
+                Command::Extend { .. } | Command::ExtendShared { .. } => {
+                    *node.extends.lock().unwrap()
+                }
                 _ => Manner::Well,
             };
             match manner {

@@ -58,12 +58,20 @@ pub(crate) enum Take {
     Stolen,
 }
 
+/// Whether a lock is held by one for itself, or by all who read together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Access {
+    Exclusive,
+    Shared,
+}
+
 /// One value's claim to one lock: what is sent to the nodes to keep it or to give it back.
 #[derive(Clone, Debug)]
 pub(crate) struct Claim {
     pub(crate) name: LockName,
     pub(crate) value: AttemptValue,
     pub(crate) ttl: Ttl,
+    pub(crate) access: Access,
     /// Its place in line, if it has waited.
     pub(crate) ticket: Option<Ticket>,
 }
@@ -74,6 +82,37 @@ impl Claim {
             value: self.value.clone(),
             refuse_for: may_still_arrive.then(|| self.ttl.get()),
             ticket,
+        }
+    }
+
+    fn acquire(&self, proposed: FencingToken, turn: Turn) -> Command {
+        let (value, ttl) = (self.value.clone(), self.ttl);
+        match self.access {
+            Access::Exclusive => Command::Acquire {
+                value,
+                ttl,
+                proposed,
+                turn,
+            },
+            Access::Shared => Command::Share {
+                value,
+                ttl,
+                proposed,
+                turn,
+            },
+        }
+    }
+
+    fn extend(&self, token: FencingToken, entries: NonZeroU32) -> Command {
+        let (value, ttl) = (self.value.clone(), self.ttl);
+        match self.access {
+            Access::Exclusive => Command::Extend {
+                value,
+                ttl,
+                token,
+                entries,
+            },
+            Access::Shared => Command::ExtendShared { value, ttl, token },
         }
     }
 
@@ -211,12 +250,7 @@ impl Fleet {
         let mut under_way = UnderWay::new(late);
         let round = &mut under_way.round;
         for (index, node) in self.nodes.iter().enumerate() {
-            let command = Command::Extend {
-                value: claim.value.clone(),
-                ttl: claim.ttl,
-                token,
-                entries,
-            };
+            let command = claim.extend(token, entries);
             round.add(index, node.call(&claim.name, command));
         }
         let limit = self.node_timeout.min(limit);
@@ -442,17 +476,11 @@ impl<'a> Attempt<'a> {
         let proposed = claim.proposal(&*fleet.clock);
         let mut round = Round::default();
         for (index, node) in fleet.nodes.iter().enumerate() {
-            let (value, ttl) = (claim.value.clone(), claim.ttl);
             let command = match take {
-                Take::Free(turn) => Command::Acquire {
-                    value,
-                    ttl,
-                    proposed,
-                    turn: turn.clone(),
-                },
+                Take::Free(turn) => claim.acquire(proposed, turn.clone()),
                 Take::Stolen => Command::Steal {
-                    value,
-                    ttl,
+                    value: claim.value.clone(),
+                    ttl: claim.ttl,
                     proposed,
                 },
             };
@@ -487,12 +515,7 @@ impl<'a> Attempt<'a> {
     /// a node that nobody holds lets others take it for nothing, and give it back.
     fn fill_in(&mut self, token: FencingToken) {
         for index in self.votes.refused().iter() {
-            let command = Command::Extend {
-                value: self.claim.value.clone(),
-                ttl: self.claim.ttl,
-                token,
-                entries: NonZeroU32::MIN,
-            };
+            let command = self.claim.extend(token, NonZeroU32::MIN);
             let call = self.fleet.nodes[index].call(&self.claim.name, command);
             self.round.add(index, call);
         }

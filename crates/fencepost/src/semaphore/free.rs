@@ -72,6 +72,7 @@ mod tests {
                     value: AttemptValue::reported(letter.to_string()),
                     remaining: Some(Duration::from_millis(letter as u64)),
                 }),
+                readers: Vec::new(),
                 counter: FencingToken::ZERO,
                 waiting: usize::from(letter == 'w'),
             })),

@@ -82,9 +82,9 @@ impl Seeker<'_> {
 
     /// Waits for whichever slot comes first.
     async fn in_line(mut self) -> Result<Found, Error> {
-        let (room, fair) = (&self.locks.core.room, self.plan.fair);
+        let (room, mode) = (&self.locks.core.room, self.plan.ticket_mode());
         let names = self.slots.names.iter();
-        let mut seats: Vec<_> = names.map(|name| room.join(name, fair, false)).collect();
+        let mut seats: Vec<_> = names.map(|name| room.join(name, mode, false)).collect();
         let outcome = match self.until_called(&seats).await {
             Ok(None) => self.look_around(&seats).await,
             Ok(Some(found)) => Ok(found),

@@ -3,6 +3,7 @@
 
 mod line;
 mod pairs;
+mod readers;
 
 use super::*;
 
@@ -37,6 +38,23 @@ fn steal(who: &str, proposed: u64) -> Command {
         value: value(who),
         ttl: ttl(TTL),
         proposed: token(proposed),
+    }
+}
+
+fn share(who: &str, proposed: u64) -> Command {
+    Command::Share {
+        value: value(who),
+        ttl: ttl(TTL),
+        proposed: token(proposed),
+        turn: Default::default(),
+    }
+}
+
+fn extend_shared(who: &str, number: u64) -> Command {
+    Command::ExtendShared {
+        value: value(who),
+        ttl: ttl(TTL),
+        token: token(number),
     }
 }
 
@@ -417,6 +435,7 @@ fn a_reboot_frees_everything_but_the_counter_though_time_begins_again() {
         bench.ask(&Command::Inspect),
         Reply::Snapshot(Snapshot {
             holder: None,
+            readers: Vec::new(),
             counter: token(100),
             waiting: 0,
         })

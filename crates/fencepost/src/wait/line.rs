@@ -16,7 +16,7 @@ use crate::node::Listener;
 use crate::quorum::NodeSet;
 use crate::quorum::fleet::{Fleet, Queueing};
 use crate::state::Command;
-use crate::ticket::{Standing, TICKET_LEASE, Ticket, TicketId, TicketNumber, WakeUp};
+use crate::ticket::{Standing, TICKET_LEASE, Ticket, TicketId, TicketMode, TicketNumber, WakeUp};
 
 /// How often a waiter looks by itself, and so keeps its ticket: what a lost message costs. Two
 /// looks may fail before a ticket is lost.
@@ -384,8 +384,9 @@ impl Line {
         let foremost = sitting().min_by(|(_, a), (_, b)| a.rank().cmp(&b.rank()));
         let (foremost, _) = foremost?;
         let shown = || {
-            sitting()
-                .filter(|(sequence, waiter)| show_all || !waiter.settled || *sequence == foremost)
+            sitting().filter(|(sequence, waiter)| {
+                show_all || !waiter.settled || waiter.id.is_reader() || *sequence == foremost
+            })
         };
         let tickets: Vec<_> = shown().map(|(_, waiter)| waiter.ticket()).collect();
         let shown = shown().map(|(sequence, waiter)| (*sequence, waiter.woken));
@@ -411,7 +412,8 @@ impl Line {
             }
             if waiter.is_watched || waiter.is_worried {
                 waiter.is_worried = false;
-                waiter.tell(News::Progress(Progress::new(outlook, n, waiter.settled)));
+                let (mode, settled) = (waiter.id.mode(), waiter.settled);
+                waiter.tell(News::Progress(Progress::new(outlook, n, mode, settled)));
             }
         }
         waiters.note_who_is_next(shown, outlook);
@@ -427,11 +429,11 @@ impl Line {
         let Some((n, foremost)) = waiters.foremost(shown) else {
             return;
         };
-        let fair = foremost.id.is_fair();
+        let mode = foremost.id.mode();
         let place = outlook.place(n);
         let is_first = place == Some(1);
         waiters.is_near = place.is_none_or(|place| place <= NEAR);
-        let opens_in = outlook.opens_in(n, fair);
+        let opens_in = outlook.opens_in(n, mode);
         if opens_in == Some(Duration::ZERO) {
             let passed_over = waiters.passed_over_since;
             let long_enough = passed_over.is_some_and(|since| now >= since + MOMENT);
@@ -440,13 +442,16 @@ impl Line {
                 if let Some((_, foremost)) = waiters.foremost(shown) {
                     foremost.call();
                 }
+                if mode == TicketMode::Reader {
+                    waiters.call_readers(shown, outlook);
+                }
                 return;
             }
             let since = *waiters.passed_over_since.get_or_insert(now);
             waiters.look_by(since + MOMENT);
             return;
         }
-        if !outlook.is_free() {
+        if !outlook.is_free(mode) {
             waiters.passed_over_since = None;
         }
         let poll = match outlook.holder() {
@@ -454,12 +459,12 @@ impl Line {
             _ if self.is_deaf => POLL_FOREIGN,
             _ => POLL,
         };
-        let next = if outlook.is_split() {
+        let next = if outlook.is_split(mode) {
             let soon = waiters.soon(&self.fleet);
             // The first in line is there when a majority is free, however long some nodes have been.
             let opens_in = opens_in.filter(|_| is_first).unwrap_or(soon);
             soon.min(opens_in.max(SOON))
-        } else if is_first || outlook.is_free() {
+        } else if is_first || outlook.is_free(mode) {
             waiters.soon = 0;
             // Not more often than that, also when the nodes' clocks say that it is time all the time.
             let soonest = if is_first { SOON } else { MOMENT };
@@ -515,6 +520,21 @@ impl Waiters {
                 let others = outlook.place(n).map(|place| place > before + 1);
                 waiter.is_next_after_ours = waiter.settled && others == Some(false);
                 self.others_wait |= others == Some(true);
+            }
+        }
+    }
+
+    /// Lets all readers go together for whom nobody is in the way.
+    fn call_readers(&mut self, shown: &[u64], outlook: &Outlook) {
+        for (n, sequence) in shown.iter().enumerate() {
+            let may_go = outlook.place(n) == Some(1)
+                && outlook.opens_in(n, TicketMode::Reader) == Some(Duration::ZERO);
+            if let Some(waiter) = self.seats.get_mut(sequence)
+                && may_go
+                && waiter.sits()
+                && waiter.id.is_reader()
+            {
+                waiter.call();
             }
         }
     }

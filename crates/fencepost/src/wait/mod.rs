@@ -29,7 +29,7 @@ use crate::error::{NodeError, NodeOutcome};
 use crate::name::LockName;
 use crate::node::{Ear, Listener, Notice};
 use crate::quorum::fleet::Fleet;
-use crate::ticket::{ClientId, Ticket, TicketId};
+use crate::ticket::{ClientId, Ticket, TicketId, TicketMode};
 use crate::value::Owner;
 use line::Line;
 pub(crate) use line::{Call, News};
@@ -51,11 +51,11 @@ pub struct Progress {
 }
 
 impl Progress {
-    fn new(outlook: &Outlook, ticket: usize, is_settled: bool) -> Self {
+    fn new(outlook: &Outlook, ticket: usize, mode: TicketMode, is_settled: bool) -> Self {
         let holder = outlook.holder();
         Self {
             holder: holder.map(|holder| holder.value.owner()),
-            remaining: holder.and_then(|_| outlook.opens_in(ticket, false)),
+            remaining: holder.and_then(|_| outlook.opens_in(ticket, mode)),
             place: outlook.place(ticket),
             is_settled,
         }
@@ -98,7 +98,12 @@ impl Room {
     }
 
     /// Takes a seat and gets in line. Only one that is watched is told how it goes on.
-    pub(crate) fn join(self: &Arc<Self>, name: &LockName, fair: bool, is_watched: bool) -> Seat {
+    pub(crate) fn join(
+        self: &Arc<Self>,
+        name: &LockName,
+        mode: TicketMode,
+        is_watched: bool,
+    ) -> Seat {
         let is_deaf = self.is_deaf();
         let mut lists = self.lists();
         let sequence = lists.next_sequence;
@@ -111,7 +116,7 @@ impl Room {
             line
         });
         lists.seats.insert(sequence, Arc::clone(&line));
-        let id = TicketId::new(&self.client, sequence, fair, &self.owner);
+        let id = TicketId::of_mode(&self.client, sequence, mode, &self.owner);
         line.join(sequence, id.clone(), is_watched);
         drop(lists);
         Seat {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::error::NodeError;
 use crate::quorum::Quorum;
 use crate::state::{Holder, Line};
-use crate::ticket::{Place, TicketNumber};
+use crate::ticket::{Place, TicketMode, TicketNumber};
 
 /// A lock that is held is not free at once, however little is left.
 const NEARLY_FREE: Duration = Duration::from_millis(1);
@@ -67,31 +67,37 @@ impl Outlook {
 
     /// When a majority will grant the lock to this ticket, if nothing happens before: at once, after
     /// that time, or never.
-    pub(super) fn opens_in(&self, ticket: usize, fair: bool) -> Option<Duration> {
-        let opens = |line: &Line| match (&line.holder, &line.head, line.places.get(ticket)) {
-            (Some(holder), ..) => holder.remaining.map(|left| left.max(NEARLY_FREE)),
-            (None, Some((head, left)), Some(place))
-                if place.ahead > 0 && (fair || head.is_fair()) =>
-            {
-                Some((*left).max(NEARLY_FREE))
+    pub(super) fn opens_in(&self, ticket: usize, mode: TicketMode) -> Option<Duration> {
+        let opens = |line: &Line| {
+            let holder = line.holder.as_ref();
+            let place = line.places.get(ticket);
+            let is_behind = place.is_some_and(|place| place.ahead > 0);
+            match (holder, &line.head) {
+                // A writer waits before us, until the last of those is gone who read now.
+                (Some(holder), _) if is_behind || is_in_the_way(holder, mode) => {
+                    holder.remaining.map(|left| left.max(NEARLY_FREE))
+                }
+                (None, Some((head, left))) if is_behind && (mode.is_fair() || head.is_fair()) => {
+                    Some((*left).max(NEARLY_FREE))
+                }
+                _ => Some(Duration::ZERO),
             }
-            _ => Some(Duration::ZERO),
         };
         let mut opens: Vec<_> = self.heard().filter_map(opens).collect();
         opens.sort_unstable();
         opens.get(self.quorum.needed() - 1).copied()
     }
 
-    /// Whether no majority holds the lock for anybody.
-    pub(super) fn is_free(&self) -> bool {
-        let free = self.heard().filter(|line| line.holder.is_none());
+    /// Whether no majority holds the lock for anybody who is in the way of one who waits like that.
+    pub(super) fn is_free(&self, mode: TicketMode) -> bool {
+        let free = self.heard().filter(|line| is_free(line, mode));
         free.count() >= self.quorum.needed()
     }
 
     /// Whether some nodes are free, but no majority: a lock on its way from one to another, or one
     /// that its holder has on a bare majority.
-    pub(super) fn is_split(&self) -> bool {
-        !self.is_free() && self.heard().any(|line| line.holder.is_none())
+    pub(super) fn is_split(&self, mode: TicketMode) -> bool {
+        !self.is_free(mode) && self.heard().any(|line| is_free(line, mode))
     }
 
     /// Who holds the lock on most nodes.
@@ -103,6 +109,16 @@ impl Outlook {
         let votes = |one: &&&Holder| holders.iter().filter(|h| h.value == one.value).count();
         holders.iter().max_by_key(votes).copied()
     }
+}
+
+/// Those who read are in nobody's way who wants to read too.
+fn is_in_the_way(holder: &Holder, mode: TicketMode) -> bool {
+    !(mode == TicketMode::Reader && holder.value.is_shared())
+}
+
+fn is_free(line: &Line, mode: TicketMode) -> bool {
+    let holder = line.holder.as_ref();
+    !holder.is_some_and(|holder| is_in_the_way(holder, mode))
 }
 
 #[cfg(test)]

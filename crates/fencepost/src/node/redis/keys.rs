@@ -9,7 +9,7 @@ use redis::{RedisWrite, ToRedisArgs};
 
 use crate::error::{Error, NodeError};
 use crate::name::{
-    COUNTER_KEY, LEASES_KEY, LINE_KEY, LockName, SIDE_KEYS, WITHDRAWN_KEY, hash_tag,
+    COUNTER_KEY, LEASES_KEY, LINE_KEY, LockName, READERS_KEY, SIDE_KEYS, WITHDRAWN_KEY, hash_tag,
 };
 use crate::value::AttemptValue;
 
@@ -108,6 +108,11 @@ impl Keys {
     /// Where those stand who wait, by the end of their lease.
     pub(super) fn leases(&self) -> SideKey<'_> {
         self.side(LEASES_KEY, "")
+    }
+
+    /// Where those stand who read, by the end of their time.
+    pub(super) fn readers(&self) -> SideKey<'_> {
+        self.side(READERS_KEY, "")
     }
 
     /// What stands there while an attempt that was given up is refused.
@@ -244,7 +249,13 @@ mod tests {
     #[test]
     fn no_lock_behind_a_tagged_prefix_is_anothers_side_key() {
         let prefix = Prefix::new("{app}:").unwrap();
-        for name in ["job:fence", "job:queue", "job:leases", "job:gone:1"] {
+        for name in [
+            "job:fence",
+            "job:queue",
+            "job:leases",
+            "job:readers",
+            "job:gone:1",
+        ] {
             assert!(prefix.keys(&LockName::new(name).unwrap()).is_err());
         }
     }

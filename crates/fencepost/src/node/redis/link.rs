@@ -104,7 +104,10 @@ impl Link {
         if let Some(left) = quarantine
             && matches!(
                 command,
-                Command::Acquire { .. } | Command::Steal { .. } | Command::Raise { .. }
+                Command::Acquire { .. }
+                    | Command::Share { .. }
+                    | Command::Steal { .. }
+                    | Command::Raise { .. }
             )
         {
             return Err(NodeError::Quarantined(left));

@@ -58,15 +58,39 @@ macro_rules! in_both_layouts {
 in_both_layouts!(ACQUIRE, "scripts/line.lua", "scripts/acquire.lua");
 in_both_layouts!(RAISE, "scripts/raise.lua");
 in_both_layouts!(EXTEND, "scripts/extend.lua");
-in_both_layouts!(RELEASE, "scripts/line.lua", "scripts/release.lua");
+in_both_layouts!(
+    RELEASE,
+    "scripts/line.lua",
+    "scripts/readers.lua",
+    "scripts/release.lua"
+);
 in_both_layouts!(STEAL, "scripts/steal.lua");
+lua!(
+    SHARE,
+    "scripts/line.lua",
+    "scripts/readers.lua",
+    "scripts/share.lua"
+);
+lua!(
+    EXTEND_SHARED,
+    "scripts/line.lua",
+    "scripts/readers.lua",
+    "scripts/extend_shared.lua"
+);
 lua!(
     QUEUE,
     "scripts/holder.lua",
     "scripts/line.lua",
+    "scripts/readers.lua",
     "scripts/queue.lua"
 );
-lua!(LEAVE, "scripts/line.lua", "scripts/leave.lua");
+lua!(
+    LEAVE,
+    "scripts/holder.lua",
+    "scripts/line.lua",
+    "scripts/readers.lua",
+    "scripts/leave.lua"
+);
 lua!(INSPECT, "scripts/holder.lua", "scripts/inspect.lua");
 
 impl Layouts {
@@ -92,6 +116,8 @@ impl Lua {
             Command::Extend { value, .. } => EXTEND.of(value),
             Command::Release { value, .. } => RELEASE.of(value),
             Command::Steal { value, .. } => STEAL.of(value),
+            Command::Share { .. } => &SHARE,
+            Command::ExtendShared { .. } => &EXTEND_SHARED,
             Command::Queue { .. } => &QUEUE,
             Command::Leave { .. } => &LEAVE,
             Command::Inspect => &INSPECT,
@@ -105,7 +131,7 @@ pub(super) fn sources() -> impl Iterator<Item = &'static str> {
     let both = both
         .into_iter()
         .flat_map(|both| [&both.plain, &both.reentrant]);
-    let others = [&QUEUE, &LEAVE, &INSPECT].map(|lua| &**lua);
+    let others = [&SHARE, &EXTEND_SHARED, &QUEUE, &LEAVE, &INSPECT].map(|lua| &**lua);
     both.chain(others).map(|lua| lua.source)
 }
 
@@ -147,6 +173,18 @@ fn write(verb: &str, script: &str, command: &Command, keys: &Keys) -> Cmd {
                 }
             }
         }
+        Command::Share {
+            value,
+            ttl,
+            proposed,
+            turn,
+        } => {
+            six_keys(&mut cmd, keys, value);
+            take(&mut cmd, value, *ttl, *proposed);
+            if let Turn::Ticket(id) = turn {
+                cmd.arg(id.as_str());
+            }
+        }
         Command::Steal {
             value,
             ttl,
@@ -156,9 +194,10 @@ fn write(verb: &str, script: &str, command: &Command, keys: &Keys) -> Cmd {
             take(&mut cmd, value, *ttl, *proposed);
         }
         Command::Raise { value, to } => {
-            cmd.arg(2)
+            cmd.arg(3)
                 .arg(&keys.lock)
                 .arg(keys.counter())
+                .arg(keys.readers())
                 .arg(value.as_str())
                 .arg(to.get())
                 .arg(COUNTER_RETENTION.as_millis() as u64);
@@ -169,25 +208,25 @@ fn write(verb: &str, script: &str, command: &Command, keys: &Keys) -> Cmd {
             token,
             entries,
         } => {
-            three_keys(&mut cmd, keys, value)
-                .arg(value.as_str())
-                .arg(ttl.as_millis())
-                .arg(token.get())
-                .arg(counter_ttl(*ttl));
+            keep(three_keys(&mut cmd, keys, value), value, *ttl, *token);
             if value.is_reentrant() {
                 cmd.arg(entries.get());
             }
+        }
+        Command::ExtendShared { value, ttl, token } => {
+            keep(six_keys(&mut cmd, keys, value), value, *ttl, *token);
         }
         Command::Release {
             value,
             refuse_for,
             ticket,
         } => {
-            cmd.arg(4)
+            cmd.arg(5)
                 .arg(&keys.lock)
                 .arg(keys.line())
                 .arg(keys.leases())
                 .arg(keys.withdrawn(value))
+                .arg(keys.readers())
                 .arg(value.as_str())
                 .arg(refuse_for.map_or(0, millis_up));
             match ticket {
@@ -228,10 +267,11 @@ fn write(verb: &str, script: &str, command: &Command, keys: &Keys) -> Cmd {
             }
         }
         Command::Inspect => {
-            cmd.arg(3)
+            cmd.arg(4)
                 .arg(&keys.lock)
                 .arg(keys.counter())
-                .arg(keys.leases());
+                .arg(keys.leases())
+                .arg(keys.readers());
         }
     }
     cmd
@@ -243,6 +283,23 @@ fn take(cmd: &mut Cmd, value: &AttemptValue, ttl: Ttl, proposed: FencingToken) {
         .arg(proposed.get())
         .arg(counter_ttl(ttl))
         .arg(MAX_SKEW.as_micros() as u64);
+}
+
+fn keep(cmd: &mut Cmd, value: &AttemptValue, ttl: Ttl, token: FencingToken) {
+    cmd.arg(value.as_str())
+        .arg(ttl.as_millis())
+        .arg(token.get())
+        .arg(counter_ttl(ttl));
+}
+
+fn six_keys<'c>(cmd: &'c mut Cmd, keys: &Keys, value: &AttemptValue) -> &'c mut Cmd {
+    cmd.arg(6)
+        .arg(&keys.lock)
+        .arg(keys.counter())
+        .arg(keys.withdrawn(value))
+        .arg(keys.line())
+        .arg(keys.leases())
+        .arg(keys.readers())
 }
 
 fn three_keys<'c>(cmd: &'c mut Cmd, keys: &Keys, value: &AttemptValue) -> &'c mut Cmd {
@@ -299,6 +356,7 @@ pub(super) fn read(value: Value) -> Result<Reply, NodeError> {
             [counter, waiting, seen @ ..] => token(Some(counter)).map(|counter| {
                 Reply::Snapshot(Snapshot {
                     holder: holder(seen),
+                    readers: seen.chunks_exact(2).skip(1).filter_map(holder).collect(),
                     counter,
                     waiting: count(waiting).unwrap_or(0),
                 })

@@ -6,7 +6,7 @@ use crate::value::Owner;
 
 const LEASE: Duration = Duration::from_secs(3);
 
-fn id(n: u64, fair: bool) -> TicketId {
+pub(super) fn id(n: u64, fair: bool) -> TicketId {
     TicketId::new(&ClientId::of(9), n, fair, &Owner::new("w").unwrap())
 }
 
@@ -14,7 +14,7 @@ fn proposed(id: &TicketId, number: u64) -> Command {
     queue(id, Standing::Proposed(TicketNumber::saturating(number)))
 }
 
-fn agreed(id: &TicketId, number: u64) -> Command {
+pub(super) fn agreed(id: &TicketId, number: u64) -> Command {
     queue(id, Standing::Agreed(TicketNumber::saturating(number)))
 }
 
@@ -28,7 +28,7 @@ fn queue(id: &TicketId, number: Standing) -> Command {
     }
 }
 
-fn leave(id: &TicketId) -> Command {
+pub(super) fn leave(id: &TicketId) -> Command {
     Command::Leave {
         tickets: vec![id.clone()],
     }
@@ -52,14 +52,14 @@ fn give_back(who: &str, ticket: Fate) -> Command {
 }
 
 /// The place and number of the only ticket that was shown.
-fn place(reply: Reply) -> (u64, usize) {
+pub(super) fn place(reply: Reply) -> (u64, usize) {
     match reply {
         Reply::Line(line) => (line.places[0].number.get(), line.places[0].ahead),
         other => panic!("{other:?}"),
     }
 }
 
-fn woken(bench: &mut Bench, command: &Command) -> Vec<(TicketId, bool)> {
+pub(super) fn woken(bench: &mut Bench, command: &Command) -> Vec<(TicketId, bool)> {
     let mut next = Vec::new();
     let now = at(bench.elapsed);
     bench

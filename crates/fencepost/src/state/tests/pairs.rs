@@ -9,18 +9,22 @@ const CLIENTS: [&str; 2] = ["a", "b"];
 #[derive(Clone, Copy, Debug)]
 enum Kind {
     Acquire,
+    Share,
     Raise,
     Extend,
+    ExtendShared,
     Release,
     ReleaseUncertain,
     Inspect,
     Steal,
 }
 
-const KINDS: [Kind; 7] = [
+const KINDS: [Kind; 9] = [
     Kind::Acquire,
+    Kind::Share,
     Kind::Raise,
     Kind::Extend,
+    Kind::ExtendShared,
     Kind::Release,
     Kind::ReleaseUncertain,
     Kind::Inspect,
@@ -39,8 +43,10 @@ impl Step {
     fn command(self) -> Command {
         match self.kind {
             Kind::Acquire => acquire(self.who, self.number),
+            Kind::Share => share(self.who, self.number),
             Kind::Raise => raise(self.who, self.number),
             Kind::Extend => extend(self.who, self.number),
+            Kind::ExtendShared => extend_shared(self.who, self.number),
             Kind::Release => release(self.who),
             Kind::ReleaseUncertain => withdraw(self.who, TTL),
             Kind::Inspect => Command::Inspect,
@@ -61,12 +67,20 @@ enum Standing {
     FreeButWithdrawn,
     Mine,
     Theirs(&'static str),
+    /// Read by the asking client, and maybe by others.
+    ReadByMe,
+    /// Read by others only; whether the asking client is refused.
+    ReadByOthers {
+        withdrawn: bool,
+    },
 }
 
 /// What the design says about a lock.
 #[derive(Clone, Debug, Default)]
 struct Expected {
     holder: Option<(&'static str, Duration)>,
+    /// In the order in which they came, or came again.
+    readers: Vec<(&'static str, Duration)>,
     counter: u64,
     withdrawn: Vec<(&'static str, Duration)>,
 }
@@ -76,9 +90,20 @@ impl Expected {
         match self.holder {
             Some((holder, _)) if holder == who => Standing::Mine,
             Some((holder, _)) => Standing::Theirs(holder),
+            None if self.readers.iter().any(|(reader, _)| *reader == who) => Standing::ReadByMe,
+            None if !self.readers.is_empty() => Standing::ReadByOthers {
+                withdrawn: self.refuses(who),
+            },
             None if self.refuses(who) => Standing::FreeButWithdrawn,
             None => Standing::Free,
         }
+    }
+
+    fn readers_seen(&self, now: Duration) -> Vec<Holder> {
+        let mut readers = self.readers.clone();
+        readers.sort_by_key(|(_, until)| *until);
+        let seen = |(who, until): &(&str, Duration)| holder(who, *until - now);
+        readers.iter().map(seen).collect()
     }
 
     fn refuses(&self, who: &str) -> bool {
@@ -86,11 +111,28 @@ impl Expected {
     }
 
     fn seen(&self, now: Duration) -> Option<Holder> {
-        self.holder.map(|(who, until)| holder(who, until - now))
+        let last = self.readers.iter().map(|(_, until)| *until).max();
+        let readers = last.map(|until| ("fencepost:shared", until));
+        let held = self.holder.or(readers);
+        held.map(|(who, until)| holder(who, until - now))
+    }
+
+    fn read(&mut self, who: &'static str, now: Duration, counter: u64) {
+        self.holder = None;
+        self.readers.retain(|(reader, _)| *reader != who);
+        self.readers.push((who, now + TTL));
+        self.counter = counter;
+    }
+
+    fn leave(&mut self, who: &'static str) -> Reply {
+        self.holder = None;
+        self.readers.retain(|(reader, _)| *reader != who);
+        Reply::Released
     }
 
     fn hold(&mut self, who: &'static str, now: Duration, counter: u64) {
         self.holder = Some((who, now + TTL));
+        self.readers.clear();
         self.counter = counter;
     }
 
@@ -108,13 +150,44 @@ impl Expected {
         let held = self.seen(now);
         match (kind, self.standing(who)) {
             (Kind::Acquire | Kind::Steal, Standing::Free) => self.grant(step, now, None),
-            (Kind::Acquire | Kind::Steal, Standing::FreeButWithdrawn) => Reply::Withdrawn,
+            (Kind::Acquire | Kind::Share | Kind::Steal, Standing::FreeButWithdrawn) => {
+                Reply::Withdrawn
+            }
             (Kind::Acquire | Kind::Steal, Standing::Mine) => granted(self.counter),
-            (Kind::Acquire, Standing::Theirs(_)) => Reply::Held(held.unwrap()),
-            (Kind::Steal, Standing::Theirs(_)) if self.refuses(who) => Reply::Withdrawn,
+            (Kind::Acquire, _) => Reply::Held(held.unwrap()),
+            (Kind::Steal, _) if self.refuses(who) => Reply::Withdrawn,
             (Kind::Steal, Standing::Theirs(other)) => self.grant(step, now, Some(other)),
+            (Kind::Steal, _) => self.grant(step, now, Some("fencepost:shared")),
 
-            (Kind::Raise, Standing::Mine) => {
+            (Kind::Share, Standing::Free) => {
+                self.read(who, now, number.max(self.counter + 1));
+                granted(self.counter)
+            }
+            (Kind::Share, Standing::ReadByMe | Standing::ReadByOthers { withdrawn: true })
+                if self.refuses(who) =>
+            {
+                Reply::Withdrawn
+            }
+            (Kind::Share, Standing::ReadByMe) => granted(self.counter),
+            (Kind::Share, Standing::ReadByOthers { .. }) => {
+                self.read(who, now, self.counter);
+                granted(self.counter)
+            }
+            (Kind::Share, Standing::Mine | Standing::Theirs(_)) => Reply::Held(held.unwrap()),
+            (Kind::ExtendShared, Standing::Mine | Standing::ReadByMe) => {
+                self.read(who, now, self.counter.max(number));
+                Reply::Extended
+            }
+            (Kind::ExtendShared, Standing::Free | Standing::ReadByOthers { withdrawn: false })
+                if self.counter <= number =>
+            {
+                self.read(who, now, number);
+                Reply::Repaired
+            }
+            (Kind::ExtendShared, Standing::Theirs(_)) => Reply::NotHeld(held),
+            (Kind::ExtendShared, _) => Reply::NotHeld(None),
+
+            (Kind::Raise, Standing::Mine | Standing::ReadByMe) => {
                 self.counter = self.counter.max(number);
                 Reply::Counter(token(self.counter))
             }
@@ -126,18 +199,12 @@ impl Expected {
                 self.hold(who, now, number);
                 Reply::Repaired
             }
-            (Kind::Release, Standing::Mine) => {
-                self.holder = None;
-                Reply::Released
-            }
+            (Kind::Release, Standing::Mine | Standing::ReadByMe) => self.leave(who),
             (Kind::ReleaseUncertain, standing) => {
                 self.withdrawn.retain(|(gone, _)| *gone != who);
                 self.withdrawn.push((who, now + TTL));
                 match standing {
-                    Standing::Mine => {
-                        self.holder = None;
-                        Reply::Released
-                    }
+                    Standing::Mine | Standing::ReadByMe => self.leave(who),
                     _ => Reply::NotHeld(held),
                 }
             }
@@ -145,6 +212,7 @@ impl Expected {
 
             (Kind::Inspect, _) => Reply::Snapshot(Snapshot {
                 holder: held,
+                readers: self.readers_seen(now),
                 counter: token(self.counter),
                 waiting: 0,
             }),
@@ -153,12 +221,14 @@ impl Expected {
 
     fn expire(&mut self, now: Duration) {
         self.holder.take_if(|(_, until)| *until <= now);
+        self.readers.retain(|(_, until)| *until > now);
         self.withdrawn.retain(|(_, until)| *until > now);
     }
 
     /// The moments around each end that lies ahead, and this one.
     fn moments(&self, now: Duration) -> Vec<Duration> {
-        let ends = self.holder.iter().chain(&self.withdrawn);
+        let ends = self.holder.iter().chain(&self.readers);
+        let ends = ends.chain(&self.withdrawn);
         let mut moments = vec![now];
         for (_, end) in ends {
             moments.extend([*end - INSTANT, *end, *end + TTL]);
@@ -170,46 +240,55 @@ impl Expected {
 #[test]
 fn every_command_after_every_other_keeps_to_the_table_around_every_expiry() {
     let number_of_the_setup = 100;
+    let read = || share("a", number_of_the_setup);
     let setups = [
-        (vec![], None),
-        (vec![acquire("a", number_of_the_setup)], Some("a")),
+        (vec![], None, vec![]),
+        (vec![acquire("a", number_of_the_setup)], Some("a"), vec![]),
+        (vec![read()], None, vec!["a"]),
+        (vec![read(), share("b", 1)], None, vec!["a", "b"]),
     ];
     let mut cases = 0;
-    for (commands, holds) in setups {
+    for (commands, holds, reads) in setups {
         // Numbers that lag, tie and lead, for both steps.
         for first in [99, 100, 200].into_iter().flat_map(Step::all) {
             for number in [99, 100, 200, 300] {
-                cases += pairs_after(&commands, holds, first, number);
+                cases += pairs_after(&commands, holds, &reads, first, number);
             }
         }
     }
-    // Two setups, 42 first steps, 56 second steps, at least one moment.
-    assert!(cases > 2 * 42 * 56, "{cases} cases are too few");
+    // Four setups, 54 first steps, 72 second steps, at least one moment.
+    assert!(cases > 4 * 54 * 72, "{cases} cases are too few");
 }
 
 /// Runs `first` half a TTL after the setup and every second step at every moment after it.
 fn pairs_after(
     setup: &[Command],
     holds: Option<&'static str>,
+    reads: &[&'static str],
     first: Step,
     second_number: u64,
 ) -> usize {
     let mut bench = Bench::after(setup);
     let mut expected = Expected {
         holder: holds.map(|who| (who, TTL)),
+        readers: reads.iter().map(|who| (*who, TTL)).collect(),
         counter: bench.counter(),
         withdrawn: Vec::new(),
     };
     bench.wait(TTL / 2);
     let now = bench.elapsed;
     let reply = bench.ask(&first.command());
-    assert_eq!(reply, expected.rule(first, now), "{holds:?}: {first:?}");
+    assert_eq!(
+        reply,
+        expected.rule(first, now),
+        "{holds:?}, {reads:?}: {first:?}"
+    );
 
     let mut cases = 0;
     for moment in expected.moments(now) {
         for second in Step::all(second_number) {
             let (mut lock, mut expected) = (bench.lock.clone(), expected.clone());
-            let story = || format!("{holds:?}: {first:?}, at {moment:?} {second:?}");
+            let story = || format!("{holds:?}, {reads:?}: {first:?}, at {moment:?} {second:?}");
             let reply = lock.apply(&second.command(), at(moment));
             assert_eq!(reply, expected.rule(second, moment), "{}", story());
             let left = lock.apply(&Command::Inspect, at(moment));

@@ -59,29 +59,38 @@ fn a_number_is_settled_when_a_majority_has_the_largest() {
 #[test]
 fn nobody_goes_before_a_majority_is_free() {
     let half = [free(1, 0, false), held(1, "x", Some(ms(30))), away()];
-    assert_eq!(outlook(half).opens_in(0, false), Some(ms(30)));
+    assert_eq!(outlook(half).opens_in(0, TicketMode::Default), Some(ms(30)));
     let enough = [free(1, 0, false), held(1, "x", None), free(1, 0, false)];
-    assert_eq!(outlook(enough).opens_in(0, false), Some(Duration::ZERO));
+    assert_eq!(
+        outlook(enough).opens_in(0, TicketMode::Default),
+        Some(Duration::ZERO)
+    );
     let never = [free(1, 0, false), held(1, "x", None), held(1, "x", None)];
-    assert_eq!(outlook(never).opens_in(0, false), None);
+    assert_eq!(outlook(never).opens_in(0, TicketMode::Default), None);
     let alone = [free(1, 0, false), away(), away()];
-    assert_eq!(outlook(alone.clone()).opens_in(0, false), None);
+    assert_eq!(
+        outlook(alone.clone()).opens_in(0, TicketMode::Default),
+        None
+    );
     assert!(!outlook(alone).is_enough());
 }
 
 #[test]
 fn a_fair_waiter_waits_for_the_ticket_before_it_and_another_only_for_a_fair_one() {
     let behind = |fair| outlook([free(1, 1, fair), free(1, 1, fair), free(1, 1, fair)]);
-    assert_eq!(behind(false).opens_in(0, false), Some(Duration::ZERO));
-    assert_eq!(behind(false).opens_in(0, true), Some(ms(700)));
-    assert_eq!(behind(true).opens_in(0, false), Some(ms(700)));
+    assert_eq!(
+        behind(false).opens_in(0, TicketMode::Default),
+        Some(Duration::ZERO)
+    );
+    assert_eq!(behind(false).opens_in(0, TicketMode::Fair), Some(ms(700)));
+    assert_eq!(behind(true).opens_in(0, TicketMode::Default), Some(ms(700)));
 }
 
 #[test]
 fn a_held_lock_is_never_free_at_once() {
     let ending = || held(1, "x", Some(Duration::ZERO));
     let all = outlook([ending(), ending(), ending()]);
-    assert_eq!(all.opens_in(0, false), Some(NEARLY_FREE));
+    assert_eq!(all.opens_in(0, TicketMode::Default), Some(NEARLY_FREE));
 }
 
 #[test]
@@ -95,7 +104,26 @@ fn the_holder_is_who_has_most_nodes_and_the_place_what_most_nodes_say() {
     let places = [free(1, 0, false), free(1, 3, false), free(1, 3, false)];
     let seen = outlook(places);
     assert_eq!(seen.place(0), Some(4));
-    assert!(seen.is_free() && !seen.is_split());
+    assert!(seen.is_free(TicketMode::Default) && !seen.is_split(TicketMode::Default));
     let split = [free(1, 0, false), held(1, "b", None), held(1, "b", None)];
-    assert!(outlook(split).is_split());
+    assert!(outlook(split).is_split(TicketMode::Default));
+}
+
+#[test]
+fn those_who_read_are_in_nobodys_way_who_reads_too() {
+    let read = |ahead: usize| {
+        let mut line = held(1, AttemptValue::shared().as_str(), Some(ms(30)));
+        if let Ok(line) = &mut line {
+            line.places[0].ahead = ahead;
+        }
+        line
+    };
+    let taken = || held(1, "writer", Some(ms(90)));
+    let open = outlook([read(0), read(0), taken()]);
+    assert_eq!(open.opens_in(0, TicketMode::Reader), Some(Duration::ZERO));
+    assert_eq!(open.opens_in(0, TicketMode::Fair), Some(ms(30)));
+    assert!(open.is_free(TicketMode::Reader) && !open.is_free(TicketMode::Fair));
+    // A writer waits before it on one of them.
+    let behind = outlook([read(0), read(2), taken()]);
+    assert_eq!(behind.opens_in(0, TicketMode::Reader), Some(ms(30)));
 }

@@ -10,7 +10,7 @@ if holder and holder ~= ARGV[1] then
   return {'held', holder, call('PTTL', KEYS[1])}
 end
 local first = not holder and next_in_line(KEYS[4], KEYS[5], 1)[1]
-if first and first ~= ARGV[6] and (ARGV[7] == 'f' or string.sub(first, 49, 49) == 'f') then
+if first and first ~= ARGV[6] and (ARGV[7] == 'f' or string.find(first, '^[fr]', 49)) then
   local time = call('TIME')
   local left = (call('ZSCORE', KEYS[5], first) or 0) - (time[1] * 1000000 + time[2])
   return {'held', first, math.max(left, 0) / 1000}

@@ -1,5 +1,5 @@
 -- Looks, and changes nothing.
--- KEYS: lock, counter, leases.
+-- KEYS: lock, counter, leases, readers.
 local holder = whoever_holds(KEYS[1])
 local stored = redis.call('GET', KEYS[2])
 if stored and not string.find(stored, '^%d+$') then
@@ -7,4 +7,13 @@ if stored and not string.find(stored, '^%d+$') then
 end
 local time = redis.call('TIME')
 local waiting = redis.call('ZCOUNT', KEYS[3], string.format('(%.0f', time[1] * 1000000 + time[2]), '+inf')
-return {'seen', tonumber(stored or 0), waiting, holder, holder and redis.call('PTTL', KEYS[1])}
+local reply = {'seen', tonumber(stored or 0), waiting, holder, holder and redis.call('PTTL', KEYS[1])}
+if holder == 'fencepost:shared' then
+  local now = time[1] * 1000000 + time[2]
+  local readers = redis.call('ZRANGEBYSCORE', KEYS[4], string.format('(%.0f', now), '+inf', 'WITHSCORES')
+  for i = 1, #readers, 2 do
+    reply[#reply + 1] = readers[i]
+    reply[#reply + 1] = (readers[i + 1] - now) / 1000
+  end
+end
+return reply

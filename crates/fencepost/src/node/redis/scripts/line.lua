@@ -28,11 +28,9 @@ local function stand(line, leases, number, id, lease_end, lease)
     end
   end
 end
--- Tells them, except those who see by the answer. A user who may not publish costs a poll, not the command.
-local function wake(next, except)
-  for place, id in ipairs(next) do
-    if not (except and except[id]) then
-      redis.pcall('PUBLISH', 'fencepost:wake:' .. string.sub(id, 1, 32), place .. id)
-    end
+-- Tells one, unless it sees by the answer. A user who may not publish costs a poll, not the command.
+local function tell(place, id, except)
+  if not except[id] then
+    redis.pcall('PUBLISH', 'fencepost:wake:' .. string.sub(id, 1, 32), place .. id)
   end
 end

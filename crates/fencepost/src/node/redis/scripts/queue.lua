@@ -2,7 +2,7 @@
 -- KEYS: lock, line, leases, counter. ARGV: lease ms, largest skew us, then for each ticket: its id, its number, and whether
 -- that is 'proposed' or 'agreed'.
 local holder = whoever_holds(KEYS[1])
-local before = next_in_line(KEYS[2], KEYS[3], 1)[1]
+local before = next_in_line(KEYS[2], KEYS[3], 1)[1] and called(KEYS[2], holder)
 local shown = {}
 local time = call('TIME')
 local now = time[1] * 1000000 + time[2]
@@ -23,15 +23,17 @@ for i = 3, #ARGV, 3 do
   stand(KEYS[2], KEYS[3], number, id, now + lease * 1000, lease)
   shown[id] = true
 end
-local next = call('ZRANGE', KEYS[2], 0, 1)
-local head = next[1]
-if not holder and before and before ~= head then
-  wake(next, shown)
+if before then
+  wake(before, shown, called(KEYS[2], holder))
 end
+local head = call('ZRANGE', KEYS[2], 0, 0)[1]
+-- Those who read together are not in each other's way.
+local in_front = head and reads(head) and #called(KEYS[2], false) or 0
 local left = head and math.max((call('ZSCORE', KEYS[3], head) or now) - now, 0) / 1000
 local reply = {'line', holder, holder and call('PTTL', KEYS[1]), head or false, left or false}
 for i = 3, #ARGV, 3 do
   reply[#reply + 1] = tonumber(call('ZSCORE', KEYS[2], ARGV[i]))
-  reply[#reply + 1] = call('ZRANK', KEYS[2], ARGV[i])
+  local rank = call('ZRANK', KEYS[2], ARGV[i])
+  reply[#reply + 1] = rank < in_front and 0 or rank
 end
 return reply

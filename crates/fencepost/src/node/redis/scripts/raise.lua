@@ -1,7 +1,12 @@
--- Lifts the counter, as the holder.
--- KEYS: lock, counter. ARGV: value, token, the counter's ttl ms where it has none yet.
+-- Lifts the counter, as the holder or a reader.
+-- KEYS: lock, counter, readers. ARGV: value, token, the counter's ttl ms where it has none yet.
 local holder = look(KEYS[1], ARGV[1])
-if holder ~= ARGV[1] then
+local mine = holder == ARGV[1]
+if holder == 'fencepost:shared' then
+  local time = redis.call('TIME')
+  mine = (tonumber(redis.call('ZSCORE', KEYS[3], ARGV[1])) or 0) > time[1] * 1000000 + time[2]
+end
+if not mine then
   return {'not held', holder, holder and redis.call('PTTL', KEYS[1])}
 end
 local stored = redis.call('GET', KEYS[2])

@@ -1,0 +1,63 @@
+-- What stands in the lock's key while many read it. Only then do the readers' ends, in microseconds, mean anything.
+local shared = 'fencepost:shared'
+local function reads(id)
+  return string.sub(id, 49, 49) == 'r'
+end
+local function now_us()
+  local time = call('TIME')
+  return time[1] * 1000000 + time[2]
+end
+-- Who may take the lock that this one holds: the first in line, or all readers up to the first writer. And who is next.
+local function called(line, holder)
+  if holder and holder ~= shared then
+    return {}
+  end
+  local next = call('ZRANGE', line, 0, 1)
+  if not next[1] or (holder and not reads(next[1])) then
+    return {}
+  elseif not reads(next[1]) then
+    return {next[1]}, next[2]
+  end
+  local readers = {}
+  for _, id in ipairs(call('ZRANGE', line, 0, -1)) do
+    if not reads(id) then
+      return readers, id
+    end
+    readers[#readers + 1] = id
+  end
+  return readers
+end
+-- Tells those who may go and could not before, and who is next; not those who see by the answer.
+local function wake(before, except, after, second)
+  local told, news = {}, false
+  for _, id in ipairs(before) do
+    told[id] = true
+  end
+  for _, id in ipairs(after) do
+    if not told[id] then
+      news = true
+      tell(1, id, except)
+    end
+  end
+  if news and second then
+    tell(2, second, except)
+  end
+end
+-- Drops the readers whose time is up; the time.
+local function living(readers)
+  local now = now_us()
+  call('ZREMRANGEBYSCORE', readers, '-inf', string.format('%.0f', now))
+  return now
+end
+-- Keeps the lock's key for as long as the last reader; who has the lock then.
+local function keep_for_readers(lock, readers, now)
+  local last = call('ZRANGE', readers, -1, -1, 'WITHSCORES')[2]
+  if not last then
+    call('DEL', lock)
+    return false
+  end
+  local left = string.format('%.0f', math.max(math.ceil((last - now) / 1000), 1))
+  call('SET', lock, shared, 'PX', left)
+  call('PEXPIRE', readers, left)
+  return shared
+end
