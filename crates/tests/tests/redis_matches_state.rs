@@ -33,7 +33,8 @@ enum Step {
     Advance(Duration),
 }
 
-/// How the nodes store the holder: all values of one lock are of the same kind.
+/// How the nodes store the holder: all values of one lock are of the same kind. Nobody reads a
+/// reentrant lock.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Layout {
     Plain,
@@ -138,10 +139,16 @@ fn step(layout: Layout) -> impl Strategy<Value = Step> {
     let command = prop_oneof![
         5 => (value(), ttl(), proposal(), turn())
             .prop_map(|(value, ttl, proposed, turn)| Command::Acquire { value, ttl, proposed, turn }),
-        5 => (value(), ttl(), proposal(), turn())
-            .prop_map(|(value, ttl, proposed, turn)| Command::Share { value, ttl, proposed, turn }),
-        3 => (value(), ttl(), token())
-            .prop_map(|(value, ttl, token)| Command::ExtendShared { value, ttl, token }),
+        5 => (value(), ttl(), proposal(), turn()).prop_map(move |(value, ttl, proposed, turn)| {
+            match layout {
+                Layout::Plain => Command::Share { value, ttl, proposed, turn },
+                Layout::Reentrant => Command::Acquire { value, ttl, proposed, turn },
+            }
+        }),
+        3 => (value(), ttl(), token()).prop_map(move |(value, ttl, token)| match layout {
+            Layout::Plain => Command::ExtendShared { value, ttl, token },
+            Layout::Reentrant => Command::Raise { value, to: token },
+        }),
         2 => (value(), token()).prop_map(|(value, to)| Command::Raise { value, to }),
         3 => (value(), ttl(), token(), 1..100_u32).prop_map(|(value, ttl, token, entries)| {
             let entries = NonZeroU32::new(entries).unwrap();

@@ -26,11 +26,16 @@ use tokio::net::TcpStream;
 use crate::contender::TTL;
 
 const ACQUIRE: &str = concat!(
+    include_str!("../../../fencepost/src/node/redis/scripts/holder.lua"),
+    include_str!("../../../fencepost/src/node/redis/scripts/plain.lua"),
     include_str!("../../../fencepost/src/node/redis/scripts/line.lua"),
     include_str!("../../../fencepost/src/node/redis/scripts/acquire.lua")
 );
 const RELEASE: &str = concat!(
+    include_str!("../../../fencepost/src/node/redis/scripts/holder.lua"),
+    include_str!("../../../fencepost/src/node/redis/scripts/plain.lua"),
     include_str!("../../../fencepost/src/node/redis/scripts/line.lua"),
+    include_str!("../../../fencepost/src/node/redis/scripts/readers.lua"),
     include_str!("../../../fencepost/src/node/redis/scripts/release.lua")
 );
 
@@ -60,6 +65,7 @@ pub(crate) struct Lock {
     line_key: String,
     leases_key: String,
     gone_key: String,
+    readers_key: String,
     value: String,
     acquire: Script,
     release: Script,
@@ -77,6 +83,7 @@ impl Lock {
             counter_key: format!("{{{name}}}:fence"),
             line_key: format!("{{{name}}}:queue"),
             leases_key: format!("{{{name}}}:leases"),
+            readers_key: format!("{{{name}}}:readers"),
             name,
             gone_key: String::new(),
             value: String::new(),
@@ -134,7 +141,13 @@ impl Lock {
         self.request
             .begin(
                 &self.release,
-                &[&self.name, &self.line_key, &self.leases_key, &self.gone_key],
+                &[
+                    &self.name,
+                    &self.line_key,
+                    &self.leases_key,
+                    &self.gone_key,
+                    &self.readers_key,
+                ],
                 3,
             )
             .text(&self.value)
