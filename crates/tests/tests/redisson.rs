@@ -15,10 +15,10 @@ use tokio::time::timeout;
 
 /// How late something may happen on a busy machine.
 const LATE: Duration = Duration::from_secs(20);
-/// How often somebody is woken, and how soon at least every second time: whoever looks by itself, four
-/// times a second, is that lucky in one of a thousand runs.
+/// How often somebody is woken, and how soon at least every second time: of those who look by
+/// themselves, once a second, half wait twice as long.
 const ROUNDS: usize = 15;
-const WOKEN: Duration = Duration::from_millis(40);
+const WOKEN: Duration = Duration::from_millis(200);
 /// A try.
 const NOW: Duration = Duration::ZERO;
 
