@@ -15,8 +15,10 @@ use tokio::time::timeout;
 
 /// How late something may happen on a busy machine.
 const LATE: Duration = Duration::from_secs(20);
-/// So short that nobody can have looked by itself six times in a row.
-const WOKEN: Duration = Duration::from_millis(120);
+/// How often somebody is woken, and how soon at least every second time: of those who look by
+/// themselves, once a second, half wait twice as long.
+const ROUNDS: usize = 15;
+const WOKEN: Duration = Duration::from_millis(200);
 /// A try.
 const NOW: Duration = Duration::ZERO;
 
@@ -165,9 +167,8 @@ async fn we_do_not_get_in_while_a_java_program_is_and_are_woken_when_it_leaves()
             name,
             channel,
         };
-        let mut last = None;
-        // A poll could be lucky once, and not every time.
-        for _ in 0..6 {
+        let (mut last, mut took) = (None, Vec::new());
+        for _ in 0..ROUNDS {
             assert!(java.try_lock() && java.try_lock(), "they enter again, too");
             let error = locks
                 .session("one")
@@ -191,18 +192,23 @@ async fn we_do_not_get_in_while_a_java_program_is_and_are_woken_when_it_leaves()
             assert_eq!(java.unlock(), "1");
             let begin = Instant::now();
             let guard = timeout(LATE, waiting).await.unwrap().unwrap();
-            let took = begin.elapsed();
-            assert!(took < WOKEN, "{took:?}");
+            took.push(begin.elapsed());
             assert!(last.is_none_or(|last| last < guard.token()));
             last = Some(guard.token());
             guard.release().await.unwrap();
         }
+        assert_woken(took);
         wait_until("nobody listens", LATE, || {
             subscribers(java.server, channel) == 0
         })
         .await;
     }
     assert!(cluster.leftovers().is_empty());
+}
+
+fn assert_woken(mut took: Vec<Duration>) {
+    took.sort();
+    assert!(took[took.len() / 2] < WOKEN, "{took:?}");
 }
 
 fn wait_for(locks: &Fencepost, name: &str) -> JoinHandle<ReentrantGuard> {
@@ -237,7 +243,8 @@ async fn a_java_program_on_a_majority_keeps_us_out_and_wakes_us() {
             channel,
         })
         .collect();
-    for _ in 0..6 {
+    let mut took = Vec::new();
+    for _ in 0..ROUNDS {
         assert!(java.iter().all(Java::try_lock));
         let shut = locks.session("one").reentrant(name).wait(NOW).await;
         assert!(shut.unwrap_err().is_held());
@@ -251,14 +258,14 @@ async fn a_java_program_on_a_majority_keeps_us_out_and_wakes_us() {
         assert_eq!(java[1].unlock(), "1");
         let begin = Instant::now();
         let guard = timeout(LATE, waiting).await.unwrap().unwrap();
-        let took = begin.elapsed();
-        assert!(took < WOKEN, "{took:?}");
+        took.push(begin.elapsed());
         assert_eq!(java[2].unlock(), "1");
         guard.extend().await.unwrap();
         assert!(java.iter().all(|one| !one.try_lock()), "ours on all");
         guard.release().await.unwrap();
         wait_until("given back", LATE, || cluster.leftovers().is_empty()).await;
     }
+    assert_woken(took);
 }
 
 #[tokio::test]

@@ -89,8 +89,12 @@ impl Fencepost {
 ///
 /// A plain lock and a reentrant one cannot share a name: whoever comes second gets
 /// [`Error::NoQuorum`], in which each node says which kind it has
-/// ([`WrongType`](crate::NodeError::WrongType)). In memory and in a file there are no kinds, and the
-/// two merely keep each other out.
+/// ([`WrongType`](crate::NodeError::WrongType)). So does [`steal`](Fencepost::steal), which takes plain
+/// locks only. In memory and in a file there are no kinds, and the two merely keep each other out.
+///
+/// A user whose channels are restricted needs `&redisson_lock__channel:*` beside `&fencepost:wake:*`.
+/// Without it Redisson's waiters are not woken by us, and ours look four times a second while Redisson
+/// has the lock.
 #[derive(Clone)]
 pub struct Session {
     locks: Fencepost,

@@ -63,6 +63,8 @@ struct Waiters {
     /// Rounds in a row that only agreed on numbers.
     rounds: u32,
     last_missed: Option<Instant>,
+    /// The nodes that are known to tell of those, too, who know no line.
+    overheard: NodeSet,
     /// Whether the foremost was near enough to be concerned when it last looked.
     is_near: bool,
     /// Too few nodes could be heard: we wait outside.
@@ -126,6 +128,7 @@ impl Line {
                 soon: 0,
                 rounds: 0,
                 last_missed: None,
+                overheard: NodeSet::NONE,
                 is_near: true,
                 withdrawn: false,
             }),
@@ -278,8 +281,9 @@ impl Line {
 
     /// Somebody who may not know of the line has given the lock back. If it was one of us, whoever
     /// is next has been told already and is on its way before it looks.
-    pub(super) fn may_be_free(&self) {
+    pub(super) fn may_be_free(&self, node: usize) {
         let mut waiters = self.waiters();
+        waiters.overheard.insert(node);
         if waiters.is_near {
             waiters.look_by(Instant::now() + OTHER_NODES);
             drop(waiters);
@@ -288,8 +292,10 @@ impl Line {
     }
 
     /// What was said may have been missed.
-    pub(super) fn may_have_missed(&self) {
+    pub(super) fn may_have_missed(&self, node: usize) {
         let mut waiters = self.waiters();
+        // On a new connection nothing is followed yet.
+        waiters.overheard.remove(node);
         let now = Instant::now();
         // A connection that breaks all the time must not make us look all the time.
         let next = waiters
@@ -454,8 +460,9 @@ impl Line {
         if !outlook.is_free(mode) {
             waiters.passed_over_since = None;
         }
+        let is_told = waiters.overheard.len() >= self.fleet.quorum.needed();
         let poll = match outlook.holder() {
-            Some(holder) if !holder.value.is_ours() => POLL_FOREIGN,
+            Some(holder) if !holder.value.is_ours() && !is_told => POLL_FOREIGN,
             _ if self.is_deaf => POLL_FOREIGN,
             _ => POLL,
         };

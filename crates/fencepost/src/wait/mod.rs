@@ -178,12 +178,12 @@ impl Room {
             Notice::Freed(name) => {
                 let line = self.lists().lines.get(&name).cloned();
                 if let Some(line) = line {
-                    line.may_be_free();
+                    line.may_be_free(node);
                 }
             }
             Notice::Listening => {
                 let lines: Vec<_> = self.lists().lines.values().cloned().collect();
-                lines.iter().for_each(|line| line.may_have_missed());
+                lines.iter().for_each(|line| line.may_have_missed(node));
             }
         }
     }

@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::{try_join, try_join_all};
 use redis::aio::MultiplexedConnection;
 use redis::{
     AsyncConnectionConfig, ProtocolVersion, PushInfo, PushKind, RedisConnectionInfo, Value,
@@ -157,7 +158,7 @@ impl Ears {
         let mut next_ping = Instant::now() + PING_EVERY;
         loop {
             let now_wanted = wanted.borrow_and_update().clone();
-            if let Err(failure) = self.switch(&mut connection, &heard, &now_wanted).await {
+            if let Err(failure) = self.switch(&connection, &heard, &now_wanted).await {
                 return failure.to_string();
             }
             heard = now_wanted;
@@ -179,20 +180,19 @@ impl Ears {
     /// Hears from now on what is wanted, and no longer what was.
     async fn switch(
         &self,
-        connection: &mut MultiplexedConnection,
+        connection: &MultiplexedConnection,
         heard: &Channels,
         wanted: &Channels,
     ) -> Result<(), Failure> {
-        for channel in heard
-            .keys()
-            .filter(|channel| !wanted.contains_key(*channel))
-        {
-            self.within_time(connection.unsubscribe(channel)).await?;
-        }
-        let new = wanted
-            .iter()
-            .filter(|(channel, _)| !heard.contains_key(*channel));
-        for (channel, (name, _)) in new {
+        // All at once: after a new connection there may be many.
+        let old = heard.keys().filter(|old| !wanted.contains_key(*old));
+        let old = old.map(async |channel| {
+            let mut connection = connection.clone();
+            self.within_time(connection.unsubscribe(channel)).await
+        });
+        let new = wanted.iter().filter(|(new, _)| !heard.contains_key(*new));
+        let new = new.map(async |(channel, (name, _))| {
+            let mut connection = connection.clone();
             match self.within_time(connection.subscribe(channel)).await {
                 // What was said before has been missed.
                 Ok(()) => self.ear.hear(Notice::Freed(name.clone())),
@@ -202,7 +202,9 @@ impl Ears {
                 }
                 Err(failure) => return Err(failure),
             }
-        }
+            Ok(())
+        });
+        try_join(try_join_all(old), try_join_all(new)).await?;
         Ok(())
     }
 
