@@ -78,11 +78,30 @@ pub fn mutex(history: &History, bounds: &Bounds) -> Vec<Violation> {
     found.extend(tokens::check(history, bounds.token_skew));
     found.extend(resource::check(history));
     found.extend(loss::check(history, bounds.told_within));
-    found.extend(served::check(
-        history,
-        bounds.served_within,
-        bounds.settled_after,
-    ));
+    found.extend(in_the_end(history, bounds));
+    found
+}
+
+/// Runs all checks that a read-write lock has to pass. `is_reader` tells which leases may be shared.
+#[must_use]
+pub fn read_write(
+    history: &History,
+    bounds: &Bounds,
+    is_reader: impl Fn(&LeaseRef) -> bool,
+) -> Vec<Violation> {
+    let mut found = exclusion::check(history, &is_reader);
+    let skew = bounds.token_skew;
+    found.extend(tokens::check_shared(history, skew, &is_reader));
+    found.extend(resource::check(history));
+    let slack = bounds.told_within;
+    found.extend(loss::check_shared(history, slack, &is_reader));
+    found.extend(in_the_end(history, bounds));
+    found
+}
+
+fn in_the_end(history: &History, bounds: &Bounds) -> Vec<Violation> {
+    let (bound, settled) = (bounds.served_within, bounds.settled_after);
+    let mut found = served::check(history, bound, settled);
     found.extend(leftovers::check(history));
     found
 }

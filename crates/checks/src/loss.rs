@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use crate::event::Time;
+use crate::event::{LeaseRef, Time};
 use crate::history::{History, Turn};
 use crate::violation::Violation;
 
@@ -14,6 +14,17 @@ const CHECKER: &str = "loss";
 /// cannot tell apart; zero if it can.
 #[must_use]
 pub fn check(history: &History, slack: Duration) -> Vec<Violation> {
+    check_shared(history, slack, |_| false)
+}
+
+/// The same where some read: a reader loses nothing when another reader comes.
+#[must_use]
+pub fn check_shared(
+    history: &History,
+    slack: Duration,
+    is_reader: impl Fn(&LeaseRef) -> bool,
+) -> Vec<Violation> {
+    let share = |one: &Turn, other: &Turn| is_reader(&one.of) && is_reader(&other.of);
     let mut found = Vec::new();
     for (lock, turns) in history.granted() {
         for (place, turn) in turns.iter().enumerate() {
@@ -23,7 +34,7 @@ pub fn check(history: &History, slack: Duration) -> Vec<Violation> {
             // Told by then: of the end of validity, or of the loss that the next grant is.
             let next = turns[place + 1..]
                 .iter()
-                .find(|next| next.acquired > Some(acquired));
+                .find(|next| next.acquired > Some(acquired) && !share(turn, next));
             let last_moment = turn.valid_until.max(acquired);
             if is_overdue(history, turn, last_moment, slack) {
                 let what = format!(

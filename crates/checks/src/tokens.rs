@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use crate::event::LeaseRef;
 use crate::history::{History, Turn};
 use crate::violation::Violation;
 
@@ -12,18 +13,36 @@ const CHECKER: &str = "tokens";
 /// All tokens that were given twice, and all that fell although more than `skew` lay between.
 #[must_use]
 pub fn check(history: &History, skew: Duration) -> Vec<Violation> {
+    check_shared(history, skew, |_| false)
+}
+
+/// The same where some read: a reader may have the token of another reader, and of the writer before
+/// it.
+#[must_use]
+pub fn check_shared(
+    history: &History,
+    skew: Duration,
+    is_reader: impl Fn(&LeaseRef) -> bool,
+) -> Vec<Violation> {
     let mut found = Vec::new();
     for (lock, turns) in history.granted() {
-        twice(lock, &turns, &mut found);
+        twice(lock, &turns, &is_reader, &mut found);
         fallen(lock, &turns, skew, &mut found);
     }
     found
 }
 
-fn twice(lock: &str, turns: &[&Turn], found: &mut Vec<Violation>) {
+fn twice(
+    lock: &str,
+    turns: &[&Turn],
+    is_reader: impl Fn(&LeaseRef) -> bool,
+    found: &mut Vec<Violation>,
+) {
     let mut by_token: BTreeMap<u64, &Turn> = BTreeMap::new();
     for turn in turns {
-        if let Some(first) = by_token.insert(turn.token, turn) {
+        if let Some(first) = by_token.insert(turn.token, turn)
+            && !is_reader(&turn.of)
+        {
             let what = format!("token {} of {lock:?} was given twice", turn.token);
             found.push(Violation::new(CHECKER, what, both(first, turn)));
         }
@@ -116,5 +135,15 @@ mod tests {
         let found = found(sample.asked(3, 140).acquired(3, 150, 8, 200), 0);
         assert_eq!(found.len(), 1);
         assert!(found[0].to_string().contains("client 2"), "{}", found[0]);
+    }
+
+    #[test]
+    fn readers_may_share_a_token_and_no_writer_may() {
+        let reads = |of: &LeaseRef| of.client.0 >= 10;
+        let sample = || Sample::new().acquired(1, 10, 7, 20).acquired(10, 20, 7, 90);
+        let shared = sample().acquired(11, 30, 7, 90).history();
+        assert_eq!(check_shared(&shared, Duration::ZERO, reads), []);
+        let written = sample().acquired(2, 95, 7, 99).history();
+        assert_eq!(check_shared(&written, Duration::ZERO, reads).len(), 1);
     }
 }

@@ -8,6 +8,7 @@
 //! ```text
 //! fencepost-sim --seeds 1000            runs seeds 0 to 999
 //! fencepost-sim --seed 42 --log         runs one, and tells everything that happened
+//! fencepost-sim --read-write            runs seeds of read-write locks: those from 2^32 on
 //! ```
 //!
 //! | module | what it is |
@@ -23,6 +24,7 @@
 //! | `gate` | what stops a whole client process |
 //! | `fickle` | a caller that drops its future half-way |
 //! | `workload` | what the clients do, and write down |
+//! | `sharing` | what is different where many may read |
 //! | `resource` | what the locks guard |
 //! | `world` | what all of these share |
 //! | [`dice`] | all chance, drawn from the seed |
@@ -41,5 +43,6 @@ pub mod report;
 mod resource;
 pub mod run;
 mod server;
+mod sharing;
 mod workload;
 mod world;

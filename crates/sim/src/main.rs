@@ -4,6 +4,7 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+use fencepost_sim::plan::READ_WRITE_FROM;
 use fencepost_sim::report::Tally;
 use fencepost_sim::run::run;
 
@@ -13,6 +14,7 @@ usage: fencepost-sim [--seeds N] [--from N] [--stop] [--report FILE]
        fencepost-sim --seed N [--log]
   --seeds N       run so many seeds (default 1000)
   --from N        begin with this one (default 0)
+  --read-write    begin with the first one of read-write locks (2^32)
   --stop          stop at the first seed that fails
   --hours H       run for so long
   --forever       run until somebody stops it
@@ -66,6 +68,7 @@ fn read(mut arguments: impl Iterator<Item = String>) -> Result<Option<Options>, 
             "--help" | "-h" => return Ok(None),
             "--seeds" => options.seeds = Some(number()?),
             "--from" => options.from = number()?,
+            "--read-write" => options.from = READ_WRITE_FROM,
             "--seed" => options.seed = Some(number()?),
             "--hours" => {
                 let hours = arguments.next().and_then(|text| text.parse().ok());

@@ -34,6 +34,8 @@ const QUICK: Duration = ms(2);
 
 /// How many rounds to the farthest nodes the shortest TTL has to last, so that no attempt is too late.
 const ROUNDS_IN_TIME: u32 = 4;
+/// From this seed on, the locks are read-write locks: so that all seeds below are what they were.
+pub const READ_WRITE_FROM: u64 = 1 << 32;
 /// Faults by which nobody loses its place in line.
 const KEEP_THE_LINE: [Fault; 6] = [
     Fault::NoticeLost,
@@ -77,6 +79,8 @@ pub struct Plan {
     pub wall_skew_micros: i64,
     /// Whether everybody who waits asks for a fair line.
     pub is_fair: bool,
+    /// Whether the locks are read-write locks, and most who ask only read.
+    pub is_shared: bool,
     /// Whether locks are held for moments only, so that there are many holders.
     pub is_hasty: bool,
 }
@@ -163,6 +167,7 @@ impl Plan {
             faults,
             is_hasty: dice.per_mille(600),
             is_fair: dice.per_mille(400),
+            is_shared: seed >= READ_WRITE_FROM,
             wall_skew_micros: match loses_data {
                 true => WALL_SKEW_MICROS,
                 false => WILD_SKEW_MICROS,
@@ -197,7 +202,10 @@ impl Plan {
         let in_time = farthest
             .max()
             .is_none_or(|time| shortest > time * ROUNDS_IN_TIME);
-        self.is_fair && in_time && faults.all(|(fault, _)| KEEP_THE_LINE.contains(fault))
+        self.is_fair
+            && !self.is_shared
+            && in_time
+            && faults.all(|(fault, _)| KEEP_THE_LINE.contains(fault))
     }
 
     /// The rate of a fault, if this run has it.

@@ -17,6 +17,7 @@ use crate::link::SimNode;
 use crate::nemesis::haunt;
 use crate::net::{Pair, nanos};
 use crate::plan::Plan;
+use crate::sharing::is_reader;
 use crate::workload::{Client, Session, lock_name};
 use crate::world::World;
 
@@ -120,11 +121,16 @@ pub fn run(seed: u64, with_log: bool) -> io::Result<Outcome> {
     let (events, mut violations, faults, mut log) = runtime.block_on(life)?;
     let deeds = Deeds::of(&events);
     let history = History::new(events);
-    violations.extend(fencepost_checks::mutex(&history, &bounds));
+    if plan.is_shared {
+        let found = fencepost_checks::read_write(&history, &bounds, is_reader);
+        violations.extend(found);
+    } else {
+        violations.extend(fencepost_checks::mutex(&history, &bounds));
+        let all_well = Time::default().after(plan.faults_until + plan.settled_after());
+        let handed_on = HANDED_ON + plan.node_timeout * 2;
+        violations.extend(fencepost_checks::idle::check(&history, all_well, handed_on));
+    }
     violations.extend(fencepost_checks::fresh::check(&history));
-    let all_well = Time::default().after(plan.faults_until + plan.settled_after());
-    let handed_on = HANDED_ON + plan.node_timeout * 2;
-    violations.extend(fencepost_checks::idle::check(&history, all_well, handed_on));
     if plan.keeps_the_line() {
         violations.extend(fencepost_checks::fifo::check(&history));
     }

@@ -105,9 +105,15 @@ impl Server {
 
     /// Whether the lock is held by a value that the node was asked to refuse.
     pub(crate) fn is_held_by_a_ghost(&self, name: &str) -> bool {
-        let holder = self.locks.get(name).and_then(LockState::holder);
-        let until = holder.and_then(|value| self.refused.get(value.as_str()));
-        until.is_some_and(|until| *until > self.clock.monotonic())
+        let mut holders = self
+            .locks
+            .get(name)
+            .into_iter()
+            .flat_map(LockState::holders);
+        holders.any(|value| {
+            let until = self.refused.get(value.as_str());
+            until.is_some_and(|until| *until > self.clock.monotonic())
+        })
     }
 
     /// The locks that somebody holds, and the lines in which somebody waits.

@@ -12,12 +12,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use fencepost::{Error, Fencepost, Lease, LockOptions, LockRequest, Progress};
-use fencepost_checks::{ClientId, Event, LeaseId, LeaseRef, Outcome, Step, Time};
+use fencepost_checks::{ClientId, Event, LeaseRef, Outcome, Step, Time};
 use tokio::time::sleep;
 
 use crate::dice::Dice;
 use crate::faults::Fault;
 use crate::fickle::fickle;
+use crate::sharing::lease_id;
 use crate::world::World;
 
 const fn ms(millis: u64) -> Duration {
@@ -45,28 +46,31 @@ pub(crate) struct Session {
 }
 
 /// One request, and what its holder knows of it.
-struct Wish {
-    of: LeaseRef,
-    name: usize,
-    ttl: Duration,
-    options: LockOptions,
+pub(crate) struct Wish {
+    pub(crate) of: LeaseRef,
+    pub(crate) name: usize,
+    pub(crate) ttl: Duration,
+    pub(crate) options: LockOptions,
     /// How long it waits at the most, if there is a limit.
-    wait: Option<Duration>,
+    pub(crate) wait: Option<Duration>,
+    /// Whether it is to read only.
+    pub(crate) reads: bool,
     /// Whether the lease renews itself: only then can its validity grow without the holder.
-    renews: bool,
+    pub(crate) renews: bool,
     /// The end of its validity, as it was last written down.
-    known: Cell<Time>,
+    pub(crate) known: Cell<Time>,
 }
 
 impl Client {
-    fn record(&self, of: &LeaseRef, step: Step) {
+    pub(crate) fn record(&self, of: &LeaseRef, step: Step) {
         let mut inside = self.world.inside();
         let event = Event::lease(Time(inside.now()), of, step);
         inside.record(event);
     }
 
-    fn new_lease(&self, name: usize) -> LeaseRef {
-        let lease = LeaseId(self.next_lease.replace(self.next_lease.get() + 1));
+    pub(crate) fn new_lease(&self, name: usize, reads: bool) -> LeaseRef {
+        let number = self.next_lease.replace(self.next_lease.get() + 1);
+        let lease = lease_id(number, reads);
         LeaseRef {
             client: ClientId(self.number as u32),
             lock: lock_name(name),
@@ -85,8 +89,12 @@ impl Client {
                 inside.record(event);
             }
         };
-        let request = self.locks.lock(&wish.of.lock).options(wish.options);
-        request.on_progress(tell)
+        let request = match (self.world.plan.is_shared, wish.reads) {
+            (false, _) => self.locks.lock(&wish.of.lock),
+            (true, false) => self.locks.read_write(&wish.of.lock).write(),
+            (true, true) => self.locks.read_write(&wish.of.lock).read(),
+        };
+        request.options(wish.options).on_progress(tell)
     }
 
     fn object(&self, of: &LeaseRef, what: &str) {
@@ -95,7 +103,7 @@ impl Client {
     }
 
     /// Writes down if the lease is valid for longer than was known.
-    fn note_validity(&self, wish: &Wish, lease: &Lease) {
+    pub(crate) fn note_validity(&self, wish: &Wish, lease: &Lease) {
         let valid_until = self.valid_until(lease);
         // What is rounded away makes no difference.
         let known = wish.known.get().after(Duration::from_micros(1));
@@ -158,19 +166,19 @@ impl Session {
     }
 
     /// After how many polls a future is dropped, if it is.
-    fn patience(&mut self) -> Option<u32> {
+    pub(crate) fn patience(&mut self) -> Option<u32> {
         let world = &self.client.world;
         let rate = world.plan.rate(Fault::Cancel)?;
         let is_struck = self.dice.per_mille(rate.per_mille) && !world.inside().is_healed;
         is_struck.then(|| self.dice.below(8) as u32)
     }
 
-    fn note_cancel(&self) {
+    pub(crate) fn note_cancel(&self) {
         self.client.world.inside().counts.note(Fault::Cancel);
     }
 
     /// A lock, a TTL and options.
-    fn wish(&mut self) -> Wish {
+    fn wish(&mut self, reads: bool) -> Wish {
         let (name, ttl) = (self.name(), self.ttl());
         let mut options = LockOptions::new().ttl(ttl);
         options = options.fair(self.client.world.plan.is_fair);
@@ -192,11 +200,12 @@ impl Session {
             options = options.max_renewals(self.dice.below(4) as u32);
         }
         Wish {
-            of: self.client.new_lease(name),
+            of: self.client.new_lease(name, reads),
             name,
             ttl,
             options,
             wait,
+            reads,
             renews,
             known: Cell::default(),
         }
@@ -205,13 +214,15 @@ impl Session {
     /// What is asked for when all is well.
     fn last(&mut self) -> Wish {
         let client = self.client.clone();
+        let reads = self.reads();
         let (name, ttl) = (self.name(), client.world.plan.max_ttl);
         Wish {
-            of: client.new_lease(name),
+            of: client.new_lease(name, reads),
             name,
             ttl,
             options: LockOptions::new().ttl(ttl).fair(client.world.plan.is_fair),
             wait: None,
+            reads,
             renews: true,
             known: Cell::default(),
         }
@@ -229,7 +240,7 @@ impl Session {
     async fn try_lock(&mut self) {
         let wish = Wish {
             renews: false,
-            ..self.wish()
+            ..self.wish(false)
         };
         let client = self.client.clone();
         client.record(&wish.of, Step::Asked);
@@ -239,7 +250,8 @@ impl Session {
     }
 
     async fn lock(&mut self) {
-        let wish = self.wish();
+        let reads = self.reads();
+        let wish = self.wish(reads);
         let client = self.client.clone();
         client.record(&wish.of, Step::Asked);
         let request = client.request(&wish);
@@ -300,8 +312,16 @@ impl Session {
         if lease.is_valid() && self.dice.per_mille(200) {
             self.extend_blindly(wish, &lease).await;
         }
+        if !wish.reads && self.client.world.plan.is_shared && self.dice.per_mille(400) {
+            return self.become_reader(wish, lease).await;
+        }
+        self.end(of, lease).await;
+    }
+
+    /// Gives it back, or drops it.
+    pub(crate) async fn end(&mut self, of: &LeaseRef, lease: Lease) {
         if self.dice.per_mille(300) {
-            client.record(of, Step::Dropped);
+            self.client.record(of, Step::Dropped);
             return drop(lease);
         }
         self.release(of, lease).await;
@@ -329,7 +349,7 @@ impl Session {
     }
 
     async fn scope(&mut self) {
-        let (wish, patience) = (self.wish(), self.patience());
+        let (wish, patience) = (self.wish(false), self.patience());
         let of = &wish.of;
         let client = self.client.clone();
         client.record(of, Step::Asked);
@@ -366,7 +386,7 @@ impl Session {
     }
 
     /// Uses the lock for a while, until it has had enough or is told that the lease is lost.
-    async fn hold(&mut self, wish: &Wish, lease: &Lease) {
+    pub(crate) async fn hold(&mut self, wish: &Wish, lease: &Lease) {
         let ttl = wish.ttl;
         let client = self.client.clone();
         self.may_stand_still(30, lease.remaining());
@@ -377,10 +397,12 @@ impl Session {
         let work = async {
             for _ in 0..steps {
                 match self.dice.below(10) {
-                    0..=4 => self.write(wish, lease).await,
+                    0..=4 if !wish.reads => self.write(wish, lease).await,
                     5 => self.extend(wish, lease).await,
-                    6..=9 if is_hasty => sleep(self.dice.time(Duration::ZERO, ttl / 10)).await,
-                    6..=8 => sleep(self.dice.time(Duration::ZERO, ttl / 2)).await,
+                    0..=4 | 6..=9 if is_hasty => {
+                        sleep(self.dice.time(Duration::ZERO, ttl / 10)).await
+                    }
+                    0..=4 | 6..=8 => sleep(self.dice.time(Duration::ZERO, ttl / 2)).await,
                     _ => sleep(self.dice.time(ttl / 2, ttl * 2)).await,
                 }
             }
@@ -501,7 +523,9 @@ impl Session {
             match client.request(&wish).await {
                 Ok(lease) => {
                     self.note_acquired(&wish, &lease);
-                    self.write(&wish, &lease).await;
+                    if !wish.reads {
+                        self.write(&wish, &lease).await;
+                    }
                     return self.release(of, lease).await;
                 }
                 Err(error) => {
@@ -521,7 +545,7 @@ impl Session {
         let polls = self.dice.below(5) as u32;
         client.record(of, Step::Asked);
         let asking = async {
-            match self.dice.per_mille(500) {
+            match self.dice.per_mille(500) && !wish.reads {
                 true => client.locks.try_lock(&of.lock, wish.ttl).await,
                 false => client.request(&wish).await,
             }

@@ -3,6 +3,7 @@
 use std::process::Command;
 use std::thread;
 
+use fencepost_sim::plan::READ_WRITE_FROM;
 use fencepost_sim::run::run;
 
 /// How many seeds run with every test. Long runs are for `fencepost-sim` itself.
@@ -19,7 +20,19 @@ fn must_pass(seeds: impl Iterator<Item = u64>) {
 
 #[test]
 fn the_fixed_seeds_pass() {
-    let part = |first| thread::spawn(move || must_pass((first..SEEDS).step_by(THREADS as usize)));
+    must_all_pass(0, SEEDS);
+}
+
+#[test]
+fn the_fixed_seeds_of_read_write_locks_pass() {
+    must_all_pass(READ_WRITE_FROM, SEEDS / 2);
+}
+
+fn must_all_pass(from: u64, seeds: u64) {
+    let part = |first| {
+        let seeds = (from + first..from + seeds).step_by(THREADS as usize);
+        thread::spawn(move || must_pass(seeds))
+    };
     let parts: Vec<_> = (0..THREADS).map(part).collect();
     for part in parts {
         part.join().unwrap();

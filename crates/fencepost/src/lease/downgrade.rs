@@ -58,13 +58,11 @@ impl Lease {
         if let Some(when) = reader.held.first_look() {
             reader.core.schedule.put(&reader.held, when);
         }
-        match outcome {
+        match (outcome, reader.loss()) {
             // Too few nodes could be asked: what the writer had is the reader's, until its old end.
-            Some(Ok(_) | Err(NotExtended::NoQuorum(_))) => Ok(reader),
-            Some(Err(NotExtended::Lost(_) | NotExtended::TooLate)) | None => {
-                let why = reader.loss().unwrap_or(LossReason::Expired);
-                Err(reader.lost_by(why))
-            }
+            (Some(Ok(_) | Err(NotExtended::NoQuorum(_))), None) => Ok(reader),
+            // It has waited for them until there was nothing left to hand out.
+            (_, why) => Err(reader.lost_by(why.unwrap_or(LossReason::Expired))),
         }
     }
 

@@ -65,6 +65,17 @@ async fn without_a_majority_for_too_long_the_reader_is_told_at_the_writers_end()
     assert!(scene.clock.elapsed() >= VALID - ms(50));
 }
 
+/// A lease was handed out whose end had come while it waited for the nodes.
+#[tokio::test(start_paused = true)]
+async fn a_reader_whose_end_has_come_meanwhile_is_not_handed_out() {
+    let scene = Scene::of(3);
+    let lease = scene.lock().renew(false).await.unwrap();
+    scene.all_extend(Manner::Never);
+    sleep(VALID - ms(50) + Duration::from_micros(500)).await;
+    let error = lease.downgrade().await.unwrap_err();
+    assert!(error.is_lost(), "{error}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn the_limits_of_the_writer_are_the_readers() {
     let scene = Scene::of(3);
