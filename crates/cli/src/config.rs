@@ -12,8 +12,9 @@ use toml::{Table, Value};
 use crate::exit::Failure;
 
 /// Options that are about one call and have no place in a file.
-const ONCE: [&str; 10] = [
-    "config", "value", "token", "yes", "free", "for-pid", "export", "svg", "slots", "watch",
+const ONCE: [&str; 11] = [
+    "config", "value", "token", "yes", "free", "for-pid", "export", "svg", "slots", "shared",
+    "watch",
 ];
 
 /// What a config file says: options by their long names.

@@ -17,6 +17,8 @@ const SHOWN: usize = 3;
 pub(crate) enum Target {
     /// A lock.
     One(LockName),
+    /// A lock, together with others who share it.
+    Shared(LockName),
     /// Several locks, all or none.
     All(Names),
     /// One of the slots of a semaphore.
@@ -37,6 +39,10 @@ impl Target {
         match self {
             Self::One(name) => {
                 let request = locks.lock(name.as_str()).options(options);
+                Ok(Held::One(request.on_progress(tell).await?))
+            }
+            Self::Shared(name) => {
+                let request = locks.read_write(name.as_str()).read().options(options);
                 Ok(Held::One(request.on_progress(tell).await?))
             }
             Self::All(names) => {
@@ -60,9 +66,10 @@ impl Target {
     pub(crate) fn typed(&self) -> String {
         match self {
             Self::All(names) => typed(names.iter()),
-            Self::One(name) | Self::Slot { of: name, .. } | Self::Leader { of: name, .. } => {
-                typed([name])
-            }
+            Self::One(name)
+            | Self::Shared(name)
+            | Self::Slot { of: name, .. }
+            | Self::Leader { of: name, .. } => typed([name]),
         }
     }
 
@@ -89,7 +96,7 @@ impl Target {
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::One(name) => write!(f, "lock \"{name}\""),
+            Self::One(name) | Self::Shared(name) => write!(f, "lock \"{name}\""),
             Self::Slot { of, .. } => write!(f, "a slot of \"{of}\""),
             Self::Leader { of, .. } => write!(f, "the leadership of \"{of}\""),
             Self::All(names) => {

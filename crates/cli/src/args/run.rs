@@ -40,7 +40,8 @@ const LONGEST_SEMAPHORE: usize = 480;
 ///
 /// Several names, separated by commas, are several locks: all or none, and whoever names them in
 /// another order never waits in a circle. Then FENCEPOST_TOKENS has a line for each, "TOKEN NAME",
-/// and there is no FENCEPOST_TOKEN. With --slots, FENCEPOST_SLOT is the number of the slot.
+/// and there is no FENCEPOST_TOKEN. With --slots, FENCEPOST_SLOT is the number of the slot. With
+/// --shared, all who say so run at once, and nobody beside them.
 #[derive(Args)]
 #[command(after_help = RUN_EXIT_CODES)]
 pub(super) struct RawRun {
@@ -53,6 +54,11 @@ pub(super) struct RawRun {
     #[arg(long, value_name = "K")]
     #[arg(env = "FENCEPOST_SLOTS", hide_env_values = true)]
     slots: Option<usize>,
+
+    /// Share the lock with all who say so too, as readers do: a run without --shared excludes them
+    /// all. Who waits is served in the order of coming
+    #[arg(long, conflicts_with = "slots", value_parser = FalseyValueParser::new())]
+    shared: bool,
 
     #[command(flatten)]
     under: RawUnder,
@@ -167,14 +173,20 @@ pub(crate) struct RunJob {
 
 impl RawRun {
     pub(super) fn checked(self, matches: &ArgMatches) -> Result<RunJob, Failure> {
-        let target = target(self.names, self.slots)?;
+        let target = target(self.names, self.slots, self.shared)?;
         self.under.checked(matches, Again::Never, |_| target)
     }
 }
 
 /// What the names and the options of `run` ask for together.
-fn target(names: Names, slots: Option<usize>) -> Result<Target, Failure> {
+fn target(names: Names, slots: Option<usize>, shared: bool) -> Result<Target, Failure> {
     match (names.only(), slots) {
+        (Ok(name), None) if shared => Ok(Target::Shared(name)),
+        (Err(names), None) if shared => Err(Failure::usage(format!(
+            "--shared is for one name, and these are {}; run one under the other: fencepost run A \
+             --shared -- fencepost run B --shared -- …, by all in the same order",
+            names.iter().count()
+        ))),
         (Ok(name), None) => Ok(Target::One(name)),
         (Err(names), None) => Ok(Target::All(names)),
         (Ok(of), Some(slots)) => checked_slots(of, slots),

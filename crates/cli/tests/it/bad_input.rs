@@ -29,6 +29,8 @@ const RUN: &[(&str, &str)] = &[
     ("--slots many", "'many'"),
     ("--slots 99999999999999999999", "--slots"),
     ("--slots 2 --slots 3", "--slots"),
+    ("--slots 2 --shared", "cannot be used with"),
+    ("--shared=yes", "'yes'"),
     ("--value x", "'--value'"),
     ("--again lost", "'--again'"),
 ];
@@ -44,6 +46,8 @@ const COMMANDS: &[(&str, &str)] = &[
     ("run a,,b touch began", "it is empty"),
     ("run a,b} touch began", "hash slot"),
     ("run a,b --slots 2 touch began", "--slots is for one name"),
+    ("run a,b --shared touch began", "--shared is for one name"),
+    ("elect job --shared touch began", "'--shared'"),
     ("elect", "<NAME>"),
     ("elect job", "<COMMAND>"),
     ("elect a,b touch began", "these are 2 names"),

@@ -14,6 +14,7 @@ mod loss;
 mod names;
 mod pages;
 mod pty;
+mod shared;
 mod signals;
 mod slots;
 mod speed;
