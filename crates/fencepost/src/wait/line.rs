@@ -33,6 +33,8 @@ const SOON: Duration = Duration::from_millis(4);
 /// The last place in line from which a waiter looks when others say that the lock is free: the
 /// second acts where the first is dead.
 const NEAR: usize = 2;
+/// How long after others were seen in line they may be there still, unseen.
+const OTHERS_STAY: Duration = Duration::from_secs(2);
 /// The most rounds in a row to agree on numbers. What is not agreed then is so at the next look.
 const MOST_ROUNDS: u32 = 3;
 
@@ -56,8 +58,8 @@ struct Waiters {
     all_due: Instant,
     /// Since when the lock is known to have been free with others before us in line.
     passed_over_since: Option<Instant>,
-    /// Whether, when we last looked, somebody of another client was in line before one of us.
-    others_wait: bool,
+    /// When somebody of another client was last seen in line before one of us.
+    others_seen: Option<Instant>,
     /// How often in a row it was worth looking again soon.
     soon: u32,
     /// Rounds in a row that only agreed on numbers.
@@ -124,7 +126,7 @@ impl Line {
                 next_look: Instant::now(),
                 all_due: Instant::now(),
                 passed_over_since: None,
-                others_wait: false,
+                others_seen: None,
                 soon: 0,
                 rounds: 0,
                 last_missed: None,
@@ -229,14 +231,17 @@ impl Line {
         self.nudge.notify_one();
     }
 
-    /// The lock was given back by another of our own client.
+    /// The lock was given back by another of our own client. Where others wait too, it is for the
+    /// nodes to say who is next: an attempt for nothing takes nodes from the one whose turn it is.
     pub(super) fn given_back(&self) {
         let mut waiters = self.waiters();
-        let alone = !waiters.others_wait;
+        let others_are_gone = |seen: Instant| seen.elapsed() > OTHERS_STAY;
+        if !waiters.others_seen.is_none_or(others_are_gone) {
+            return;
+        }
         let sitting = waiters.seats.values_mut().filter(|waiter| waiter.sits());
         let foremost = sitting.min_by(|a, b| a.rank().cmp(&b.rank()));
-        if let Some(waiter) = foremost
-            && (waiter.is_next_after_ours || (alone && !waiter.settled))
+        if let Some(waiter) = foremost.filter(|waiter| waiter.is_next_after_ours || !waiter.settled)
         {
             waiter.call();
         }
@@ -466,7 +471,8 @@ impl Line {
             _ if self.is_deaf => POLL_FOREIGN,
             _ => POLL,
         };
-        let next = if outlook.is_split(mode) {
+        // Whoever is far behind has nothing to gain by looking soon.
+        let next = if outlook.is_split(mode) && waiters.is_near {
             let soon = waiters.soon(&self.fleet);
             // The first in line is there when a majority is free, however long some nodes have been.
             let opens_in = opens_in.filter(|_| is_first).unwrap_or(soon);
@@ -521,12 +527,13 @@ impl Waiters {
     fn note_who_is_next(&mut self, shown: &[u64], outlook: &Outlook) {
         let mut line: Vec<_> = self.seats.iter_mut().collect();
         line.sort_unstable_by(|(_, a), (_, b)| a.rank().cmp(&b.rank()));
-        self.others_wait = false;
         for (before, (sequence, waiter)) in line.into_iter().enumerate() {
             if let Ok(n) = shown.binary_search(sequence) {
                 let others = outlook.place(n).map(|place| place > before + 1);
                 waiter.is_next_after_ours = waiter.settled && others == Some(false);
-                self.others_wait |= others == Some(true);
+                if others == Some(true) {
+                    self.others_seen = Some(Instant::now());
+                }
             }
         }
     }
