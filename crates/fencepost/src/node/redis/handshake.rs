@@ -51,7 +51,7 @@ pub(super) async fn ask(
     let mut pipe = redis::pipe();
     pipe.ignore_errors();
     pipe.cmd("CONFIG").arg("GET").arg("appendfsync");
-    for source in scripts::sources() {
+    for source in scripts::to_load() {
         pipe.cmd("SCRIPT").arg("LOAD").arg(source);
     }
     if maker == Maker::Ourselves {
