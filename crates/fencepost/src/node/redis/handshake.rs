@@ -72,7 +72,7 @@ pub(super) async fn log_in(
 pub(super) async fn ask(connection: &Connection, maker: Maker) -> Result<Facts, NodeError> {
     let mut questions = vec![redis::cmd("INFO"), redis::cmd("CONFIG")];
     questions[1].arg("GET").arg("appendfsync");
-    for source in scripts::sources() {
+    for source in scripts::to_load() {
         let mut load = redis::cmd("SCRIPT");
         load.arg("LOAD").arg(source);
         questions.push(load);

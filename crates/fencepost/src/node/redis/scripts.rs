@@ -125,14 +125,24 @@ impl Lua {
     }
 }
 
-/// Every script's text, to load them when a connection is made.
+/// The scripts in both layouts, for whoever goes through all of them.
+fn in_layouts() -> [&'static Layouts; 5] {
+    [&ACQUIRE, &RAISE, &EXTEND, &RELEASE, &STEAL]
+}
+
+/// The texts to load when a connection is made: those of plain locks. A server learns the others when
+/// they are first used, so that whoever needs none of them does not wait for them.
+pub(super) fn to_load() -> impl Iterator<Item = &'static str> {
+    let plain = in_layouts().into_iter().map(|layouts| &layouts.plain);
+    let others = [&QUEUE, &LEAVE, &INSPECT].map(|lua| &**lua);
+    plain.chain(others).map(|lua| lua.source)
+}
+
+/// Every script's text.
 pub(super) fn sources() -> impl Iterator<Item = &'static str> {
-    let both = [&ACQUIRE, &RAISE, &EXTEND, &RELEASE, &STEAL];
-    let both = both
-        .into_iter()
-        .flat_map(|both| [&both.plain, &both.reentrant]);
-    let others = [&SHARE, &EXTEND_SHARED, &QUEUE, &LEAVE, &INSPECT].map(|lua| &**lua);
-    both.chain(others).map(|lua| lua.source)
+    let reentrant = in_layouts().map(|layouts| layouts.reentrant.source);
+    let shared = [&SHARE, &EXTEND_SHARED].map(|lua| lua.source);
+    to_load().chain(reentrant).chain(shared)
 }
 
 /// The command for a server that should have the script already.
