@@ -3,6 +3,7 @@
 
 use crate::departure::{self, Departure, NOTHING_LEFT};
 use crate::properties::{EXCLUSION, ORDERED, UNIQUE};
+use crate::read_write::{self, ALONE, ReadWrite};
 use crate::run::{Outcome, Reach, check};
 use crate::semaphore::{self, NO_CROWD, Semaphore};
 use crate::setup::{Expiry, Flaw, Releases, Setup};
@@ -39,6 +40,7 @@ enum Subject {
     Locks(Setup),
     Semaphore(Semaphore),
     Departure(Departure),
+    ReadWrite(ReadWrite),
 }
 
 /// How a variant did.
@@ -65,6 +67,7 @@ impl Variant {
             Subject::Locks(setup) => check(Locks::new(setup), self.reach, threads, story::tell),
             Subject::Semaphore(model) => check(model, self.reach, threads, semaphore::tell),
             Subject::Departure(model) => check(model, self.reach, threads, departure::tell),
+            Subject::ReadWrite(model) => check(model, self.reach, threads, read_write::tell),
         }
     }
 
@@ -106,6 +109,15 @@ fn sound() -> Vec<Variant> {
     let bounded = |steps, variant| Variant {
         reach: Reach::Steps(steps),
         ..variant
+    };
+    let shared = |name, about, nodes, writers, readers| Variant {
+        subject: Subject::ReadWrite(ReadWrite {
+            nodes,
+            writers,
+            readers,
+            readers_ask: nodes,
+        }),
+        ..holds(name, about, Setup::SMALL)
     };
     let small = Setup::SMALL;
     vec![
@@ -283,6 +295,40 @@ fn sound() -> Vec<Variant> {
                 breaks: 3,
             }),
         },
+        quick(shared(
+            "read-write",
+            "1 writer, which may become a reader, and 1 reader on 3 nodes",
+            3,
+            1,
+            1,
+        )),
+        quick(shared(
+            "read-write-one-node",
+            "2 writers and 2 readers on 1 node",
+            1,
+            2,
+            2,
+        )),
+        bounded(
+            14,
+            shared(
+                "read-write-read",
+                "1 writer and 2 readers on 3 nodes",
+                3,
+                1,
+                2,
+            ),
+        ),
+        bounded(
+            14,
+            shared(
+                "write-write-read",
+                "2 writers and 1 reader on 3 nodes",
+                3,
+                2,
+                1,
+            ),
+        ),
     ]
 }
 
@@ -395,6 +441,17 @@ fn broken() -> Vec<Variant> {
                 nodes: 3,
                 places: 2,
                 claims: 3,
+            }),
+        ),
+        breaks(
+            "read-one",
+            "readers ask 1 of 3 nodes, and writers a majority",
+            ALONE,
+            Subject::ReadWrite(ReadWrite {
+                nodes: 3,
+                writers: 1,
+                readers: 1,
+                readers_ask: 1,
             }),
         ),
         breaks(

@@ -55,3 +55,26 @@ fn a_node_that_is_away_is_part_of_the_answer_and_a_missing_majority_is_69() {
     let json: Value = serde_json::from_str(&ran.out).unwrap();
     assert_eq!(json["held"], Value::Null);
 }
+
+#[test]
+fn those_who_read_are_named_one_by_one() {
+    let (bench, server) = (Bench::new(), RedisServer::start());
+    let url = server.url();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let read = |owner: &str| {
+        let builder = fencepost::Fencepost::builder().url(&url).owner(owner);
+        let reading = async { builder.connect().await?.read_write("job").read().await };
+        runtime.block_on(reading).unwrap()
+    };
+    let _readers = ["web-1", "web-2"].map(read);
+    let table = bench.run(&["status", "job", "--store", &url]).out;
+    for row in ["holder     readers\n", "reader     web-1, for "] {
+        assert!(table.contains(row), "{row}: {table}");
+    }
+    let json = bench.run(&["status", "job", "--json", "--store", &url]).out;
+    let json: Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json["holder"], "readers");
+    assert_eq!(json["readers"][0]["reader"], "web-1");
+    assert_eq!(json["readers"][1]["reader"], "web-2");
+    assert!(json["readers"][1]["remaining_ms"].as_u64().unwrap() <= 30_000);
+}

@@ -9,6 +9,10 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Output};
 
+use fencepost_sim::plan::READ_WRITE_FROM;
+
+/// How the names of bugs begin that are looked for where many may read.
+const SHARED: &str = "shared-";
 /// How the sentence about a bug begins that is believed to do no harm, and need not be found.
 const HARMLESS: &str = "harmless";
 
@@ -126,7 +130,7 @@ impl Garden {
     /// Plants a bug, looks for it, and digs it out again.
     fn plant(&self, bug: &Bug, seeds: u64) -> io::Result<Option<(String, u64)>> {
         self.apply(bug, false)?;
-        let found = self.look_for_it(seeds);
+        let found = self.look_for_it(bug, seeds);
         self.apply(bug, true)?;
         found
     }
@@ -144,7 +148,7 @@ impl Garden {
         checked(&mut git).map(drop)
     }
 
-    fn look_for_it(&self, seeds: u64) -> io::Result<Option<(String, u64)>> {
+    fn look_for_it(&self, bug: &Bug, seeds: u64) -> io::Result<Option<(String, u64)>> {
         let mut cargo = Command::new("cargo");
         cargo.args(["build", "--release", "--quiet", "-p", "fencepost-sim"]);
         cargo.args(["--bin", "fencepost-sim"]);
@@ -159,12 +163,17 @@ impl Garden {
         checked(&mut cargo)?;
         let mut simulation = Command::new(self.target.join("release/fencepost-sim"));
         simulation.args(["--stop", "--seeds", &seeds.to_string()]);
+        let is_shared = bug.name.starts_with(SHARED);
+        if is_shared {
+            simulation.arg("--read-write");
+        }
+        let first = if is_shared { READ_WRITE_FROM } else { 0 };
         let output = simulation.output()?;
         let text = String::from_utf8_lossy(&output.stdout);
         // "- 17: overlap, tokens", in the list of failing seeds.
         let failing = text.lines().find_map(|line| {
             let (seed, checkers) = line.strip_prefix("- ")?.split_once(": ")?;
-            Some((checkers.to_owned(), seed.parse::<u64>().ok()? + 1))
+            Some((checkers.to_owned(), seed.parse::<u64>().ok()? - first + 1))
         });
         Ok(failing)
     }
