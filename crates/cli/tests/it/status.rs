@@ -60,7 +60,8 @@ fn a_node_that_is_away_is_part_of_the_answer_and_a_missing_majority_is_69() {
 fn those_who_read_are_named_one_by_one() {
     let (bench, server) = (Bench::new(), RedisServer::start());
     let url = server.url();
-    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    let runtime = runtime.enable_all().build().unwrap();
     let read = |owner: &str| {
         let builder = fencepost::Fencepost::builder().url(&url).owner(owner);
         let reading = async { builder.connect().await?.read_write("job").read().await };
