@@ -560,12 +560,6 @@ impl LockState {
         self.holder.as_ref().map(|held| &held.value)
     }
 
-    /// Who holds the lock or reads it, expired or not.
-    pub fn holders(&self) -> impl Iterator<Item = &AttemptValue> {
-        let holders = self.holder.iter().chain(&self.readers);
-        holders.map(|held| &held.value)
-    }
-
     /// After a reboot `elapsed` begins again: nobody holds anything, the counter stays.
     pub fn after_reboot(&mut self, now: Duration) {
         self.holder = None;

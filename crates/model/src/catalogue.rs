@@ -110,12 +110,12 @@ fn sound() -> Vec<Variant> {
         reach: Reach::Steps(steps),
         ..variant
     };
-    let shared = |name, about, writers, readers| Variant {
+    let shared = |name, about, nodes, writers, readers| Variant {
         subject: Subject::ReadWrite(ReadWrite {
-            nodes: 3,
+            nodes,
             writers,
             readers,
-            readers_ask: 3,
+            readers_ask: nodes,
         }),
         ..holds(name, about, Setup::SMALL)
     };
@@ -298,11 +298,37 @@ fn sound() -> Vec<Variant> {
         quick(shared(
             "read-write",
             "1 writer, which may become a reader, and 1 reader on 3 nodes",
+            3,
             1,
             1,
         )),
-        shared("read-write-read", "the same with 2 readers", 1, 2),
-        shared("write-write-read", "the same with 2 writers", 2, 1),
+        quick(shared(
+            "read-write-one-node",
+            "2 writers and 2 readers on 1 node",
+            1,
+            2,
+            2,
+        )),
+        bounded(
+            14,
+            shared(
+                "read-write-read",
+                "1 writer and 2 readers on 3 nodes",
+                3,
+                1,
+                2,
+            ),
+        ),
+        bounded(
+            14,
+            shared(
+                "write-write-read",
+                "2 writers and 1 reader on 3 nodes",
+                3,
+                2,
+                1,
+            ),
+        ),
     ]
 }
 

@@ -2,11 +2,11 @@
 
 use std::cell::Cell;
 
-use fencepost::{Error, Lease};
+use fencepost::{Error, Lease, LockRequest};
 use fencepost_checks::{Event, LeaseId, LeaseRef, Step};
 
 use crate::fickle::fickle;
-use crate::workload::{Session, Wish};
+use crate::workload::{Client, Session, Wish};
 
 /// What tells the leases of readers from the others.
 const READER: u64 = 1 << 32;
@@ -21,11 +21,28 @@ pub(crate) fn is_reader(of: &LeaseRef) -> bool {
     of.lease.0 & READER != 0
 }
 
+impl Client {
+    /// The request, for a lock of the kind that this run has.
+    pub(crate) fn ask_for(&self, wish: &Wish) -> LockRequest {
+        let lock = &wish.of.lock;
+        match (self.world.plan.is_shared, wish.reads) {
+            (false, _) => self.locks.lock(lock),
+            (true, false) => self.locks.read_write(lock).write(),
+            (true, true) => self.locks.read_write(lock).read(),
+        }
+    }
+}
+
 impl Session {
     /// Whether the next request is to read.
     pub(crate) fn reads(&mut self) -> bool {
         // Not asked where nobody shares: those seeds are what they were.
         self.client.world.plan.is_shared && self.dice.per_mille(600)
+    }
+
+    /// Whether a writer that has had enough goes on as a reader.
+    pub(crate) fn stops_writing(&mut self, wish: &Wish) -> bool {
+        !wish.reads && self.client.world.plan.is_shared && self.dice.per_mille(400)
     }
 
     /// Goes on as a reader, whose lease is valid from the moment at which the writer's ends: a writer

@@ -89,12 +89,8 @@ impl Client {
                 inside.record(event);
             }
         };
-        let request = match (self.world.plan.is_shared, wish.reads) {
-            (false, _) => self.locks.lock(&wish.of.lock),
-            (true, false) => self.locks.read_write(&wish.of.lock).write(),
-            (true, true) => self.locks.read_write(&wish.of.lock).read(),
-        };
-        request.options(wish.options).on_progress(tell)
+        let request = self.ask_for(wish).options(wish.options);
+        request.on_progress(tell)
     }
 
     fn object(&self, of: &LeaseRef, what: &str) {
@@ -312,10 +308,10 @@ impl Session {
         if lease.is_valid() && self.dice.per_mille(200) {
             self.extend_blindly(wish, &lease).await;
         }
-        if !wish.reads && self.client.world.plan.is_shared && self.dice.per_mille(400) {
-            return self.become_reader(wish, lease).await;
+        match self.stops_writing(wish) {
+            true => self.become_reader(wish, lease).await,
+            false => self.end(of, lease).await,
         }
-        self.end(of, lease).await;
     }
 
     /// Gives it back, or drops it.

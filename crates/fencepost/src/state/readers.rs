@@ -104,6 +104,12 @@ impl LockState {
         self.readers.iter().any(|held| held.value == *value)
     }
 
+    /// Who holds the lock or reads it, expired or not.
+    pub fn holders(&self) -> impl Iterator<Item = &AttemptValue> {
+        let holders = self.holder.iter().chain(&self.readers);
+        holders.map(|held| &held.value)
+    }
+
     /// Who has the lock. All readers together are one holder.
     pub(super) fn held_by(&self, now: Duration) -> Option<Holder> {
         if let Some(held) = &self.holder {
