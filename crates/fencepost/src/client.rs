@@ -257,6 +257,7 @@ impl Fencepost {
             value,
             ttl,
             ticket,
+            outlives: false,
         })
     }
 

@@ -111,6 +111,7 @@ impl Receipt {
             value: self.value.clone(),
             ttl,
             ticket: None,
+            outlives: false,
         }
     }
 
