@@ -1,6 +1,7 @@
 //! [`Lease`]: a lock that is held: its token, its deadline, its loss, and the ways to keep or end it.
 //!
 //! - `detach`: a lease that is to outlive its process.
+//! - `seal`: a lease that is to stay, as a mark that somebody was here.
 //! - `held`: what a lease, its renewal and its loss share.
 //! - `schedule`: one task that renews all leases of a client.
 //!
@@ -10,6 +11,7 @@
 mod detach;
 mod held;
 mod schedule;
+mod seal;
 #[cfg(test)]
 mod tests;
 
