@@ -7,9 +7,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::KEEP;
 use super::view;
 use super::watch::{Waited, Watch, answers, pause, step_aside};
+use super::{KEEP, checked_keep};
 use crate::client::Fencepost;
 use crate::error::Error;
 use crate::lease::{Lease, Limits};
@@ -18,7 +18,7 @@ use crate::name::LockName;
 use crate::semaphore::seek::{Found, Seeker};
 use crate::semaphore::slots::{Kind, Slots, part_name};
 use crate::state::Turn;
-use crate::ttl::{Readable, Ttl};
+use crate::ttl::Ttl;
 use crate::wait::Patience;
 
 impl Fencepost {
@@ -120,7 +120,7 @@ impl Passage {
 }
 
 impl Barrier {
-    /// How long it is remembered that the barrier has opened and who has passed: longer than the
+    /// How long it is remembered that the barrier has opened and who has passed: at least twice the
     /// client's `max_ttl`, and 24 h at the most; an hour by default. For that long the name is good
     /// for one round.
     #[must_use]
@@ -199,7 +199,7 @@ impl Barrier {
                 },
                 ..options.plan(&self.locks)?
             },
-            keep: self.checked_keep()?,
+            keep: checked_keep(&self.locks, self.keep)?,
             watch: Watch::new(&self.locks, &places.slots.names),
             locks: &self.locks,
             places: &places,
@@ -218,21 +218,6 @@ impl Barrier {
                 },
             }
         }
-    }
-
-    fn checked_keep(&self) -> Result<Ttl, Error> {
-        let (keep, max_ttl) = (Ttl::new(self.keep)?, self.locks.core.max_ttl);
-        if keep <= max_ttl {
-            return Err(Error::InvalidOption {
-                option: "keep",
-                why: format!(
-                    "it has to be longer than max_ttl, which is {}, so that what was left for \
-                     good can be told from what is only held",
-                    Readable(max_ttl.get())
-                ),
-            });
-        }
-        Ok(keep)
     }
 }
 

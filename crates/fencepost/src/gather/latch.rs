@@ -6,12 +6,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::KEEP;
-use super::watch::{Waited, Watch, pause, step_aside};
+use super::view;
+use super::watch::{Waited, Watch, answers, pause, step_aside};
+use super::{KEEP, checked_keep};
 use crate::client::Fencepost;
 use crate::error::Error;
 use crate::lease::Limits;
 use crate::lock::{LockOptions, Plan};
+use crate::look::Answers;
 use crate::semaphore::seek::Seeker;
 use crate::semaphore::slots::{Kind, Slots};
 use crate::ttl::Ttl;
@@ -113,14 +115,17 @@ pub enum Counted {
 }
 
 impl Latch {
-    /// How long a count counts: 10 ms to 24 h, an hour by default.
+    /// How long a count counts: at least twice the client's `max_ttl`, and 24 h at the most; an hour by
+    /// default.
     #[must_use]
     pub fn keep(mut self, time: Duration) -> Self {
         self.keep = time;
         self
     }
 
-    /// Counts one down. It never waits for others to count.
+    /// Counts one down. It never waits for others to count; only when each slot is taken, and one of
+    /// them not for good yet, does it wait until it is, or is free: one TTL at the most, or as long as
+    /// the last `max_ttl` of a count's life.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -156,10 +161,16 @@ impl Latch {
                 Err(Error::Held { .. }) => {}
                 Err(error) => return Err(error),
             }
-            if self.remaining().await? == 0 {
+            // Not before: who has only taken a slot may die, and then this count is needed.
+            let seen = answers(&self.locks, &slots.names).await?;
+            if seen.iter().all(|seen| self.is_for_good(seen)) {
                 return Ok(Counted::WasOpen);
             }
-            step_aside(&self.locks, &plan.patience).await;
+            let quorum = self.locks.core.fleet.quorum;
+            match seen.iter().all(|seen| view::holder(quorum, seen).is_some()) {
+                true => pause(&self.locks, &plan.patience).await,
+                false => step_aside(&self.locks, &plan.patience).await,
+            };
         }
     }
 
@@ -264,8 +275,13 @@ impl Latch {
         }
     }
 
+    fn is_for_good(&self, seen: &Answers) -> bool {
+        let core = &self.locks.core;
+        view::is_for_good(core.fleet.quorum, seen, core.max_ttl.get())
+    }
+
     fn parts(&self) -> Result<(Arc<Slots>, Ttl), Error> {
-        Ok((self.slots.clone()?, Ttl::new(self.keep)?))
+        Ok((self.slots.clone()?, checked_keep(&self.locks, self.keep)?))
     }
 
     /// To take a slot for a moment, until it is sealed.

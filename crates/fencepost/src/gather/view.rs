@@ -6,18 +6,25 @@ use std::time::Duration;
 
 use crate::look::{Answers, heard};
 use crate::quorum::Quorum;
+use crate::state::Holder;
 use crate::value::AttemptValue;
 
 /// For whom a majority of the nodes holds a slot.
 pub(super) fn holder(quorum: Quorum, answers: &Answers) -> Option<&AttemptValue> {
-    let (value, votes) = likeliest(answers)?;
+    let (value, votes) = likeliest(answers, |_| true)?;
     (votes >= quorum.needed()).then_some(value)
+}
+
+/// Whether a majority of the nodes has a slot for good, for the same one.
+pub(super) fn is_for_good(quorum: Quorum, answers: &Answers, longest_hold: Duration) -> bool {
+    let votes = likeliest(answers, |holder| is_left(holder, longest_hold));
+    votes.is_some_and(|(_, votes)| votes >= quorum.needed())
 }
 
 /// Whether no further answer changes that, and a majority has answered.
 pub(super) fn is_clear(quorum: Quorum, answers: &Answers) -> bool {
     let silent = answers.iter().filter(|answer| answer.is_none()).count();
-    let votes = likeliest(answers).map_or(0, |(_, votes)| votes);
+    let votes = likeliest(answers, |_| true).map_or(0, |(_, votes)| votes);
     let decided = votes >= quorum.needed() || votes + silent < quorum.needed();
     decided && is_heard(quorum, answers)
 }
@@ -32,14 +39,17 @@ pub(super) fn is_heard(quorum: Quorum, answers: &Answers) -> bool {
 /// One node is enough. Only who had it on a majority leaves it, and does so on a majority; of any
 /// other majority, one node may be the only one that can tell.
 pub(super) fn is_sealed(answers: &Answers, longest_hold: Duration) -> bool {
-    let holders = || heard(answers).filter_map(|lock| lock.holder.as_ref());
-    let left = |remaining: Option<Duration>| remaining.is_none_or(|left| left > longest_hold);
-    holders().any(|holder| left(holder.remaining))
+    likeliest(answers, |holder| is_left(holder, longest_hold)).is_some()
 }
 
-/// Who has most of the nodes, and how many.
-fn likeliest(answers: &Answers) -> Option<(&AttemptValue, usize)> {
-    let values = || heard(answers).filter_map(|lock| Some(&lock.holder.as_ref()?.value));
+fn is_left(holder: &Holder, longest_hold: Duration) -> bool {
+    holder.remaining.is_none_or(|left| left > longest_hold)
+}
+
+/// Who of these has most of the nodes, and how many.
+fn likeliest(answers: &Answers, which: impl Fn(&Holder) -> bool) -> Option<(&AttemptValue, usize)> {
+    let holders = || heard(answers).filter_map(|lock| lock.holder.as_ref());
+    let values = || holders().filter(|one| which(one)).map(|one| &one.value);
     let votes = |one: &AttemptValue| values().filter(|other| *other == one).count();
     let votes = values().map(|value| (value, votes(value)));
     votes.max_by_key(|(_, votes)| *votes)
@@ -49,7 +59,7 @@ fn likeliest(answers: &Answers) -> Option<(&AttemptValue, usize)> {
 mod tests {
     use super::*;
     use crate::error::NodeError;
-    use crate::state::{Holder, Snapshot};
+    use crate::state::Snapshot;
     use crate::token::FencingToken;
 
     const SECOND: Duration = Duration::from_secs(1);
@@ -118,5 +128,19 @@ mod tests {
         assert!(is_sealed(&slot("A-."), SECOND));
         assert!(!is_sealed(&slot("aa-"), SECOND));
         assert!(!is_sealed(&slot("x.-"), SECOND));
+    }
+
+    #[test]
+    fn a_majority_has_a_count_for_good_or_it_may_come_to_nothing() {
+        for (nodes, is_counted) in [
+            ("AA-", true),
+            ("Aa.", false),
+            ("AB.", false),
+            ("aaa", false),
+        ] {
+            let answers = slot(nodes);
+            let seen = is_for_good(quorum(nodes), &answers, SECOND);
+            assert_eq!(seen, is_counted, "{nodes}");
+        }
     }
 }
