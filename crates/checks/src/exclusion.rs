@@ -9,25 +9,15 @@ use crate::violation::Violation;
 #[must_use]
 pub fn check(history: &History, is_reader: impl Fn(&LeaseRef) -> bool) -> Vec<Violation> {
     let mut found = Vec::new();
-    for (lock, turns) in history.granted() {
-        let mut valid: Vec<&Turn> = Vec::new();
-        for turn in turns {
-            let Some((begin, _)) = turn.validity() else {
-                continue;
-            };
-            valid.retain(|other| other.validity().is_some_and(|(_, end)| end > begin));
-            for other in &valid {
-                if is_reader(&other.of) && is_reader(&turn.of) {
-                    continue;
-                }
-                let what = format!("a writer of {lock:?} is not alone at {begin}");
-                let mut events = other.shown_by();
-                events.extend(turn.shown_by());
-                found.push(Violation::new("exclusion", what, events));
-            }
-            valid.push(turn);
+    history.with_those_beside(|turn, begin, beside| {
+        let may_share = |other: &Turn| is_reader(&other.of) && is_reader(&turn.of);
+        for other in beside.iter().filter(|other| !may_share(other)) {
+            let what = format!("a writer of {:?} is not alone at {begin}", turn.of.lock);
+            let mut events = other.shown_by();
+            events.extend(turn.shown_by());
+            found.push(Violation::new("exclusion", what, events));
         }
-    }
+    });
     found
 }
 

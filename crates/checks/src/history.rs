@@ -222,6 +222,36 @@ impl History {
         &self.turns
     }
 
+    /// Goes through the leases that were ever valid, lock by lock and in the order of their grants,
+    /// each with the beginning of its validity and those of the same lock that were valid then.
+    pub(crate) fn with_those_beside<'a>(
+        &'a self,
+        mut visit: impl FnMut(&'a Turn, Time, &[&'a Turn]),
+    ) {
+        for turns in self.granted().into_values() {
+            let mut valid: Vec<&Turn> = Vec::new();
+            for turn in turns {
+                let Some((begin, _)) = turn.validity() else {
+                    continue;
+                };
+                valid.retain(|other| other.validity().is_some_and(|(_, end)| end > begin));
+                visit(turn, begin, &valid);
+                valid.push(turn);
+            }
+        }
+    }
+
+    /// What happened to some of the locks, and everything that happened to no lock at all.
+    #[must_use]
+    pub fn of_locks(&self, wanted: impl Fn(&str) -> bool) -> Self {
+        let is_wanted = |event: &&Event| match &event.what {
+            What::Lease { of, .. } => wanted(&of.lock),
+            What::Found { lock, .. } => wanted(lock),
+            _ => true,
+        };
+        Self::new(self.events.iter().filter(is_wanted).cloned().collect())
+    }
+
     /// The requests that were granted, by lock, in the order of their grants.
     #[must_use]
     pub fn granted(&self) -> BTreeMap<&str, Vec<&Turn>> {

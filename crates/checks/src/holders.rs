@@ -13,21 +13,15 @@ pub fn check(history: &History, most: usize) -> Vec<Violation> {
 /// Goes through the grants of each lock in the order of time, with those that are still valid.
 pub(crate) fn sweep(history: &History, most: usize, checker: &'static str) -> Vec<Violation> {
     let mut found = Vec::new();
-    for (lock, turns) in history.granted() {
-        let mut valid: Vec<&Turn> = Vec::new();
-        for turn in turns {
-            let Some((begin, _)) = turn.validity() else {
-                continue;
-            };
-            valid.retain(|other| other.validity().is_some_and(|(_, end)| end > begin));
-            valid.push(turn);
-            if valid.len() > most {
-                let what = format!("{} hold {lock:?} at {begin}", valid.len());
-                let events = valid.iter().flat_map(|turn| turn.shown_by());
-                found.push(Violation::new(checker, what, events.collect()));
-            }
+    history.with_those_beside(|turn, begin, beside| {
+        let holders = beside.len() + 1;
+        if holders > most {
+            let what = format!("{holders} hold {:?} at {begin}", turn.of.lock);
+            let valid = beside.iter().copied().chain([turn]);
+            let events = valid.flat_map(Turn::shown_by);
+            found.push(Violation::new(checker, what, events.collect()));
         }
-    }
+    });
     found
 }
 

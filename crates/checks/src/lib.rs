@@ -16,6 +16,7 @@
 //! | [`served`] | whoever waits is served within a bound once all faults have ended |
 //! | [`idle`] | a lock that is free does not keep those waiting who stand in line |
 //! | [`leftovers`] | no key is left on any node in the end |
+//! | [`together`] | locks that are asked for together are granted together, or not at all |
 //! | [`fifo`] | in fair mode, nobody overtakes who stood in line before it asked |
 //!
 //! ```
@@ -46,6 +47,7 @@ pub mod resource;
 #[cfg(test)]
 mod sample;
 pub mod served;
+pub mod together;
 pub mod tokens;
 mod violation;
 

@@ -280,6 +280,7 @@ impl Fencepost {
             ttl: wish.ttl,
             access: wish.access,
             ticket,
+            outlives: false,
         })
     }
 

@@ -83,6 +83,32 @@ pub enum Error {
         name: LockName,
     },
 
+    /// A latch or a barrier did not open while it was waited for.
+    #[error(
+        "\"{name}\" did not open in time: {missing} of {all} {} missing",
+        if *missing == 1 { "is" } else { "are" }
+    )]
+    NotOpen {
+        /// The latch or the barrier.
+        name: LockName,
+        /// How many were still to come.
+        missing: usize,
+        /// Of how many.
+        all: usize,
+    },
+
+    /// All places of a barrier are taken by others.
+    #[error(
+        "the barrier \"{name}\" has no place left: all {all} are taken by others; a name is good \
+         for one round, so give the next round another one"
+    )]
+    NoPlace {
+        /// The barrier.
+        name: LockName,
+        /// How many places it has.
+        all: usize,
+    },
+
     /// The name cannot be a lock's name.
     #[error("the lock name {name:?} cannot be used: {why}")]
     InvalidName {
@@ -158,6 +184,12 @@ impl Error {
     #[must_use]
     pub fn is_no_quorum(&self) -> bool {
         matches!(self, Self::NoQuorum { .. } | Self::Unreachable { .. })
+    }
+
+    /// Whether a latch or a barrier did not open in time: waiting again may help.
+    #[must_use]
+    pub fn is_not_open(&self) -> bool {
+        matches!(self, Self::NotOpen { .. })
     }
 
     /// Whether the lease has ended.

@@ -57,6 +57,7 @@
 //! | [`Semaphore`] | at most k at a time: [`Permit`], [`PermitRequest`] |
 //! | [`Election`] | one leader, whom all can see: [`Campaign`], [`Leadership`], [`Observer`] |
 //! | [`ReadWriteLock`] | many who read, or one who writes |
+//! | [`Latch`], [`Barrier`] | waiting until k have come: [`Counted`], [`Passage`] |
 //! | [`LockRequest`], [`LockOptions`], [`Progress`] | asking and waiting |
 //! | [`MultiRequest`], [`MultiLease`] | several locks at once, all or none |
 //! | [`Lease`] | what you hold: its token, its renewal, its loss |
@@ -84,6 +85,7 @@ mod election;
 mod error;
 pub mod events;
 pub mod fence;
+mod gather;
 mod lease;
 mod listing;
 mod lock;
@@ -114,6 +116,7 @@ pub use builder::{Builder, RestartPolicy};
 pub use client::{Fencepost, Stolen};
 pub use election::{Campaign, Election, Leader, Leadership, Observer};
 pub use error::{Error, LossReason, NodeError, NodeOutcome, NodeReport};
+pub use gather::{Barrier, Counted, Latch, Passage};
 pub use lease::Lease;
 pub use listing::{Listing, NamePattern};
 pub use lock::{LockOptions, LockRequest};

@@ -39,6 +39,14 @@ impl LockOptions {
         Self::default()
     }
 
+    /// The defaults, and to wait at most for that long, if that is said.
+    pub(crate) fn waiting(at_most: Option<Duration>) -> Self {
+        Self {
+            wait: at_most,
+            ..Self::default()
+        }
+    }
+
     /// How long a node keeps the lock when its holder is silent. The default is the client's.
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.ttl = Some(ttl);

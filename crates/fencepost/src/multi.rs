@@ -20,7 +20,7 @@ use crate::lease::Lease;
 use crate::lock::{LockOptions, Watcher};
 use crate::name::LockName;
 use crate::token::FencingToken;
-use crate::wait::Progress;
+use crate::wait::{Patience, Progress};
 
 /// The most locks that are taken at once.
 const MOST_NAMES: usize = 1000;
@@ -103,7 +103,8 @@ impl MultiRequest {
         self
     }
 
-    /// See [`LockOptions::max_hold`]: it counts from when the first of them was taken.
+    /// See [`LockOptions::max_hold`]: it counts from when the first of them was taken. If it is over
+    /// before the last of them was free, the request ends with [`Error::Lost`].
     pub fn max_hold(mut self, time: Duration) -> Self {
         self.options = self.options.max_hold(time);
         self
@@ -143,18 +144,26 @@ impl MultiRequest {
             .longest_wait()
             .and_then(|time| Instant::now().checked_add(time));
         let is_over = || end.is_some_and(|end| Instant::now() >= end);
+        let mut patience = Patience::new(options.longest_wait(), options.plan(&locks)?.ttl);
         match together(&locks, &names, options).await {
-            Err(error) if error.is_held() && !is_over() => {}
+            Err(error) if patience.goes_on_after(&error) => {}
+            Err(error) if is_worth_another(&error) && !is_over() => {}
             outcome => return outcome,
         }
         loop {
             match one_by_one(&locks, &names, options, end, watcher.as_ref()).await {
                 // One was lost while another was waited for: from the beginning.
-                Err(error) if error.is_lost() && !is_over() => {}
+                Err(error) if is_worth_another(&error) && !is_over() => {}
                 outcome => return outcome,
             }
         }
     }
+}
+
+/// Whether one that was lost may be had for longer the next time. One that was held for as long as it
+/// may be while another was waited for would end so again and again.
+fn is_worth_another(error: &Error) -> bool {
+    matches!(error, Error::Lost { why, .. } if *why != LossReason::MaxHold)
 }
 
 /// All at once, if all are free.
@@ -168,7 +177,7 @@ async fn together(
     let outcomes = join_all(names.iter().map(request)).await;
     // What was granted is given back by being dropped.
     let leases = outcomes.into_iter().collect::<Result<_, _>>()?;
-    Ok(MultiLease(leases))
+    MultiLease(leases).if_whole()
 }
 
 /// One after the other, in the order that everybody keeps to.
@@ -193,7 +202,7 @@ async fn one_by_one(
         };
         taken.0.push(lease);
     }
-    Ok(taken)
+    taken.if_whole()
 }
 
 impl IntoFuture for MultiRequest {
@@ -264,6 +273,15 @@ impl MultiLease {
             let (name, why) = (lease.lock_name().clone(), lease.loss()?);
             Some(LostOne { name, why })
         })
+    }
+
+    /// Itself, unless one of them was lost while the last was waited for: that is given back with the
+    /// others, because nobody may be handed some of them only.
+    fn if_whole(self) -> Result<Self, Error> {
+        match self.loss() {
+            Some(LostOne { name, why }) => Err(Error::Lost { name, why }),
+            None => Ok(self),
+        }
     }
 
     /// Resolves when the first of them is lost, and says which and how: see [`Lease::lost`].
@@ -341,6 +359,21 @@ mod tests {
         }
         all.release().await.unwrap();
         locks.lock("a").wait(ms(0)).await.unwrap();
+    }
+
+    /// It began again and again, for ever: each time the first was held for as long as it may be before
+    /// the second was free.
+    #[tokio::test]
+    async fn one_that_may_not_be_held_until_another_is_free_is_told() {
+        let locks = Fencepost::memory().unwrap();
+        let _taken = locks.lock("b").await.unwrap();
+        let both = locks.lock_all(["a", "b"]).max_hold(ms(50)).into_future();
+        let error = tokio::time::timeout(ms(5_000), both).await.unwrap();
+        let Error::Lost { name, why } = error.unwrap_err() else {
+            panic!("it was not lost");
+        };
+        assert_eq!((name.as_str(), why), ("a", LossReason::MaxHold));
+        locks.lock("a").wait(ms(10)).await.unwrap();
     }
 
     #[tokio::test(start_paused = true)]

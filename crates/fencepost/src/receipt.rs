@@ -113,6 +113,7 @@ impl Receipt {
             ttl,
             access,
             ticket: None,
+            outlives: false,
         }
     }
 

@@ -8,7 +8,7 @@
 //! ```text
 //! fencepost-sim --seeds 1000            runs seeds 0 to 999
 //! fencepost-sim --seed 42 --log         runs one, and tells everything that happened
-//! fencepost-sim --read-write            runs seeds of read-write locks: those from 2^32 on
+//! fencepost-sim --work semaphore        with permits of a semaphore instead of locks
 //! ```
 //!
 //! | module | what it is |
@@ -23,18 +23,21 @@
 //! | `clock` | virtual time, and clocks that are wrong about it |
 //! | `gate` | what stops a whole client process |
 //! | `fickle` | a caller that drops its future half-way |
-//! | `workload` | what the clients do, and write down |
-//! | `sharing` | what is different where many may read |
+//! | `workload` | what the clients do |
+//! | `client` | one client: what it asks for, and what it writes down |
+//! | `held` | what a client may hold |
 //! | `resource` | what the locks guard |
 //! | `world` | what all of these share |
 //! | [`dice`] | all chance, drawn from the seed |
 //! | [`report`] | what many runs came to |
 
+mod client;
 mod clock;
 pub mod dice;
 pub mod faults;
 mod fickle;
 mod gate;
+mod held;
 mod link;
 mod nemesis;
 mod net;
@@ -43,6 +46,5 @@ pub mod report;
 mod resource;
 pub mod run;
 mod server;
-mod sharing;
 mod workload;
 mod world;

@@ -4,17 +4,17 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use fencepost_sim::plan::READ_WRITE_FROM;
+use fencepost_sim::plan::Work;
 use fencepost_sim::report::Tally;
 use fencepost_sim::run::run;
 
 const USAGE: &str = "\
-usage: fencepost-sim [--seeds N] [--from N] [--stop] [--report FILE]
-       fencepost-sim --hours H | --forever [--from N] [--report FILE]
-       fencepost-sim --seed N [--log]
+usage: fencepost-sim [--work WORK] [--seeds N] [--from N] [--stop] [--report FILE]
+       fencepost-sim [--work WORK] --hours H | --forever [--from N] [--report FILE]
+       fencepost-sim [--work WORK] --seed N [--log]
+  --work WORK     what the clients work with: mutex (default), semaphore, multi, election
   --seeds N       run so many seeds (default 1000)
   --from N        begin with this one (default 0)
-  --read-write    begin with the first one of read-write locks (2^32)
   --stop          stop at the first seed that fails
   --hours H       run for so long
   --forever       run until somebody stops it
@@ -27,6 +27,7 @@ const SIGN_OF_LIFE: Duration = Duration::from_secs(30);
 
 #[derive(Default)]
 struct Options {
+    work: Work,
     from: u64,
     seeds: Option<u64>,
     hours: Option<f64>,
@@ -66,9 +67,12 @@ fn read(mut arguments: impl Iterator<Item = String>) -> Result<Option<Options>, 
         };
         match argument.as_str() {
             "--help" | "-h" => return Ok(None),
+            "--work" => {
+                let work = arguments.next().and_then(|name| Work::of(&name));
+                options.work = work.ok_or("--work needs mutex, semaphore, multi or election")?;
+            }
             "--seeds" => options.seeds = Some(number()?),
             "--from" => options.from = number()?,
-            "--read-write" => options.from = READ_WRITE_FROM,
             "--seed" => options.seed = Some(number()?),
             "--hours" => {
                 let hours = arguments.next().and_then(|text| text.parse().ok());
@@ -86,13 +90,13 @@ fn read(mut arguments: impl Iterator<Item = String>) -> Result<Option<Options>, 
 
 fn carry_out(options: &Options) -> io::Result<ExitCode> {
     match options.seed {
-        Some(seed) => one(seed, options.log),
+        Some(seed) => one(seed, options.work, options.log),
         None => many(options),
     }
 }
 
-fn one(seed: u64, log: bool) -> io::Result<ExitCode> {
-    let outcome = run(seed, log)?;
+fn one(seed: u64, work: Work, log: bool) -> io::Result<ExitCode> {
+    let outcome = run(seed, work, log)?;
     let mut out = io::stdout().lock();
     out.write_all(outcome.log.as_bytes())?;
     if !log {
@@ -118,16 +122,20 @@ fn many(options: &Options) -> io::Result<ExitCode> {
     let most = options
         .seeds
         .unwrap_or(if endless { u64::MAX } else { 1000 });
-    let mut tally = Tally::from(options.from);
+    let mut tally = Tally::from(options.from, options.work);
     let mut last_sign = begin;
     while tally.runs < most && for_time.is_none_or(|time| begin.elapsed() < time) {
         let seed = options.from + tally.runs;
-        let outcome = run(seed, false)?;
+        let outcome = run(seed, options.work, false)?;
         tally.add(&outcome);
         tally.took = begin.elapsed();
         if let Some(first) = outcome.violations.first() {
             writeln!(out, "seed {seed} fails: {first}")?;
-            writeln!(out, "replay it with: fencepost-sim --seed {seed} --log\n")?;
+            let work = options.work.name();
+            writeln!(
+                out,
+                "replay it with: fencepost-sim --work {work} --seed {seed} --log\n"
+            )?;
             if options.stop {
                 break;
             }

@@ -34,8 +34,6 @@ const QUICK: Duration = ms(2);
 
 /// How many rounds to the farthest nodes the shortest TTL has to last, so that no attempt is too late.
 const ROUNDS_IN_TIME: u32 = 4;
-/// From this seed on, the locks are read-write locks: so that all seeds below are what they were.
-pub const READ_WRITE_FROM: u64 = 1 << 32;
 /// Faults by which nobody loses its place in line.
 const KEEP_THE_LINE: [Fault; 6] = [
     Fault::NoticeLost,
@@ -46,11 +44,51 @@ const KEEP_THE_LINE: [Fault; 6] = [
     Fault::Cancel,
 ];
 
+/// What the clients of a run work with.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Work {
+    /// Locks, one at a time.
+    #[default]
+    Mutex,
+    /// Permits of a semaphore.
+    Semaphore,
+    /// Several locks at once.
+    Multi,
+    /// Leaderships.
+    Election,
+}
+
+impl Work {
+    /// All kinds.
+    pub const ALL: [Self; 4] = [Self::Mutex, Self::Semaphore, Self::Multi, Self::Election];
+
+    /// Its name, for people and for the command line.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Mutex => "mutex",
+            Self::Semaphore => "semaphore",
+            Self::Multi => "multi",
+            Self::Election => "election",
+        }
+    }
+
+    /// The one of that name.
+    #[must_use]
+    pub fn of(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|work| work.name() == name)
+    }
+}
+
 /// What one run is made of.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// The seed.
     pub seed: u64,
+    /// What the clients work with.
+    pub work: Work,
+    /// How many permits each semaphore has.
+    pub permits: usize,
     /// How many nodes there are.
     pub nodes: usize,
     /// How many client processes.
@@ -79,8 +117,6 @@ pub struct Plan {
     pub wall_skew_micros: i64,
     /// Whether everybody who waits asks for a fair line.
     pub is_fair: bool,
-    /// Whether the locks are read-write locks, and most who ask only read.
-    pub is_shared: bool,
     /// Whether locks are held for moments only, so that there are many holders.
     pub is_hasty: bool,
 }
@@ -106,9 +142,26 @@ pub struct Rate {
 }
 
 impl Plan {
-    /// The plan of a seed.
+    /// The plan of a seed: the same faults whatever the work is.
     #[must_use]
-    pub fn of(seed: u64) -> Self {
+    pub fn of(seed: u64, work: Work) -> Self {
+        let plan = Self::of_locks(seed);
+        let mut dice = Dice::new(seed ^ 0x5107);
+        let names = match work {
+            Work::Mutex => plan.names,
+            // Where few compete for the same, nobody is ever one too many.
+            Work::Semaphore | Work::Election => 1,
+            Work::Multi => dice.pick(&[2, 3, 3, 4]),
+        };
+        Self {
+            work,
+            permits: dice.pick(&[1, 2, 2, 3]),
+            names,
+            ..plan
+        }
+    }
+
+    fn of_locks(seed: u64) -> Self {
         let mut dice = Dice::new(seed);
         let calm = dice.per_mille(40);
         // Only faults of clocks and callers: nobody loses its place in line by them.
@@ -150,6 +203,8 @@ impl Plan {
         let nodes: usize = dice.pick(&[1, 2, 3, 3, 3, 3, 3, 4, 5, 5]);
         Self {
             seed,
+            work: Work::Mutex,
+            permits: 1,
             nodes,
             missing_nodes: match dice.per_mille(300) {
                 true => dice.index((nodes - 1) / 2 + 1),
@@ -167,7 +222,6 @@ impl Plan {
             faults,
             is_hasty: dice.per_mille(600),
             is_fair: dice.per_mille(400),
-            is_shared: seed >= READ_WRITE_FROM,
             wall_skew_micros: match loses_data {
                 true => WALL_SKEW_MICROS,
                 false => WILD_SKEW_MICROS,
@@ -202,10 +256,47 @@ impl Plan {
         let in_time = farthest
             .max()
             .is_none_or(|time| shortest > time * ROUNDS_IN_TIME);
-        self.is_fair
-            && !self.is_shared
-            && in_time
-            && faults.all(|(fault, _)| KEEP_THE_LINE.contains(fault))
+        self.is_fair && in_time && faults.all(|(fault, _)| KEEP_THE_LINE.contains(fault))
+    }
+
+    /// What is asked for under that number.
+    #[must_use]
+    pub fn name(&self, number: usize) -> String {
+        match self.work {
+            Work::Semaphore => format!("pool-{number}"),
+            Work::Mutex | Work::Multi | Work::Election => format!("lock-{number}"),
+        }
+    }
+
+    /// The locks that guard something: of a semaphore those of its slots.
+    #[must_use]
+    pub fn guarded(&self) -> Vec<String> {
+        let names = (0..self.names).map(|number| self.name(number));
+        let slot = |name: &String, slot| format!("{{{name}}}:semaphore:{slot}");
+        match self.work {
+            Work::Semaphore => {
+                let slots = |name: String| (0..self.permits).map(move |n| slot(&name, n));
+                names.flat_map(slots).collect()
+            }
+            Work::Mutex | Work::Multi | Work::Election => names.collect(),
+        }
+    }
+
+    /// The number of what that lock guards.
+    #[must_use]
+    pub fn guards(&self, lock: &str) -> Option<usize> {
+        self.guarded().iter().position(|guarded| guarded == lock)
+    }
+
+    /// How many attempts one after the other a request may make when its wait is over.
+    #[must_use]
+    pub fn attempts(&self) -> u32 {
+        let more = match self.work {
+            Work::Mutex | Work::Election => 0,
+            Work::Semaphore => self.permits + 1,
+            Work::Multi => self.names + 1,
+        };
+        1 + more as u32
     }
 
     /// The rate of a fault, if this run has it.

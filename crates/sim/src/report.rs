@@ -4,11 +4,14 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use crate::faults::{Fault, FaultCounts};
+use crate::plan::Work;
 use crate::run::{Deeds, Outcome};
 
 /// What many runs came to.
 #[derive(Clone, Debug, Default)]
 pub struct Tally {
+    /// What the clients worked with.
+    pub work: Work,
     /// The first seed.
     pub from: u64,
     /// How many runs there were.
@@ -24,10 +27,11 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// A tally that begins with that seed.
+    /// A tally of that work that begins with that seed.
     #[must_use]
-    pub fn from(seed: u64) -> Self {
+    pub fn from(seed: u64, work: Work) -> Self {
         Self {
+            work,
             from: seed,
             ..Self::default()
         }
@@ -64,7 +68,8 @@ impl Tally {
     fn write(&self, to: &mut String) -> std::fmt::Result {
         let last = (self.from + self.runs).saturating_sub(1);
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-        writeln!(to, "# Simulation: seeds {} to {last}\n", self.from)?;
+        let work = self.work.name();
+        writeln!(to, "# Simulation, {work}: seeds {} to {last}\n", self.from)?;
         writeln!(
             to,
             "{} runs in {:.0} s on one of {cores} cores: {:.0} runs a second.\n",

@@ -11,14 +11,14 @@ use fencepost_checks::{Bounds, Event, History, Step, Time, Violation, What};
 use tokio::task::LocalSet;
 use tokio::time::{sleep, sleep_until, timeout};
 
+use crate::client::Client;
 use crate::dice::{Dice, SharedDice};
 use crate::faults::FaultCounts;
 use crate::link::SimNode;
 use crate::nemesis::haunt;
 use crate::net::{Pair, nanos};
-use crate::plan::Plan;
-use crate::sharing::is_reader;
-use crate::workload::{Client, Session, lock_name};
+use crate::plan::{Plan, Work};
+use crate::workload::Session;
 use crate::world::World;
 
 /// How long a waiter may wait when all is well. Nobody holds for long then; but all ask at once, and
@@ -100,40 +100,22 @@ impl Deeds {
     }
 }
 
-/// Runs one seed.
+/// Runs one seed with that work.
 ///
 /// # Errors
 /// When there is no runtime to be had, or the library does not take what the plan says.
-pub fn run(seed: u64, with_log: bool) -> io::Result<Outcome> {
+pub fn run(seed: u64, work: Work, with_log: bool) -> io::Result<Outcome> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .start_paused(true)
         .build()?;
-    let plan = Plan::of(seed);
-    let bounds = Bounds {
-        served_within: SERVED_WITHIN,
-        settled_after: plan.settled_after(),
-        told_within: Duration::ZERO,
-        token_skew: plan.token_skew(),
-    };
+    let plan = Plan::of(seed, work);
     let everybody = LocalSet::new();
     let life = everybody.run_until(live(plan.clone(), with_log));
     let (events, mut violations, faults, mut log) = runtime.block_on(life)?;
     let deeds = Deeds::of(&events);
     let history = History::new(events);
-    if plan.is_shared {
-        let found = fencepost_checks::read_write(&history, &bounds, is_reader);
-        violations.extend(found);
-    } else {
-        violations.extend(fencepost_checks::mutex(&history, &bounds));
-        let all_well = Time::default().after(plan.faults_until + plan.settled_after());
-        let handed_on = HANDED_ON + plan.node_timeout * 2;
-        violations.extend(fencepost_checks::idle::check(&history, all_well, handed_on));
-    }
-    violations.extend(fencepost_checks::fresh::check(&history));
-    if plan.keeps_the_line() {
-        violations.extend(fencepost_checks::fifo::check(&history));
-    }
+    violations.extend(judge(&plan, &history));
     if with_log {
         for violation in &violations {
             log.push_str(&format!("{violation}\n"));
@@ -146,6 +128,45 @@ pub fn run(seed: u64, with_log: bool) -> io::Result<Outcome> {
         deeds,
         log,
     })
+}
+
+/// All that was wrong with what the clients did.
+fn judge(plan: &Plan, history: &History) -> Vec<Violation> {
+    let bounds = Bounds {
+        served_within: SERVED_WITHIN,
+        settled_after: plan.settled_after(),
+        told_within: Duration::ZERO,
+        token_skew: plan.token_skew(),
+    };
+    if plan.work == Work::Semaphore {
+        // Each slot is a lock; and of the whole no more may be held than there are permits.
+        let slots = plan.guarded();
+        let is_slot = |lock: &str| slots.iter().any(|slot| slot == lock);
+        let whole = history.of_locks(|lock| !is_slot(lock));
+        let mut found = judge_locks(&history.of_locks(is_slot), &bounds);
+        found.extend(fencepost_checks::holders::check(&whole, plan.permits));
+        let (served, settled) = (bounds.served_within, bounds.settled_after);
+        found.extend(fencepost_checks::served::check(&whole, served, settled));
+        return found;
+    }
+    let mut found = judge_locks(history, &bounds);
+    if plan.work == Work::Multi {
+        found.extend(fencepost_checks::together::check(history));
+        return found;
+    }
+    let all_well = Time::default().after(plan.faults_until + plan.settled_after());
+    let handed_on = HANDED_ON + plan.node_timeout * 2;
+    found.extend(fencepost_checks::idle::check(history, all_well, handed_on));
+    if plan.keeps_the_line() {
+        found.extend(fencepost_checks::fifo::check(history));
+    }
+    found
+}
+
+fn judge_locks(history: &History, bounds: &Bounds) -> Vec<Violation> {
+    let mut found = fencepost_checks::mutex(history, bounds);
+    found.extend(fencepost_checks::fresh::check(history));
+    found
 }
 
 type Life = (Vec<Event>, Vec<Violation>, FaultCounts, String);
@@ -163,6 +184,7 @@ async fn live(plan: Plan, with_log: bool) -> io::Result<Life> {
             let session = Session {
                 client: client.clone(),
                 dice: dice.fork(),
+                observer: None,
             };
             let session = tokio::task::spawn_local(gate.guard(Box::pin(session.run())));
             sessions.push((number, session));
@@ -204,9 +226,9 @@ async fn live(plan: Plan, with_log: bool) -> io::Result<Life> {
         let left = inside.servers[node].left();
         inside.record(Event::keys_left(world.now(), format!("node-{node}"), left));
     }
-    for name in 0..plan.names {
-        let items = inside.resources[name].items();
-        inside.record(Event::found(world.now(), lock_name(name), items));
+    for (number, lock) in plan.guarded().into_iter().enumerate() {
+        let items = inside.resources[number].items();
+        inside.record(Event::found(world.now(), lock, items));
     }
     let events = std::mem::take(&mut inside.events);
     let objections = std::mem::take(&mut inside.objections);
@@ -228,10 +250,14 @@ fn client(world: &Arc<World>, number: usize, dice: Dice) -> io::Result<Client> {
         let client = number;
         builder = builder.node(SimNode::new(world, Pair { client, node }));
     }
+    let locks = builder.build().map_err(io::Error::other)?;
+    let names = (0..world.plan.names).map(|name| world.plan.name(name));
+    let semaphores = names.map(|name| (name.clone(), locks.semaphore(name, world.plan.permits)));
     Ok(Client {
+        semaphores: semaphores.collect(),
         world: world.clone(),
         number,
-        locks: builder.build().map_err(io::Error::other)?,
+        locks,
         next_lease: Cell::new(0),
     })
 }

@@ -1,25 +1,20 @@
 //! What the clients do: ask for locks in every way there is, hold them, write under them, and give
-//! them back or drop them; and write down what they see.
-//!
-//! What is written down is what the checkers believe, so it must be written at the moment at which
-//! it happens: `Asked` before the first call, `Releasing` before the release.
+//! them back or drop them.
 
 use std::cell::Cell;
-use std::future::IntoFuture;
 use std::rc::Rc;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use fencepost::{Error, Fencepost, Lease, LockOptions, LockRequest, Progress};
-use fencepost_checks::{ClientId, Event, LeaseRef, Outcome, Step, Time};
-use tokio::time::sleep;
+use fencepost::{Error, Lease, LockOptions, Observer};
+use fencepost_checks::{Event, Outcome, Step, Time};
+use tokio::time::{sleep, timeout};
 
+use crate::client::{Client, Wish, word};
 use crate::dice::Dice;
 use crate::faults::Fault;
 use crate::fickle::fickle;
-use crate::sharing::lease_id;
-use crate::world::World;
+use crate::held::{Held, Hold};
+use crate::plan::Work;
 
 const fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
@@ -30,106 +25,16 @@ const BEFORE_THE_NEXT: Duration = ms(20);
 /// How long before its end a lease that cannot be renewed is told at the most: the library's 25 ms,
 /// and what its clock and its timers are off.
 const LONGEST_NOTICE: Duration = ms(40);
-
-/// One client process.
-pub(crate) struct Client {
-    pub(crate) world: Arc<World>,
-    pub(crate) number: usize,
-    pub(crate) locks: Fencepost,
-    pub(crate) next_lease: Cell<u64>,
-}
+/// How long somebody waits for a new leader at the most, and how often it looks.
+const OBSERVES_FOR: Duration = ms(300);
+const OBSERVES_EVERY: Duration = ms(50);
 
 /// One task of a client that asks for locks.
 pub(crate) struct Session {
     pub(crate) client: Rc<Client>,
     pub(crate) dice: Dice,
-}
-
-/// One request, and what its holder knows of it.
-pub(crate) struct Wish {
-    pub(crate) of: LeaseRef,
-    pub(crate) name: usize,
-    pub(crate) ttl: Duration,
-    pub(crate) options: LockOptions,
-    /// How long it waits at the most, if there is a limit.
-    pub(crate) wait: Option<Duration>,
-    /// Whether it is to read only.
-    pub(crate) reads: bool,
-    /// Whether the lease renews itself: only then can its validity grow without the holder.
-    pub(crate) renews: bool,
-    /// The end of its validity, as it was last written down.
-    pub(crate) known: Cell<Time>,
-}
-
-impl Client {
-    pub(crate) fn record(&self, of: &LeaseRef, step: Step) {
-        let mut inside = self.world.inside();
-        let event = Event::lease(Time(inside.now()), of, step);
-        inside.record(event);
-    }
-
-    pub(crate) fn new_lease(&self, name: usize, reads: bool) -> LeaseRef {
-        let number = self.next_lease.replace(self.next_lease.get() + 1);
-        let lease = lease_id(number, reads);
-        LeaseRef {
-            client: ClientId(self.number as u32),
-            lock: lock_name(name),
-            lease,
-        }
-    }
-
-    /// A request that waits, and writes down when it has its place in line.
-    fn request(&self, wish: &Wish) -> LockRequest {
-        let (world, of) = (Arc::clone(&self.world), wish.of.clone());
-        let is_settled = AtomicBool::new(false);
-        let tell = move |progress: Progress| {
-            if progress.is_settled && !is_settled.swap(true, Ordering::Relaxed) {
-                let mut inside = world.inside();
-                let event = Event::lease(Time(inside.now()), &of, Step::Queued);
-                inside.record(event);
-            }
-        };
-        let request = self.ask_for(wish).options(wish.options);
-        request.on_progress(tell)
-    }
-
-    fn object(&self, of: &LeaseRef, what: &str) {
-        let what = format!("{of}: {what}");
-        self.world.inside().object("workload", what, Vec::new());
-    }
-
-    /// Writes down if the lease is valid for longer than was known.
-    pub(crate) fn note_validity(&self, wish: &Wish, lease: &Lease) {
-        let valid_until = self.valid_until(lease);
-        // What is rounded away makes no difference.
-        let known = wish.known.get().after(Duration::from_micros(1));
-        if lease.is_valid() && valid_until > known {
-            wish.known.set(valid_until);
-            self.record(&wish.of, Step::Extended { valid_until });
-        }
-    }
-
-    /// The end of a lease's validity in true time.
-    fn valid_until(&self, lease: &Lease) -> Time {
-        let left = self.world.clocks[self.number].in_true_time(lease.remaining());
-        self.world.now().after(left)
-    }
-}
-
-/// The name of a lock.
-pub(crate) fn lock_name(number: usize) -> String {
-    format!("lock-{number}")
-}
-
-/// What the holder was told, in a word.
-fn word(error: &Error) -> &'static str {
-    match error {
-        Error::Held { .. } => "held",
-        Error::NoQuorum { .. } => "no_quorum",
-        Error::TooLate { .. } => "too_late",
-        Error::Lost { .. } => "lost",
-        _ => "other",
-    }
+    /// Who watches the leaders, and the newest token that it was told.
+    pub(crate) observer: Option<(Observer, u64)>,
 }
 
 impl Session {
@@ -152,8 +57,21 @@ impl Session {
         self.change_of_mind().await;
     }
 
-    fn name(&mut self) -> usize {
-        self.dice.index(self.client.world.plan.names)
+    /// What to ask for: one name, or several of them in any order.
+    fn names(&mut self) -> Vec<String> {
+        let plan = &self.client.world.plan;
+        let first = self.dice.index(plan.names);
+        if plan.work != Work::Multi {
+            return vec![plan.name(first)];
+        }
+        let how_many = 1 + self.dice.index(plan.names);
+        let step = if self.dice.per_mille(500) {
+            1
+        } else {
+            plan.names - 1
+        };
+        let names = (0..how_many).map(|n| (first + n * step) % plan.names);
+        names.map(|name| plan.name(name)).collect()
     }
 
     fn ttl(&mut self) -> Duration {
@@ -162,23 +80,23 @@ impl Session {
     }
 
     /// After how many polls a future is dropped, if it is.
-    pub(crate) fn patience(&mut self) -> Option<u32> {
+    fn patience(&mut self) -> Option<u32> {
         let world = &self.client.world;
         let rate = world.plan.rate(Fault::Cancel)?;
         let is_struck = self.dice.per_mille(rate.per_mille) && !world.inside().is_healed;
         is_struck.then(|| self.dice.below(8) as u32)
     }
 
-    pub(crate) fn note_cancel(&self) {
+    fn note_cancel(&self) {
         self.client.world.inside().counts.note(Fault::Cancel);
     }
 
-    /// A lock, a TTL and options.
-    fn wish(&mut self, reads: bool) -> Wish {
-        let (name, ttl) = (self.name(), self.ttl());
+    /// Locks, a TTL and options.
+    fn wish(&mut self) -> Wish {
+        let (names, ttl) = (self.names(), self.ttl());
         let mut options = LockOptions::new().ttl(ttl);
         options = options.fair(self.client.world.plan.is_fair);
-        let renews = self.dice.per_mille(600);
+        let mut renews = self.dice.per_mille(600);
         let wait = self
             .dice
             .per_mille(500)
@@ -189,70 +107,57 @@ impl Session {
         if !renews {
             options = options.renew(false);
         }
+        let mut max_hold = None;
         if self.dice.per_mille(150) {
-            options = options.max_hold(self.dice.time(ms(20), ttl * 3));
+            let time = self.dice.time(ms(20), ttl * 3);
+            options = options.max_hold(time);
+            max_hold = Some(time);
         }
         if self.dice.per_mille(100) {
             options = options.max_renewals(self.dice.below(4) as u32);
         }
-        Wish {
-            of: self.client.new_lease(name, reads),
-            name,
-            ttl,
-            options,
-            wait,
-            reads,
-            renews,
-            known: Cell::default(),
-        }
+        // Several at once always renew themselves.
+        renews |= self.client.world.plan.work == Work::Multi;
+        let mut wish = self.client.wish(names, ttl, options);
+        (wish.max_hold, wish.wait, wish.renews) = (max_hold, wait, renews);
+        wish
     }
 
     /// What is asked for when all is well.
     fn last(&mut self) -> Wish {
         let client = self.client.clone();
-        let reads = self.reads();
-        let (name, ttl) = (self.name(), client.world.plan.max_ttl);
-        Wish {
-            of: client.new_lease(name, reads),
-            name,
-            ttl,
-            options: LockOptions::new().ttl(ttl).fair(client.world.plan.is_fair),
-            wait: None,
-            reads,
-            renews: true,
-            known: Cell::default(),
-        }
+        let (names, ttl) = (self.names(), client.world.plan.max_ttl);
+        let options = LockOptions::new().ttl(ttl).fair(client.world.plan.is_fair);
+        client.wish(names, ttl, options)
     }
 
     async fn round(&mut self) {
-        match self.dice.below(10) {
-            0..=2 => self.try_lock().await,
-            3..=7 => self.lock().await,
-            8 => self.scope().await,
-            _ => self.look().await,
+        match (self.client.world.plan.work, self.dice.below(10)) {
+            (Work::Mutex, 0..=2) => self.try_lock().await,
+            (Work::Mutex, 8) => self.scope().await,
+            (Work::Election, 8..) => self.observe().await,
+            (_, 9..) => self.look().await,
+            _ => self.lock().await,
         }
     }
 
     async fn try_lock(&mut self) {
-        let wish = Wish {
-            renews: false,
-            ..self.wish(false)
-        };
+        let mut wish = self.wish();
+        wish.renews = false;
         let client = self.client.clone();
-        client.record(&wish.of, Step::Asked);
-        let asking = client.locks.try_lock(&wish.of.lock, wish.ttl);
+        client.asks(&wish);
+        let asking = client.locks.try_lock(&wish.names[0], wish.ttl);
         let outcome = fickle(asking, self.patience()).await;
+        let outcome = outcome.map(|outcome| outcome.map(Held::Lock));
         self.take(&wish, outcome).await;
     }
 
     async fn lock(&mut self) {
-        let reads = self.reads();
-        let wish = self.wish(reads);
+        let wish = self.wish();
         let client = self.client.clone();
-        client.record(&wish.of, Step::Asked);
-        let request = client.request(&wish);
+        client.asks(&wish);
         let (asked, pauses) = (client.world.now(), self.pauses());
-        let outcome = fickle(request.into_future(), self.patience()).await;
+        let outcome = fickle(client.obtain(&wish), self.patience()).await;
         if pauses == self.pauses()
             && let Some(wait) = wish.wait
             && let Some(outcome) = &outcome
@@ -271,69 +176,83 @@ impl Session {
         let world = &self.client.world;
         let took = Duration::from_nanos(world.now().0 - asked.0);
         // The last attempt begins when the wait is over; each of its rounds has its own time-out.
-        let longest = wait + world.plan.node_timeout * 3 + ms(10);
+        let longest = wait + world.plan.node_timeout * 3 * world.plan.attempts() + ms(10);
         if took > longest {
             let what = format!("waited {took:?} where {wait:?} were allowed");
-            self.client.object(&wish.of, &what);
+            self.client.object(wish, &what);
         }
-        if error.is_some() && took < wait {
+        // Of several, one may have been held for as long as it may be before the others were free.
+        let is_worn_out = |error: &Error| world.plan.work == Work::Multi && error.is_lost();
+        if error.is_some_and(|error| !is_worn_out(error)) && took < wait {
             let what = format!("gave up after {took:?} of {wait:?}: {error:?}");
-            self.client.object(&wish.of, &what);
+            self.client.object(wish, &what);
         }
     }
 
     async fn look(&mut self) {
-        let name = lock_name(self.name());
-        let locks = self.client.locks.clone();
-        let _ = fickle(locks.status(name), self.patience()).await;
+        let name = self.names().swap_remove(0);
+        let client = self.client.clone();
+        match client.world.plan.work {
+            Work::Semaphore => {
+                let semaphore = &client.semaphores[&name];
+                let _ = fickle(semaphore.holders(), self.patience()).await;
+            }
+            _ => {
+                let _ = fickle(client.locks.status(name), self.patience()).await;
+            }
+        }
+    }
+
+    /// Waits for a leader that it does not know yet: tokens only grow.
+    async fn observe(&mut self) {
+        if self.observer.is_none() {
+            let election = self.client.locks.election(self.client.world.plan.name(0));
+            let observer = election.observe_every(OBSERVES_EVERY).ok();
+            self.observer = observer.map(|observer| (observer, 0));
+        }
+        let Some((observer, newest)) = &mut self.observer else {
+            return;
+        };
+        let Ok(Some(leader)) = timeout(OBSERVES_FOR, observer.next()).await else {
+            return;
+        };
+        let token = leader.token.get();
+        if token <= *newest {
+            let what = format!("{leader:?} was told after token {newest}");
+            let mut inside = self.client.world.inside();
+            inside.object("observer", what, Vec::new());
+        }
+        *newest = token;
     }
 
     /// What a request came to, and what follows.
-    async fn take(&mut self, wish: &Wish, outcome: Option<Result<Lease, Error>>) {
-        let of = &wish.of;
+    async fn take(&mut self, wish: &Wish, outcome: Option<Result<Held, Error>>) {
         let client = self.client.clone();
         let lease = match outcome {
             Some(Ok(lease)) => lease,
             Some(Err(error)) => {
                 let error = word(&error).to_owned();
-                return client.record(of, Step::Failed { error });
+                return client.record(wish, &Step::Failed { error });
             }
             None => {
                 self.note_cancel();
-                return client.record(of, Step::Dropped);
+                return client.record(wish, &Step::Dropped);
             }
         };
-        self.note_acquired(wish, &lease);
+        client.note_acquired(wish, &lease);
         self.hold(wish, &lease).await;
         if lease.is_valid() && self.dice.per_mille(200) {
             self.extend_blindly(wish, &lease).await;
         }
-        match self.stops_writing(wish) {
-            true => self.become_reader(wish, lease).await,
-            false => self.end(of, lease).await,
-        }
-    }
-
-    /// Gives it back, or drops it.
-    pub(crate) async fn end(&mut self, of: &LeaseRef, lease: Lease) {
         if self.dice.per_mille(300) {
-            self.client.record(of, Step::Dropped);
+            client.record(wish, &Step::Dropped);
             return drop(lease);
         }
-        self.release(of, lease).await;
+        self.release(wish, lease).await;
     }
 
-    fn note_acquired(&self, wish: &Wish, lease: &Lease) {
-        let of = &wish.of;
-        let valid_until = self.client.valid_until(lease);
-        wish.known.set(valid_until);
-        let token = lease.token().get();
-        self.client
-            .record(of, Step::Acquired { token, valid_until });
-    }
-
-    async fn release(&mut self, of: &LeaseRef, lease: Lease) {
-        self.client.record(of, Step::Releasing);
+    async fn release(&mut self, wish: &Wish, lease: Held) {
+        self.client.record(wish, &Step::Releasing);
         let outcome = match fickle(lease.release(), self.patience()).await {
             Some(Ok(())) => Outcome::Released,
             Some(Err(Error::Lost { .. })) => Outcome::Lost,
@@ -341,22 +260,21 @@ impl Session {
             // It is given back all the same, and nobody knows how that went.
             None => return self.note_cancel(),
         };
-        self.client.record(of, Step::Released { outcome });
+        self.client.record(wish, &Step::Released { outcome });
     }
 
     async fn scope(&mut self) {
-        let (wish, patience) = (self.wish(false), self.patience());
-        let of = &wish.of;
+        let (wish, patience) = (self.wish(), self.patience());
         let client = self.client.clone();
-        client.record(of, Step::Asked);
+        client.asks(&wish);
         let is_over = Cell::new(false);
         let body = async |lease: &Lease| {
-            self.note_acquired(&wish, lease);
+            client.note_acquired(&wish, lease);
             self.hold(&wish, lease).await;
             is_over.set(true);
-            client.record(of, Step::Releasing);
+            client.record(&wish, &Step::Releasing);
         };
-        let scope = client.locks.scope(&of.lock, wish.options, body);
+        let scope = client.locks.scope(&wish.names[0], wish.options, body);
         let outcome = fickle(scope, patience).await;
         let step = match outcome {
             Some(Ok(())) => Step::Released {
@@ -364,7 +282,7 @@ impl Session {
             },
             Some(Err(Error::Lost { why, .. })) if !is_over.get() => {
                 let reason = why.as_str().to_owned();
-                client.record(of, Step::LossTold { reason });
+                client.record(&wish, &Step::LossTold { reason });
                 Step::Dropped
             }
             Some(Err(_)) if is_over.get() => Step::Released {
@@ -378,11 +296,11 @@ impl Session {
                 Step::Dropped
             }
         };
-        client.record(of, step);
+        client.record(&wish, &step);
     }
 
     /// Uses the lock for a while, until it has had enough or is told that the lease is lost.
-    pub(crate) async fn hold(&mut self, wish: &Wish, lease: &Lease) {
+    async fn hold(&mut self, wish: &Wish, lease: &impl Hold) {
         let ttl = wish.ttl;
         let client = self.client.clone();
         self.may_stand_still(30, lease.remaining());
@@ -393,12 +311,10 @@ impl Session {
         let work = async {
             for _ in 0..steps {
                 match self.dice.below(10) {
-                    0..=4 if !wish.reads => self.write(wish, lease).await,
+                    0..=4 => self.write(wish, lease).await,
                     5 => self.extend(wish, lease).await,
-                    0..=4 | 6..=9 if is_hasty => {
-                        sleep(self.dice.time(Duration::ZERO, ttl / 10)).await
-                    }
-                    0..=4 | 6..=8 => sleep(self.dice.time(Duration::ZERO, ttl / 2)).await,
+                    6..=9 if is_hasty => sleep(self.dice.time(Duration::ZERO, ttl / 10)).await,
+                    6..=8 => sleep(self.dice.time(Duration::ZERO, ttl / 2)).await,
                     _ => sleep(self.dice.time(ttl / 2, ttl * 2)).await,
                 }
             }
@@ -420,7 +336,7 @@ impl Session {
         client.note_validity(wish, lease);
     }
 
-    async fn extend(&mut self, wish: &Wish, lease: &Lease) {
+    async fn extend(&mut self, wish: &Wish, lease: &impl Hold) {
         let patience = self.patience();
         let known = self.client.valid_until(lease);
         let outcome = fickle(lease.extend(), patience).await;
@@ -428,7 +344,7 @@ impl Session {
             Some(Ok(())) => {
                 if !wish.renews && self.client.world.now() > known {
                     self.client
-                        .object(&wish.of, "a lease that was over was extended");
+                        .object(wish, "a lease that was over was extended");
                 }
                 self.client.note_validity(wish, lease);
             }
@@ -439,7 +355,7 @@ impl Session {
 
     /// Extends without a look at whether the lease is lost: as a holder does that trusts what the
     /// extension says. Its process may stand still meanwhile.
-    async fn extend_blindly(&mut self, wish: &Wish, lease: &Lease) {
+    async fn extend_blindly(&mut self, wish: &Wish, lease: &impl Hold) {
         let left = lease.remaining();
         self.may_stand_still(500, left);
         let client = self.client.clone();
@@ -476,9 +392,13 @@ impl Session {
 
     /// Reads the guarded set, adds an item, and writes it back: by messages that take their time and
     /// arrive even if nobody waits for them any more.
-    async fn write(&mut self, wish: &Wish, lease: &Lease) {
-        let name = wish.name;
-        let token = lease.token().get();
+    async fn write(&mut self, wish: &Wish, lease: &impl Hold) {
+        let Some((lock, token)) = self.one_of(lease.tokens()) else {
+            return;
+        };
+        let Some(name) = self.client.world.plan.guards(&lock) else {
+            return;
+        };
         let there = self.dice.time(ms(1), ms(8));
         let (thinks, back) = (
             self.dice.time(Duration::ZERO, ms(30)),
@@ -492,7 +412,10 @@ impl Session {
         };
         sleep(thinks).await;
         items.insert(item);
-        let (world, of) = (self.client.world.clone(), wish.of.clone());
+        let Some(of) = self.client.as_written(wish, &lock) else {
+            return;
+        };
+        let world = self.client.world.clone();
         let message = tokio::spawn(async move {
             sleep(back).await;
             let mut inside = world.inside();
@@ -509,24 +432,30 @@ impl Session {
         let _ = message.await;
     }
 
+    fn one_of<T>(&mut self, mut from: Vec<T>) -> Option<T> {
+        let place = match from.len() {
+            0 => return None,
+            1 => 0,
+            len => self.dice.index(len),
+        };
+        Some(from.swap_remove(place))
+    }
+
     /// When all is well: whoever wants a lock gets it.
     async fn last_wish(&mut self) {
         let client = self.client.clone();
         loop {
             let wish = self.last();
-            let of = &wish.of;
-            client.record(of, Step::Asked);
-            match client.request(&wish).await {
+            client.asks(&wish);
+            match client.obtain(&wish).await {
                 Ok(lease) => {
-                    self.note_acquired(&wish, &lease);
-                    if !wish.reads {
-                        self.write(&wish, &lease).await;
-                    }
-                    return self.release(of, lease).await;
+                    client.note_acquired(&wish, &lease);
+                    self.write(&wish, &lease).await;
+                    return self.release(&wish, lease).await;
                 }
                 Err(error) => {
                     let error = word(&error).to_owned();
-                    client.record(of, Step::Failed { error });
+                    client.record(&wish, &Step::Failed { error });
                 }
             }
             sleep(BEFORE_THE_NEXT).await;
@@ -537,18 +466,20 @@ impl Session {
     async fn change_of_mind(&mut self) {
         let client = self.client.clone();
         let wish = self.last();
-        let of = &wish.of;
         let polls = self.dice.below(5) as u32;
-        client.record(of, Step::Asked);
+        client.asks(&wish);
         let asking = async {
-            match self.dice.per_mille(500) && !wish.reads {
-                true => client.locks.try_lock(&of.lock, wish.ttl).await,
-                false => client.request(&wish).await,
+            match self.dice.per_mille(500) && client.world.plan.work == Work::Mutex {
+                true => {
+                    let lease = client.locks.try_lock(&wish.names[0], wish.ttl).await;
+                    lease.map(Held::Lock)
+                }
+                false => client.obtain(&wish).await,
             }
         };
         let step = match fickle(asking, Some(polls)).await {
             Some(Ok(lease)) => {
-                self.note_acquired(&wish, &lease);
+                client.note_acquired(&wish, &lease);
                 Step::Dropped
             }
             Some(Err(error)) => Step::Failed {
@@ -556,16 +487,16 @@ impl Session {
             },
             None => Step::Dropped,
         };
-        client.record(of, step);
+        client.record(&wish, &step);
     }
 }
 
 /// Waits for the loss of a lease, and writes it down.
-async fn told(client: &Client, wish: &Wish, lease: &Lease) {
-    let reason = lease.lost().await.as_str().to_owned();
-    client.record(&wish.of, Step::LossTold { reason });
+async fn told(client: &Client, wish: &Wish, lease: &impl Hold) {
+    let reason = lease.lost().await;
+    client.record(wish, &Step::LossTold { reason });
     if lease.is_valid() {
-        client.object(&wish.of, "a lease that is lost says that it is valid");
+        client.object(wish, "a lease that is lost says that it is valid");
     }
     // Nodes that keep their data do not forget it before its time.
     let keep_data = client.world.plan.rate(Fault::CrashLosingData).is_none();
@@ -574,13 +505,13 @@ async fn told(client: &Client, wish: &Wish, lease: &Lease) {
             "told of its loss long before its end at {}",
             wish.known.get()
         );
-        client.object(&wish.of, &what);
+        client.object(wish, &what);
     }
 }
 
 /// Writes down when a lease has been renewed. Looks often, and right before and at the end that is
 /// known: so that no renewal is missed which a loss could follow.
-async fn watch(client: &Client, wish: &Wish, lease: &Lease) -> std::convert::Infallible {
+async fn watch(client: &Client, wish: &Wish, lease: &impl Hold) -> std::convert::Infallible {
     loop {
         let left = wish.known.get().0.saturating_sub(client.world.now().0);
         let left = Duration::from_nanos(left);

@@ -83,7 +83,7 @@ impl World {
             net: Net::new(&plan, dice.fork()),
             servers: of_nodes.into_iter().map(Server::new).collect(),
             gates: gates.clone(),
-            resources: (0..plan.names).map(|_| Resource::default()).collect(),
+            resources: plan.guarded().iter().map(|_| Resource::default()).collect(),
             counts,
             is_healed: false,
             notices: Vec::new(),

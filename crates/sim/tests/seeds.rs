@@ -3,48 +3,65 @@
 use std::process::Command;
 use std::thread;
 
-use fencepost_sim::plan::READ_WRITE_FROM;
+use fencepost_sim::plan::Work;
 use fencepost_sim::run::run;
 
 /// How many seeds run with every test. Long runs are for `fencepost-sim` itself.
 const SEEDS: u64 = 400;
+/// How many of each of the other kinds of work.
+const SEEDS_OF_OTHERS: u64 = 100;
 const THREADS: u64 = 2;
 
-fn must_pass(seeds: impl Iterator<Item = u64>) {
+fn must_pass(work: Work, seeds: impl Iterator<Item = u64>) {
     for seed in seeds {
-        let outcome = run(seed, false).expect("a runtime, and options that the library takes");
+        let outcome =
+            run(seed, work, false).expect("a runtime, and options that the library takes");
         let faults: Vec<String> = outcome.violations.iter().map(ToString::to_string).collect();
-        assert!(faults.is_empty(), "seed {seed}: {}", faults.join("\n"));
+        let work = work.name();
+        assert!(
+            faults.is_empty(),
+            "{work}, seed {seed}: {}",
+            faults.join("\n")
+        );
+    }
+}
+
+fn must_all_pass(work: Work, seeds: u64) {
+    let part =
+        |first| thread::spawn(move || must_pass(work, (first..seeds).step_by(THREADS as usize)));
+    let parts: Vec<_> = (0..THREADS).map(part).collect();
+    for part in parts {
+        part.join().expect("all seeds pass");
     }
 }
 
 #[test]
 fn the_fixed_seeds_pass() {
-    must_all_pass(0, SEEDS);
+    must_all_pass(Work::Mutex, SEEDS);
 }
 
 #[test]
-fn the_fixed_seeds_of_read_write_locks_pass() {
-    must_all_pass(READ_WRITE_FROM, SEEDS / 2);
+fn the_fixed_seeds_pass_with_permits_of_a_semaphore() {
+    must_all_pass(Work::Semaphore, SEEDS_OF_OTHERS);
 }
 
-fn must_all_pass(from: u64, seeds: u64) {
-    let part = |first| {
-        let seeds = (from + first..from + seeds).step_by(THREADS as usize);
-        thread::spawn(move || must_pass(seeds))
-    };
-    let parts: Vec<_> = (0..THREADS).map(part).collect();
-    for part in parts {
-        part.join().expect("all of its seeds pass");
-    }
+#[test]
+fn the_fixed_seeds_pass_with_several_locks_at_once() {
+    must_all_pass(Work::Multi, SEEDS_OF_OTHERS);
+}
+
+#[test]
+fn the_fixed_seeds_pass_with_leaders_and_their_observers() {
+    must_all_pass(Work::Election, SEEDS_OF_OTHERS);
 }
 
 #[test]
 fn a_seed_gives_the_same_log_twice_in_one_process() {
-    for seed in 0..20 {
-        let (one, two) = (run(seed, true).unwrap(), run(seed, true).unwrap());
+    for (seed, work) in (0..10).flat_map(|seed| Work::ALL.map(|work| (seed, work))) {
+        let once = || run(seed, work, true).unwrap();
+        let (one, two) = (once(), once());
         assert!(one.log.len() > 1000, "seed {seed} did next to nothing");
-        assert!(one.log == two.log, "seed {seed} went two ways");
+        assert!(one.log == two.log, "{work:?}, seed {seed} went two ways");
     }
 }
 
@@ -59,7 +76,7 @@ fn a_seed_gives_the_same_log_in_two_processes() {
         };
         let (one, two) = (log(), log());
         assert!(one.len() > 1000 && one == two, "seed {seed} went two ways");
-        let here = run(seed.parse().unwrap(), true).unwrap().log;
+        let here = run(seed.parse().unwrap(), Work::Mutex, true).unwrap().log;
         assert!(
             one.starts_with(here.as_bytes()),
             "seed {seed} went another way here"
@@ -69,5 +86,6 @@ fn a_seed_gives_the_same_log_in_two_processes() {
 
 #[test]
 fn seeds_differ() {
-    assert!(run(1, true).unwrap().log != run(2, true).unwrap().log);
+    let log = |seed| run(seed, Work::Mutex, true).unwrap().log;
+    assert!(log(1) != log(2));
 }

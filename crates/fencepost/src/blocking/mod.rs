@@ -50,6 +50,7 @@
 
 mod background;
 mod election;
+mod gather;
 mod handed_over;
 mod multi;
 mod read_write;
@@ -73,6 +74,7 @@ use crate::value::Owner;
 use crate::wait::Progress;
 use background::Background;
 pub use election::{Election, Leadership, Observer};
+pub use gather::{Barrier, Latch};
 pub use multi::{MultiLease, MultiRequest};
 pub use read_write::ReadWriteLock;
 pub use reentrant::{ReentrantGuard, Session};

@@ -2,6 +2,7 @@
 //!
 //! - `detach`: a lease that is to outlive its process.
 //! - `downgrade`: a writer that becomes a reader.
+//! - `seal`: a lease that is to stay, as a mark that somebody was here.
 //! - `held`: what a lease, its renewal and its loss share.
 //! - `schedule`: one task that renews all leases of a client.
 //!
@@ -12,6 +13,7 @@ mod detach;
 mod downgrade;
 mod held;
 mod schedule;
+mod seal;
 #[cfg(test)]
 mod tests;
 

@@ -47,6 +47,12 @@ pub trait Node: Send + Sync + 'static {
     /// Carries out one command on the lock of that name.
     fn call(&self, name: &LockName, command: Command) -> Call;
 
+    /// As [`call`](Self::call), for a lock that is to outlive the process that asks. Nodes that know
+    /// of no processes need not tell the two apart.
+    fn call_unbound(&self, name: &LockName, command: Command) -> Call {
+        self.call(name, command)
+    }
+
     /// Tells this client's waiters when it is their turn, for as long as the listener is kept.
     ///
     /// What is said may get lost: a waiter that hears nothing looks by itself, now and then.

@@ -74,6 +74,8 @@ pub(crate) struct Claim {
     pub(crate) access: Access,
     /// Its place in line, if it has waited.
     pub(crate) ticket: Option<Ticket>,
+    /// Whether an extension is to outlive the process that asks for it.
+    pub(crate) outlives: bool,
 }
 
 impl Claim {
@@ -251,7 +253,11 @@ impl Fleet {
         let round = &mut under_way.round;
         for (index, node) in self.nodes.iter().enumerate() {
             let command = claim.extend(token, entries);
-            round.add(index, node.call(&claim.name, command));
+            let call = match claim.outlives {
+                true => node.call_unbound(&claim.name, command),
+                false => node.call(&claim.name, command),
+            };
+            round.add(index, call);
         }
         let limit = self.node_timeout.min(limit);
         let mut timer = pin!(sleep(limit));

@@ -11,8 +11,8 @@
 //! majority is in": that lets up to `n * k / q` in, five where three were asked for.
 
 mod free;
-mod seek;
-mod slots;
+pub(crate) mod seek;
+pub(crate) mod slots;
 
 use std::fmt;
 use std::future::{Future, IntoFuture};
@@ -28,7 +28,7 @@ use crate::lock::LockOptions;
 use crate::look::look;
 use crate::status::{HolderStatus, majority_holder};
 use seek::Seeker;
-use slots::Slots;
+use slots::{Kind, Slots};
 
 impl Fencepost {
     /// A semaphore: at most `permits` hold one of its permits at the same time.
@@ -47,7 +47,7 @@ impl Fencepost {
     pub fn semaphore(&self, name: impl AsRef<str>, permits: usize) -> Semaphore {
         Semaphore {
             locks: self.clone(),
-            slots: Slots::new(name.as_ref(), permits).map(Arc::new),
+            slots: Slots::new(Kind::Semaphore, name.as_ref(), permits).map(Arc::new),
         }
     }
 }

@@ -18,14 +18,14 @@ use crate::state::Turn;
 use crate::wait::{Call, News, Seat};
 
 /// Somebody who wants any of the slots.
-pub(super) struct Seeker<'a> {
-    pub(super) locks: &'a Fencepost,
-    pub(super) slots: &'a Slots,
-    pub(super) plan: Plan,
+pub(crate) struct Seeker<'a> {
+    pub(crate) locks: &'a Fencepost,
+    pub(crate) slots: &'a Slots,
+    pub(crate) plan: Plan,
 }
 
 /// A slot, and the lease on it.
-pub(super) type Found = (usize, Lease);
+pub(crate) type Found = (usize, Lease);
 
 impl Seeker<'_> {
     pub(super) async fn find(mut self) -> Result<Found, Error> {
@@ -35,7 +35,8 @@ impl Seeker<'_> {
         }
     }
 
-    async fn at_once(&self) -> Result<Found, Error> {
+    /// Without waiting. [`Error::Held`] also when others were faster everywhere.
+    pub(crate) async fn at_once(&self) -> Result<Found, Error> {
         if let Some(slot) = self.slots.take_free() {
             match self.attempt(slot, None).await {
                 Err(Error::Held { .. }) => {}
@@ -54,7 +55,7 @@ impl Seeker<'_> {
             return Err(too_few(core, &names[lock], &seen[lock]));
         }
         // Clients that come at the same time shall not all try the same slot.
-        let begin = getrandom::u32().unwrap_or(0) as usize;
+        let begin = (core.fleet.randomness.share() * names.len() as f64) as usize;
         let passes_nobody = self.plan.fair && seats.is_empty();
         let mut promising = free::promising(quorum, &seen, begin, passes_nobody).into_iter();
         let mut refusal = None;
@@ -132,7 +133,8 @@ impl Seeker<'_> {
         };
         let Plan { ttl, limits, .. } = self.plan;
         let name = self.slots.names[slot].clone();
-        let lease = self.locks.attempt(name, ttl, limits, turn, ticket).await?;
+        let attempt = self.locks.attempt(name, ttl, limits, turn, ticket);
+        let lease = attempt.await?;
         Ok((slot, lease))
     }
 }

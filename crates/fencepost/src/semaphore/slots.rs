@@ -1,8 +1,8 @@
-//! The slots of one semaphore: what their locks are called, and which of them were free when last
-//! seen.
+//! The slots of one semaphore, latch or barrier: what their locks are called, and which of them were
+//! free when last seen.
 //!
-//! No slot may ever have the name of another semaphore's. What is remembered of free slots is a
-//! hint, and nothing may rest on it.
+//! No slot may ever have the name of another one's. What is remembered of free slots is a hint, and
+//! nothing may rest on it.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -12,46 +12,77 @@ use tokio::time::Instant;
 use crate::error::Error;
 use crate::name::{LockName, hash_tag};
 
-/// The most permits of one semaphore: whoever waits, waits for all of them at once.
-pub(super) const MOST_PERMITS: usize = 1000;
-/// The longest name of a semaphore, in bytes. The rest of a lock's name is for the slot.
+/// The most slots of one kind: whoever waits, waits for all of them at once.
+const MOST_SLOTS: usize = 1000;
+/// The longest name of what has slots, in bytes. The rest of a lock's name is for the slot.
 const LONGEST_NAME: usize = 480;
 /// How long a slot that was seen free is tried without looking again.
 const BELIEF: Duration = Duration::from_secs(1);
 
-/// The slots of one semaphore.
+/// What the slots are of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Semaphore,
+    Latch,
+    Barrier,
+}
+
+impl Kind {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Semaphore => "semaphore",
+            Self::Latch => "latch",
+            Self::Barrier => "barrier",
+        }
+    }
+
+    /// What the user calls the slots.
+    fn slots(self) -> &'static str {
+        match self {
+            Self::Semaphore => "permits",
+            Self::Latch => "counts",
+            Self::Barrier => "parties",
+        }
+    }
+}
+
+/// The slots of one semaphore, latch or barrier.
 #[derive(Debug)]
-pub(super) struct Slots {
-    pub(super) names: Vec<LockName>,
+pub(crate) struct Slots {
+    /// What they are slots of.
+    pub(crate) whole: LockName,
+    pub(crate) names: Vec<LockName>,
     /// When each slot was last known to be free, unless somebody has tried it since.
     free: Mutex<Vec<Option<Instant>>>,
 }
 
 impl Slots {
-    pub(super) fn new(name: &str, permits: usize) -> Result<Self, Error> {
-        if permits == 0 || permits > MOST_PERMITS {
+    pub(crate) fn new(kind: Kind, name: &str, count: usize) -> Result<Self, Error> {
+        if count == 0 || count > MOST_SLOTS {
+            let (word, slots) = (kind.word(), kind.slots());
             return Err(Error::InvalidOption {
-                option: "permits",
-                why: format!("a semaphore has 1 to {MOST_PERMITS} permits, not {permits}"),
+                option: slots,
+                why: format!("a {word} has 1 to {MOST_SLOTS} {slots}, not {count}"),
             });
         }
         let name = LockName::new(name)?;
         if name.as_str().len() > LONGEST_NAME {
             return Err(Error::InvalidName {
                 name: name.as_str().chars().take(64).collect(),
-                why: "it is longer than 480 bytes, and a semaphore's slots are named after it",
+                why: "it is longer than 480 bytes, and its slots are named after it",
             });
         }
-        let names = (0..permits).map(|slot| slot_name(&name, slot));
+        let names = (0..count).map(|slot| part_name(kind, &name, &slot.to_string()));
         Ok(Self {
+            whole: name.clone(),
             names: names.collect::<Result<_, _>>()?,
-            free: Mutex::new(vec![None; permits]),
+            free: Mutex::new(vec![None; count]),
         })
     }
 
     /// A slot that is believed to be free: the one of which that is the latest news. Nobody else is
     /// told of it.
-    pub(super) fn take_free(&self) -> Option<usize> {
+    pub(crate) fn take_free(&self) -> Option<usize> {
         let mut free = self.free();
         let news = free.iter().enumerate();
         let latest = news.filter_map(|(slot, when)| Some(((*when)?, slot))).max();
@@ -61,7 +92,7 @@ impl Slots {
     }
 
     /// A slot was seen free, or has been given back.
-    pub(super) fn seen_free(&self, slot: usize) {
+    pub(crate) fn seen_free(&self, slot: usize) {
         if let Some(news) = self.free().get_mut(slot) {
             *news = Some(Instant::now());
         }
@@ -73,12 +104,13 @@ impl Slots {
     }
 }
 
-/// In a tag of the semaphore's name, so that all its slots share a hash slot; and because no name
-/// is a tag alone, no two semaphores share a slot.
-fn slot_name(name: &LockName, slot: usize) -> Result<LockName, Error> {
+/// In a tag of the whole's name, so that all its slots share a hash slot; and because no name is a
+/// tag alone, no two share a slot.
+pub(crate) fn part_name(kind: Kind, name: &LockName, part: &str) -> Result<LockName, Error> {
+    let word = kind.word();
     match hash_tag(name.as_str()) {
-        Some(_) => LockName::new(format!("{name}:semaphore:{slot}")),
-        None => LockName::new(format!("{{{name}}}:semaphore:{slot}")),
+        Some(_) => LockName::new(format!("{name}:{word}:{part}")),
+        None => LockName::new(format!("{{{name}}}:{word}:{part}")),
     }
 }
 
@@ -87,7 +119,7 @@ mod tests {
     use super::*;
 
     fn first_slot(name: &str) -> String {
-        Slots::new(name, 1).unwrap().names[0].to_string()
+        Slots::new(Kind::Semaphore, name, 1).unwrap().names[0].to_string()
     }
 
     #[test]
@@ -95,7 +127,7 @@ mod tests {
         assert_eq!(first_slot("pool"), "{pool}:semaphore:0");
         assert_eq!(first_slot("{t}:pool"), "{t}:pool:semaphore:0");
         assert_eq!(first_slot("a{b"), "{a{b}:semaphore:0");
-        let slots = Slots::new("pool", 12).unwrap();
+        let slots = Slots::new(Kind::Semaphore, "pool", 12).unwrap();
         assert_eq!(slots.names[11].as_str(), "{pool}:semaphore:11");
         assert_eq!(hash_tag(slots.names[11].as_str()), Some("pool"));
     }
@@ -108,7 +140,10 @@ mod tests {
         slots.sort_unstable();
         slots.dedup();
         assert_eq!(slots.len(), names.len(), "{slots:?}");
-        assert!(Slots::new("{a}", 1).is_err(), "would be the slots of a");
+        assert!(
+            Slots::new(Kind::Semaphore, "{a}", 1).is_err(),
+            "would be the slots of a"
+        );
     }
 
     #[test]
@@ -119,15 +154,17 @@ mod tests {
             (String::new(), 1, "empty"),
             ("x".repeat(481), 1, "480 bytes"),
         ] {
-            let error = Slots::new(&name, permits).unwrap_err().to_string();
+            let error = Slots::new(Kind::Semaphore, &name, permits)
+                .unwrap_err()
+                .to_string();
             assert!(error.contains(why), "{error}");
         }
-        assert!(Slots::new(&"x".repeat(480), 1000).is_ok());
+        assert!(Slots::new(Kind::Semaphore, &"x".repeat(480), 1000).is_ok());
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_free_slot_is_told_to_one_and_not_for_long() {
-        let slots = Slots::new("pool", 3).unwrap();
+        let slots = Slots::new(Kind::Semaphore, "pool", 3).unwrap();
         assert_eq!(slots.take_free(), None);
         slots.seen_free(2);
         tokio::time::advance(BELIEF / 4).await;

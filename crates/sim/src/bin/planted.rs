@@ -1,18 +1,17 @@
 //! Plants one bug after the other into a copy of the library, and tells how many seeds the
 //! simulation needs to find it, and by which checker.
 //!
-//! Each bug is a patch in `crates/sim/planted`, with a sentence about it on its first line. The
-//! library itself is never touched: the copy lives under `target/planted`.
+//! Each bug is a patch in `crates/sim/planted`, with a sentence about it on its first line, which
+//! begins with the work in which it shows if that is not the mutex: `semaphore: …`. The library
+//! itself is never touched: the copy lives under `target/planted`.
 
 use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Output};
 
-use fencepost_sim::plan::READ_WRITE_FROM;
+use fencepost_sim::plan::Work;
 
-/// How the names of bugs begin that are looked for where many may read.
-const SHARED: &str = "shared-";
 /// How the sentence about a bug begins that is believed to do no harm, and need not be found.
 const HARMLESS: &str = "harmless";
 
@@ -58,6 +57,14 @@ struct Bug {
     name: String,
     about: String,
     patch: PathBuf,
+}
+
+impl Bug {
+    /// The work in which it shows: the word before the colon of its sentence, if that is one.
+    fn work(&self) -> Work {
+        let word = self.about.split_once(": ").map(|(word, _)| word);
+        word.and_then(Work::of).unwrap_or_default()
+    }
 }
 
 fn plant_all(seeds: u64, names: &[String]) -> io::Result<bool> {
@@ -130,7 +137,7 @@ impl Garden {
     /// Plants a bug, looks for it, and digs it out again.
     fn plant(&self, bug: &Bug, seeds: u64) -> io::Result<Option<(String, u64)>> {
         self.apply(bug, false)?;
-        let found = self.look_for_it(bug, seeds);
+        let found = self.look_for_it(bug.work(), seeds);
         self.apply(bug, true)?;
         found
     }
@@ -148,7 +155,7 @@ impl Garden {
         checked(&mut git).map(drop)
     }
 
-    fn look_for_it(&self, bug: &Bug, seeds: u64) -> io::Result<Option<(String, u64)>> {
+    fn look_for_it(&self, work: Work, seeds: u64) -> io::Result<Option<(String, u64)>> {
         let mut cargo = Command::new("cargo");
         cargo.args(["build", "--release", "--quiet", "-p", "fencepost-sim"]);
         cargo.args(["--bin", "fencepost-sim"]);
@@ -162,18 +169,14 @@ impl Garden {
         cargo.env("CARGO_PROFILE_RELEASE_INCREMENTAL", "true");
         checked(&mut cargo)?;
         let mut simulation = Command::new(self.target.join("release/fencepost-sim"));
+        simulation.args(["--work", work.name()]);
         simulation.args(["--stop", "--seeds", &seeds.to_string()]);
-        let is_shared = bug.name.starts_with(SHARED);
-        if is_shared {
-            simulation.arg("--read-write");
-        }
-        let first = if is_shared { READ_WRITE_FROM } else { 0 };
         let output = simulation.output()?;
         let text = String::from_utf8_lossy(&output.stdout);
         // "- 17: overlap, tokens", in the list of failing seeds.
         let failing = text.lines().find_map(|line| {
             let (seed, checkers) = line.strip_prefix("- ")?.split_once(": ")?;
-            Some((checkers.to_owned(), seed.parse::<u64>().ok()? - first + 1))
+            Some((checkers.to_owned(), seed.parse::<u64>().ok()? + 1))
         });
         Ok(failing)
     }

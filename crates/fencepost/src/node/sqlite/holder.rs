@@ -29,6 +29,15 @@ pub(super) enum Holder {
     AsItWas,
 }
 
+/// Whether what a command leaves held is tied to a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Bond {
+    /// To whom everything is tied that is taken through this node.
+    OfThisNode,
+    /// To none: it ends with its TTL.
+    None,
+}
+
 impl Holder {
     /// Finds the process.
     pub(super) fn find(holder: HolderProcess) -> Result<Self, String> {
@@ -47,10 +56,20 @@ impl Holder {
     }
 
     /// To whom a lock is tied after a command with that reply, when it was tied to `before`.
-    pub(super) fn after(self, reply: &Reply, before: Option<Process>) -> Option<Process> {
-        match (self, reply) {
-            (Self::Process(us), Reply::Granted { .. } | Reply::Extended | Reply::Repaired) => us,
-            (Self::AsItWas, Reply::Granted { .. } | Reply::Repaired) => None,
+    pub(super) fn after(
+        self,
+        bond: Bond,
+        reply: &Reply,
+        before: Option<Process>,
+    ) -> Option<Process> {
+        let us = match (bond, self) {
+            (Bond::None, _) => Some(None),
+            (Bond::OfThisNode, Self::Process(us)) => Some(us),
+            (Bond::OfThisNode, Self::AsItWas) => None,
+        };
+        match reply {
+            Reply::Granted { .. } | Reply::Repaired => us.flatten(),
+            Reply::Extended => us.unwrap_or(before),
             _ => before,
         }
     }
@@ -72,10 +91,16 @@ mod tests {
     fn what_is_taken_is_tied_to_whom_it_was_taken_for() {
         let mut child = Command::new("sleep").arg("60").spawn().unwrap();
         let other = Holder::find(HolderProcess::Other(child.id())).unwrap();
-        let tied = other.after(&GRANTED, None).unwrap();
+        let tied = other.after(Bond::OfThisNode, &GRANTED, None).unwrap();
         assert_eq!(tied.pid, child.id());
-        assert_eq!(other.after(&Reply::Extended, None), Some(tied));
-        assert_eq!(other.after(&Reply::NotHeld(None), None), None);
+        assert_eq!(
+            other.after(Bond::OfThisNode, &Reply::Extended, None),
+            Some(tied)
+        );
+        assert_eq!(
+            other.after(Bond::OfThisNode, &Reply::NotHeld(None), None),
+            None
+        );
         child.kill().unwrap();
         child.wait().unwrap();
         assert!(tied.is_gone(&Process::current().unwrap()));
@@ -87,10 +112,21 @@ mod tests {
     fn who_extends_for_another_leaves_it_tied_as_it_was() {
         let unbound = Holder::find(HolderProcess::Unbound).unwrap();
         let us = Process::current();
-        assert_eq!(unbound.after(&Reply::Extended, us), us);
-        assert_eq!(unbound.after(&Reply::Repaired, us), None);
-        assert_eq!(unbound.after(&GRANTED, us), None);
+        assert_eq!(unbound.after(Bond::OfThisNode, &Reply::Extended, us), us);
+        assert_eq!(unbound.after(Bond::OfThisNode, &Reply::Repaired, us), None);
+        assert_eq!(unbound.after(Bond::OfThisNode, &GRANTED, us), None);
         let this = Holder::find(HolderProcess::This).unwrap();
-        assert_eq!(this.after(&GRANTED, None), us);
+        assert_eq!(this.after(Bond::OfThisNode, &GRANTED, None), us);
+    }
+
+    #[test]
+    fn what_is_to_outlive_its_process_is_tied_to_none() {
+        let us = Process::current();
+        for holder in [HolderProcess::This, HolderProcess::Unbound] {
+            let holder = Holder::find(holder).unwrap();
+            assert_eq!(holder.after(Bond::None, &Reply::Extended, us), None);
+            assert_eq!(holder.after(Bond::None, &GRANTED, us), None);
+            assert_eq!(holder.after(Bond::None, &Reply::NotHeld(None), us), us);
+        }
     }
 }

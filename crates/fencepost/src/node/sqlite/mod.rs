@@ -25,6 +25,7 @@ use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
 
+use self::holder::Bond;
 use self::worker::Worker;
 use super::{Call, Ear, Listener, Names, Node};
 use crate::clock::Clock;
@@ -114,7 +115,12 @@ impl SqliteNode {
 impl Node for SqliteNode {
     fn call(&self, name: &LockName, command: Command) -> Call {
         let (worker, name) = (self.worker.clone(), name.clone());
-        Box::pin(async move { worker.call(name, command).await })
+        Box::pin(async move { worker.call(name, command, Bond::OfThisNode).await })
+    }
+
+    fn call_unbound(&self, name: &LockName, command: Command) -> Call {
+        let (worker, name) = (self.worker.clone(), name.clone());
+        Box::pin(async move { worker.call(name, command, Bond::None).await })
     }
 
     fn listen(&self, client: &ClientId, ear: Arc<dyn Ear>) -> Listener {

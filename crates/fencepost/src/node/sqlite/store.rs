@@ -14,7 +14,7 @@ use super::boot::{self, Boot};
 use super::fault::explain;
 use super::file;
 use super::fork::Open;
-use super::holder::Holder;
+use super::holder::{Bond, Holder};
 use super::place::{self, FileId};
 use super::process::Process;
 use super::row::Row;
@@ -88,7 +88,12 @@ impl Store {
     }
 
     /// Carries out one command.
-    pub(super) fn apply(&mut self, name: &LockName, command: &Command) -> Result<Reply, String> {
+    pub(super) fn apply(
+        &mut self,
+        name: &LockName,
+        command: &Command,
+        bond: Bond,
+    ) -> Result<Reply, String> {
         if self.is_replaced() {
             // The others no longer see what we write, and we do not see what they write.
             let path = self.path.display();
@@ -98,7 +103,7 @@ impl Store {
         self.woken.clear();
         let done = match command {
             Command::Inspect => self.look(name.as_str()),
-            _ => self.change(name.as_str(), command),
+            _ => self.change(name.as_str(), command, bond),
         };
         done.map_err(|error| match error {
             rusqlite::Error::FromSqlConversionFailure(..)
@@ -161,7 +166,7 @@ impl Store {
         Ok(state.apply(&Command::Inspect, now))
     }
 
-    fn change(&mut self, name: &str, command: &Command) -> rusqlite::Result<Reply> {
+    fn change(&mut self, name: &str, command: &Command, bond: Bond) -> rusqlite::Result<Reply> {
         let transaction = self
             .connection
             .transaction_with_behavior(TransactionBehavior::Immediate)?;
@@ -172,7 +177,7 @@ impl Store {
         let reply = state.apply_and_wake(command, now, |wake| woken.push(wake));
         let process = match (&reply, state.holder()) {
             (_, None) => None,
-            (reply, Some(_)) => self.here.holder.after(reply, holder),
+            (reply, Some(_)) => self.here.holder.after(bond, reply, holder),
         };
         let changed = match &before {
             Some(row) => row.state != state || row.process != process,

@@ -368,11 +368,11 @@ async fn a_full_disk_is_an_error_that_says_so_and_passes() {
     store.limit_pages(4);
     let full = (0..1000).find_map(|i| {
         let long = name(&format!("{i:0>500}"));
-        store.apply(&long, &acquire("one")).err()
+        store.apply(&long, &acquire("one"), Bond::OfThisNode).err()
     });
     assert_eq!(full.unwrap(), "the disk is full; make room on it");
     store.limit_pages(1000);
-    let reply = store.apply(&name("a"), &acquire("one"));
+    let reply = store.apply(&name("a"), &acquire("one"), Bond::OfThisNode);
     assert_eq!(reply.map_err(NodeError::Store), granted(1));
 }
 
@@ -478,7 +478,9 @@ fn an_empty_file_is_taken_and_missing_directories_are_made() {
 fn a_row_can_be_read_with_the_sqlite3_shell() {
     let (file, clock) = (File::new(), HandClock::at(secs(1000)));
     let mut store = store::Store::open(&file.path(), clock).unwrap();
-    store.apply(&name("a"), &acquire("random:web-3")).unwrap();
+    store
+        .apply(&name("a"), &acquire("random:web-3"), Bond::OfThisNode)
+        .unwrap();
     let holder: String = file
         .sql()
         .query_row(

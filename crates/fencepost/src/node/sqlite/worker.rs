@@ -12,7 +12,7 @@ use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot};
 
 use super::fork::FORKED;
-use super::holder::{Holder, HolderProcess};
+use super::holder::{Bond, Holder, HolderProcess};
 use super::store::Store;
 use super::watch::Watch;
 use crate::clock::Clock;
@@ -42,6 +42,7 @@ pub(super) struct Worker {
 struct Job {
     name: LockName,
     command: Command,
+    bond: Bond,
     answer: oneshot::Sender<Result<Reply, NodeError>>,
 }
 
@@ -73,7 +74,12 @@ impl Worker {
     }
 
     /// Queues the command when first polled, and waits for the answer.
-    pub(super) async fn call(&self, name: LockName, command: Command) -> Result<Reply, NodeError> {
+    pub(super) async fn call(
+        &self,
+        name: LockName,
+        command: Command,
+        bond: Bond,
+    ) -> Result<Reply, NodeError> {
         if std::process::id() != self.pid {
             // The thread was not forked with us: nobody would answer.
             return Err(NodeError::Store(FORKED.into()));
@@ -82,6 +88,7 @@ impl Worker {
         let job = Job {
             name,
             command,
+            bond,
             answer,
         };
         self.queue.try_send(job).map_err(|refused| match refused {
@@ -111,7 +118,8 @@ fn work(mut store: Store, mut jobs: mpsc::Receiver<Job>, watch: &Watch) {
             watch.is_waited_for(&job.name, *lease);
         }
         // A panic rolls the transaction back on its way, so the store can be used again.
-        let done = catch_unwind(AssertUnwindSafe(|| store.apply(&job.name, &job.command)));
+        let apply = || store.apply(&job.name, &job.command, job.bond);
+        let done = catch_unwind(AssertUnwindSafe(apply));
         let reply = done.unwrap_or_else(|panic| Err(format!("panicked: {}", message(&*panic))));
         // Nobody may be waiting for it any more.
         let _ = job.answer.send(reply.map_err(NodeError::Store));

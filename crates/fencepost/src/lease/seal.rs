@@ -1,0 +1,107 @@
+//! A lease that is to stay, for long, as a mark that somebody was here: see `gather`.
+//!
+//! What is sealed half-way must never be left behind: it is given back, unless it has been reported
+//! as sealed. And nothing may shorten what was sealed.
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::sleep;
+
+use super::Lease;
+use crate::clock::Moment;
+use crate::error::{Error, LossReason};
+use crate::quorum::fleet::{Claim, Fleet, NotExtended};
+use crate::quorum::late::Late;
+use crate::receipt::linger;
+use crate::token::FencingToken;
+use crate::ttl::Ttl;
+
+/// How long to pause before a majority that could not be asked is asked again.
+const PAUSE: Duration = Duration::from_millis(50);
+
+impl Lease {
+    /// Ends the lease and leaves the lock held for `keep` from now, also when this process ends
+    /// before. While too few nodes can be asked it goes on trying, for as long as the lease is valid.
+    ///
+    /// Dropped before it has returned, it gives the lock back. `keep` may be longer than `max_ttl`:
+    /// a restarted node may have forgotten it, and whoever seals has to know what follows from that.
+    ///
+    /// # Errors
+    /// [`Error::Lost`] when the lease was over before a majority had agreed, [`Error::NoQuorum`] when
+    /// too few nodes could be asked: it is given back, but a node that cannot be told may keep it.
+    pub(crate) async fn seal(self, keep: Ttl) -> Result<(), Error> {
+        if let Some(why) = self.loss() {
+            return Err(self.lost_by(why));
+        }
+        let fleet = Arc::clone(&self.core.fleet);
+        let until = fleet.clock.now() + self.remaining();
+        let (claim, token) = (self.held.claim.clone(), self.held.token);
+        // From here on nothing renews it, which would shorten it again, and dropping it releases
+        // nothing.
+        let late = self.end();
+        let mut sealing = Sealing { fleet, claim, late };
+        match sealing.ask(token, keep, until).await {
+            Ok(()) => {
+                linger(sealing.late.take().unwrap_or_default()).await;
+                Ok(())
+            }
+            Err(NotExtended::Lost(why)) => Err(self.lost_by(why)),
+            Err(NotExtended::TooLate) => Err(self.lost_by(LossReason::Expired)),
+            Err(NotExtended::NoQuorum(nodes)) => Err(Error::NoQuorum {
+                name: self.held.claim.name.clone(),
+                needed: self.core.fleet.quorum.needed(),
+                nodes,
+            }),
+        }
+    }
+}
+
+/// A seal under way. Dropped before it is there, it gives the lock back.
+struct Sealing {
+    fleet: Arc<Fleet>,
+    /// The lease's own, with its own TTL: that is how long a node is waited for that has to be told
+    /// that all was for nothing.
+    claim: Claim,
+    late: Option<Late>,
+}
+
+impl Sealing {
+    async fn ask(
+        &mut self,
+        token: FencingToken,
+        keep: Ttl,
+        until: Moment,
+    ) -> Result<(), NotExtended> {
+        let claim = Claim {
+            ttl: keep,
+            outlives: true,
+            ..self.claim.clone()
+        };
+        loop {
+            let left = until.since(self.fleet.clock.now());
+            let late = self.late.get_or_insert_default();
+            let open = |more| late.join(more);
+            let asked = self
+                .fleet
+                .extend(&claim, token, NonZeroU32::MIN, until, left, open);
+            match asked.await {
+                Ok(_) => return Ok(()),
+                Err(NotExtended::NoQuorum(_)) if until.since(self.fleet.clock.now()) > PAUSE => {
+                    sleep(PAUSE).await;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+impl Drop for Sealing {
+    fn drop(&mut self) {
+        if let Some(late) = self.late.take() {
+            let all = self.fleet.all();
+            self.fleet.let_go(self.claim.clone(), all, late);
+        }
+    }
+}
