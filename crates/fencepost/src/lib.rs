@@ -93,6 +93,7 @@ mod look;
 mod multi;
 mod name;
 pub mod node;
+mod options;
 pub mod quorum;
 #[doc(hidden)]
 pub mod randomness;

@@ -13,6 +13,7 @@ use crate::client::{Fencepost, Wish};
 use crate::error::Error;
 use crate::lease::{Lease, Limits};
 use crate::name::LockName;
+use crate::options::option_methods;
 use crate::quorum::fleet::Access;
 use crate::state::Turn;
 use crate::ticket::{Ticket, TicketMode};
@@ -45,6 +46,11 @@ impl LockOptions {
             wait: at_most,
             ..Self::default()
         }
+    }
+
+    /// Those options, whatever was set before.
+    pub(crate) fn options(self, options: Self) -> Self {
+        options
     }
 
     /// How long a node keeps the lock when its holder is silent. The default is the client's.
@@ -209,6 +215,13 @@ impl fmt::Debug for Watcher {
 }
 
 impl LockRequest {
+    fn set(mut self, option: impl FnOnce(LockOptions) -> LockOptions) -> Self {
+        self.options = option(self.options);
+        self
+    }
+
+    option_methods!(options, ttl, wait, fair, renew, max_hold, max_renewals);
+
     pub(crate) fn new(locks: Fencepost, name: &str) -> Self {
         Self {
             locks,
@@ -218,30 +231,6 @@ impl LockRequest {
             signature: None,
             watcher: None,
         }
-    }
-
-    /// All options at once.
-    pub fn options(mut self, options: LockOptions) -> Self {
-        self.options = options;
-        self
-    }
-
-    /// See [`LockOptions::ttl`].
-    pub fn ttl(mut self, ttl: Duration) -> Self {
-        self.options = self.options.ttl(ttl);
-        self
-    }
-
-    /// See [`LockOptions::wait`].
-    pub fn wait(mut self, at_most: Duration) -> Self {
-        self.options = self.options.wait(at_most);
-        self
-    }
-
-    /// See [`LockOptions::fair`].
-    pub fn fair(mut self, fair: bool) -> Self {
-        self.options = self.options.fair(fair);
-        self
     }
 
     /// Tells how the wait goes on, as often as there is something to tell: about once a second. It
@@ -268,24 +257,6 @@ impl LockRequest {
     /// The same, for those who ask on somebody's behalf.
     pub(crate) fn watched(mut self, watcher: Option<Watcher>) -> Self {
         self.watcher = watcher;
-        self
-    }
-
-    /// See [`LockOptions::renew`].
-    pub fn renew(mut self, renew: bool) -> Self {
-        self.options = self.options.renew(renew);
-        self
-    }
-
-    /// See [`LockOptions::max_hold`].
-    pub fn max_hold(mut self, time: Duration) -> Self {
-        self.options = self.options.max_hold(time);
-        self
-    }
-
-    /// See [`LockOptions::max_renewals`].
-    pub fn max_renewals(mut self, times: u32) -> Self {
-        self.options = self.options.max_renewals(times);
         self
     }
 

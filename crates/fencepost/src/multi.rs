@@ -19,6 +19,7 @@ use crate::error::{Error, LossReason};
 use crate::lease::Lease;
 use crate::lock::{LockOptions, Watcher};
 use crate::name::LockName;
+use crate::options::option_methods;
 use crate::token::FencingToken;
 use crate::wait::{Patience, Progress};
 
@@ -78,17 +79,12 @@ pub struct MultiRequest {
 }
 
 impl MultiRequest {
-    /// All options at once.
-    pub fn options(mut self, options: LockOptions) -> Self {
-        self.options = options;
+    fn set(mut self, option: impl FnOnce(LockOptions) -> LockOptions) -> Self {
+        self.options = option(self.options);
         self
     }
 
-    /// See [`LockOptions::ttl`].
-    pub fn ttl(mut self, ttl: Duration) -> Self {
-        self.options = self.options.ttl(ttl);
-        self
-    }
+    option_methods!(options, ttl);
 
     /// How long to wait for all of them at the most. Without it, for as long as it takes; with zero,
     /// not at all.

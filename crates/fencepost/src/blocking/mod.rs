@@ -68,6 +68,7 @@ use tokio_util::sync::CancellationToken;
 use crate::builder::Builder;
 use crate::error::{Error, LossReason};
 use crate::lock::LockOptions;
+use crate::options::option_methods;
 use crate::status::Status;
 use crate::token::FencingToken;
 use crate::value::Owner;
@@ -306,52 +307,17 @@ pub struct LockRequest<'a> {
 }
 
 impl LockRequest<'_> {
-    /// All options at once.
-    pub fn options(mut self, options: LockOptions) -> Self {
-        self.request = self.request.options(options);
+    fn set(mut self, option: impl FnOnce(crate::LockRequest) -> crate::LockRequest) -> Self {
+        self.request = option(self.request);
         self
     }
 
-    /// See [`LockOptions::ttl`].
-    pub fn ttl(mut self, ttl: Duration) -> Self {
-        self.request = self.request.ttl(ttl);
-        self
-    }
-
-    /// See [`LockOptions::wait`].
-    pub fn wait(mut self, at_most: Duration) -> Self {
-        self.request = self.request.wait(at_most);
-        self
-    }
-
-    /// See [`LockOptions::fair`].
-    pub fn fair(mut self, fair: bool) -> Self {
-        self.request = self.request.fair(fair);
-        self
-    }
+    option_methods!(options, ttl, wait, fair, renew, max_hold, max_renewals);
 
     /// Tells how the wait goes on, from the background thread: see
     /// [`LockRequest::on_progress`](crate::LockRequest::on_progress).
     pub fn on_progress(mut self, tell: impl Fn(Progress) + Send + Sync + 'static) -> Self {
         self.request = self.request.on_progress(tell);
-        self
-    }
-
-    /// See [`LockOptions::renew`].
-    pub fn renew(mut self, renew: bool) -> Self {
-        self.request = self.request.renew(renew);
-        self
-    }
-
-    /// See [`LockOptions::max_hold`].
-    pub fn max_hold(mut self, time: Duration) -> Self {
-        self.request = self.request.max_hold(time);
-        self
-    }
-
-    /// See [`LockOptions::max_renewals`].
-    pub fn max_renewals(mut self, times: u32) -> Self {
-        self.request = self.request.max_renewals(times);
         self
     }
 

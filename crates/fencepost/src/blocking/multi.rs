@@ -7,8 +7,8 @@ use std::time::Duration;
 use super::Fencepost;
 use super::background::Background;
 use crate::error::Error;
-use crate::lock::LockOptions;
 use crate::multi::LostOne;
+use crate::options::option_methods;
 use crate::token::FencingToken;
 use crate::wait::Progress;
 
@@ -42,17 +42,12 @@ pub struct MultiRequest<'a> {
 }
 
 impl MultiRequest<'_> {
-    /// All options at once.
-    pub fn options(mut self, options: LockOptions) -> Self {
-        self.request = self.request.options(options);
+    fn set(mut self, option: impl FnOnce(crate::MultiRequest) -> crate::MultiRequest) -> Self {
+        self.request = option(self.request);
         self
     }
 
-    /// See [`LockOptions::ttl`](crate::LockOptions::ttl).
-    pub fn ttl(mut self, ttl: Duration) -> Self {
-        self.request = self.request.ttl(ttl);
-        self
-    }
+    option_methods!(options, ttl);
 
     /// See [`MultiRequest::wait`](crate::MultiRequest::wait).
     pub fn wait(mut self, at_most: Duration) -> Self {

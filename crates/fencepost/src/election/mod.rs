@@ -20,9 +20,10 @@ use std::time::Duration;
 use crate::client::Fencepost;
 use crate::error::Error;
 use crate::lease::Lease;
-use crate::lock::{LockOptions, LockRequest};
+use crate::lock::LockRequest;
 use crate::look::{look, too_few};
 use crate::name::LockName;
+use crate::options::option_methods;
 use crate::token::FencingToken;
 use crate::value::Owner;
 use crate::wait::Progress;
@@ -273,39 +274,12 @@ impl Campaign {
         self
     }
 
-    /// All options at once.
-    pub fn options(self, options: LockOptions) -> Self {
-        self.set(|request| request.options(options))
-    }
+    option_methods!(options, wait, fair, renew, max_hold, max_renewals);
 
-    /// See [`LockOptions::ttl`]. A shorter one brings a new leader sooner when this one dies.
+    /// See [`LockOptions::ttl`](crate::LockOptions::ttl). A shorter one brings a new leader sooner when
+    /// this one dies.
     pub fn ttl(self, ttl: Duration) -> Self {
         self.set(|request| request.ttl(ttl))
-    }
-
-    /// See [`LockOptions::wait`].
-    pub fn wait(self, at_most: Duration) -> Self {
-        self.set(|request| request.wait(at_most))
-    }
-
-    /// See [`LockOptions::fair`].
-    pub fn fair(self, fair: bool) -> Self {
-        self.set(|request| request.fair(fair))
-    }
-
-    /// See [`LockOptions::renew`].
-    pub fn renew(self, renew: bool) -> Self {
-        self.set(|request| request.renew(renew))
-    }
-
-    /// See [`LockOptions::max_hold`].
-    pub fn max_hold(self, time: Duration) -> Self {
-        self.set(|request| request.max_hold(time))
-    }
-
-    /// See [`LockOptions::max_renewals`].
-    pub fn max_renewals(self, times: u32) -> Self {
-        self.set(|request| request.max_renewals(times))
     }
 
     /// See [`LockRequest::on_progress`].

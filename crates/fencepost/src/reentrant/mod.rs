@@ -24,8 +24,9 @@ use tokio::time::{Instant, timeout};
 use crate::client::Fencepost;
 use crate::error::Error;
 use crate::lease::Lease;
-use crate::lock::{LockOptions, LockRequest};
+use crate::lock::LockRequest;
 use crate::name::LockName;
+use crate::options::option_methods;
 use crate::status::Status;
 use crate::value::Owner;
 use crate::wait::Progress;
@@ -172,28 +173,17 @@ pub struct ReentrantRequest {
 }
 
 impl ReentrantRequest {
-    /// All options at once.
-    pub fn options(mut self, options: LockOptions) -> Self {
-        self.request = self.request.options(options);
+    fn set(mut self, option: impl FnOnce(LockRequest) -> LockRequest) -> Self {
+        self.request = option(self.request);
         self
     }
 
-    /// See [`LockOptions::ttl`].
-    pub fn ttl(mut self, ttl: Duration) -> Self {
-        self.request = self.request.ttl(ttl);
-        self
-    }
+    option_methods!(options, ttl, fair);
 
-    /// See [`LockOptions::wait`]. Where another task of the session is taking the lock, that is waited
+    /// See [`LockOptions::wait`](crate::LockOptions::wait). Where another task of the session is taking the lock, that is waited
     /// for as long as for a silent node, if this is shorter.
     pub fn wait(mut self, at_most: Duration) -> Self {
         self.request = self.request.wait(at_most);
-        self
-    }
-
-    /// See [`LockOptions::fair`].
-    pub fn fair(mut self, fair: bool) -> Self {
-        self.request = self.request.fair(fair);
         self
     }
 

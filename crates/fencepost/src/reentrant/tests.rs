@@ -4,6 +4,7 @@ use std::sync::Mutex;
 
 use super::*;
 use crate::error::LossReason;
+use crate::lock::LockOptions;
 use crate::node::memory::MemoryNode;
 use crate::node::{Call, Node};
 use crate::state::Command;

@@ -26,6 +26,7 @@ use crate::error::Error;
 use crate::lease::Lease;
 use crate::lock::LockOptions;
 use crate::look::look;
+use crate::options::option_methods;
 use crate::status::{HolderStatus, majority_holder};
 use seek::Seeker;
 use slots::{Kind, Slots};
@@ -235,47 +236,12 @@ pub struct PermitRequest {
 }
 
 impl PermitRequest {
-    /// All options at once.
-    pub fn options(mut self, options: LockOptions) -> Self {
-        self.options = options;
+    fn set(mut self, option: impl FnOnce(LockOptions) -> LockOptions) -> Self {
+        self.options = option(self.options);
         self
     }
 
-    /// See [`LockOptions::ttl`].
-    pub fn ttl(mut self, ttl: Duration) -> Self {
-        self.options = self.options.ttl(ttl);
-        self
-    }
-
-    /// See [`LockOptions::wait`].
-    pub fn wait(mut self, at_most: Duration) -> Self {
-        self.options = self.options.wait(at_most);
-        self
-    }
-
-    /// See [`LockOptions::fair`].
-    pub fn fair(mut self, fair: bool) -> Self {
-        self.options = self.options.fair(fair);
-        self
-    }
-
-    /// See [`LockOptions::renew`].
-    pub fn renew(mut self, renew: bool) -> Self {
-        self.options = self.options.renew(renew);
-        self
-    }
-
-    /// See [`LockOptions::max_hold`].
-    pub fn max_hold(mut self, time: Duration) -> Self {
-        self.options = self.options.max_hold(time);
-        self
-    }
-
-    /// See [`LockOptions::max_renewals`].
-    pub fn max_renewals(mut self, times: u32) -> Self {
-        self.options = self.options.max_renewals(times);
-        self
-    }
+    option_methods!(options, ttl, wait, fair, renew, max_hold, max_renewals);
 
     async fn find(self) -> Result<Permit, Error> {
         let Semaphore { locks, slots } = self.semaphore;
