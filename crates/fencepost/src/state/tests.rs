@@ -5,6 +5,8 @@ mod line;
 mod pairs;
 mod readers;
 
+use std::num::NonZeroU32;
+
 use super::*;
 
 const TTL: Duration = Duration::from_secs(10);

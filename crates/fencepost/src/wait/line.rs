@@ -9,6 +9,7 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
 use super::outlook::Outlook;
+use super::waiters::{Waiter, Waiters};
 use super::{Progress, Room};
 use crate::error::{Error, NodeOutcome};
 use crate::name::LockName;
@@ -29,7 +30,7 @@ const MOMENT: Duration = Duration::from_millis(50);
 const OTHER_NODES: Duration = Duration::from_millis(3);
 /// How soon it looks again after an attempt that failed, or at a lock that is neither held nor
 /// free; doubled each time.
-const SOON: Duration = Duration::from_millis(4);
+pub(super) const SOON: Duration = Duration::from_millis(4);
 /// The last place in line from which a waiter looks when others say that the lock is free: the
 /// second acts where the first is dead.
 const NEAR: usize = 2;
@@ -48,52 +49,6 @@ pub(super) struct Line {
     overheard: OnceLock<Vec<Listener>>,
     waiters: Mutex<Waiters>,
     nudge: Notify,
-}
-
-struct Waiters {
-    seats: BTreeMap<u64, Waiter>,
-    next_look: Instant,
-    /// When all of them have to show themselves again. A look before shows those only of whom there
-    /// is something to learn: with many waiters that is what makes it cheap to join them.
-    all_due: Instant,
-    /// Since when the lock is known to have been free with others before us in line.
-    passed_over_since: Option<Instant>,
-    /// When somebody of another client was last seen in line before one of us.
-    others_seen: Option<Instant>,
-    /// How often in a row it was worth looking again soon.
-    soon: u32,
-    /// Rounds in a row that only agreed on numbers.
-    rounds: u32,
-    last_missed: Option<Instant>,
-    /// The nodes that are known to tell of those, too, who know no line.
-    overheard: NodeSet,
-    /// Whether the foremost was near enough to be concerned when it last looked.
-    is_near: bool,
-    /// Too few nodes could be heard: we wait outside.
-    withdrawn: bool,
-}
-
-struct Waiter {
-    id: TicketId,
-    number: Standing,
-    /// Whether a majority has its number.
-    settled: bool,
-    /// Whether any node has told its place yet.
-    seated: bool,
-    /// Whether nobody of another client is before it in line.
-    is_next_after_ours: bool,
-    /// It makes an attempt just now.
-    up: bool,
-    /// It shall make one.
-    go: bool,
-    /// The nodes that have said that it is its turn.
-    woken: NodeSet,
-    news: Option<News>,
-    /// Whether somebody wants to know how it goes on.
-    is_watched: bool,
-    /// Whether the last it heard was bad news.
-    is_worried: bool,
-    notify: Arc<Notify>,
 }
 
 /// What a waiter hears while it waits.
@@ -502,97 +457,6 @@ impl Line {
         }
         let next = waiters.soon(&self.fleet).max(MOMENT);
         waiters.look_by(Instant::now() + next);
-    }
-}
-
-impl Waiters {
-    fn look_by(&mut self, time: Instant) {
-        self.next_look = self.next_look.min(time);
-    }
-
-    /// The one with the smallest ticket of those that were shown and still sit.
-    fn foremost(&mut self, shown: &[u64]) -> Option<(usize, &mut Waiter)> {
-        let sitting = self.seats.iter_mut().filter(|(_, waiter)| waiter.sits());
-        // They were shown in the order of their sequence.
-        let shown = sitting.filter_map(|(sequence, waiter)| {
-            let n = shown.binary_search(sequence).ok()?;
-            Some((n, waiter))
-        });
-        shown.min_by(|(_, a), (_, b)| a.rank().cmp(&b.rank()))
-    }
-
-    /// Of each that was shown, whether all before it in line are ours. It stays so: whoever comes
-    /// later is behind. Those of ours who make an attempt just now may be in line or not; to take one
-    /// of another client for one of them costs an attempt for nothing.
-    fn note_who_is_next(&mut self, shown: &[u64], outlook: &Outlook) {
-        let mut line: Vec<_> = self.seats.iter_mut().collect();
-        line.sort_unstable_by(|(_, a), (_, b)| a.rank().cmp(&b.rank()));
-        for (before, (sequence, waiter)) in line.into_iter().enumerate() {
-            if let Ok(n) = shown.binary_search(sequence) {
-                let others = outlook.place(n).map(|place| place > before + 1);
-                waiter.is_next_after_ours = waiter.settled && others == Some(false);
-                if others == Some(true) {
-                    self.others_seen = Some(Instant::now());
-                }
-            }
-        }
-    }
-
-    /// Lets all readers go together for whom nobody is in the way.
-    fn call_readers(&mut self, shown: &[u64], outlook: &Outlook) {
-        for (n, sequence) in shown.iter().enumerate() {
-            let may_go = outlook.place(n) == Some(1)
-                && outlook.opens_in(n, TicketMode::Reader) == Some(Duration::ZERO);
-            if let Some(waiter) = self.seats.get_mut(sequence)
-                && may_go
-                && waiter.sits()
-                && waiter.id.is_reader()
-            {
-                waiter.call();
-            }
-        }
-    }
-
-    /// The next of a row of ever longer pauses.
-    fn soon(&mut self, fleet: &Fleet) -> Duration {
-        let pause = SOON
-            .saturating_mul(2_u32.saturating_pow(self.soon))
-            .min(POLL);
-        self.soon += 1;
-        fleet.spread(pause)
-    }
-}
-
-impl Waiter {
-    fn ticket(&self) -> Ticket {
-        Ticket {
-            id: self.id.clone(),
-            number: self.number,
-        }
-    }
-
-    fn rank(&self) -> (TicketNumber, &TicketId) {
-        (self.number.number(), &self.id)
-    }
-
-    fn sits(&self) -> bool {
-        !self.up && !self.go
-    }
-
-    fn call(&mut self) {
-        self.go = true;
-        self.notify.notify_one();
-    }
-
-    fn stand_up(&mut self) {
-        self.go = false;
-        self.up = true;
-        self.woken = NodeSet::NONE;
-    }
-
-    fn tell(&mut self, news: News) {
-        self.news = Some(news);
-        self.notify.notify_one();
     }
 }
 

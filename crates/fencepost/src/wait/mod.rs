@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | this one | the room in which a client's waiters sit |
 //! | `line` | the waiters of one lock: when they look, and who acts |
+//! | `waiters` | where each of them stands |
 //! | `outlook` | what the nodes' answers mean; pure |
 //! | `patience` | how long to go on |
 //!
@@ -19,6 +20,7 @@
 mod line;
 mod outlook;
 mod patience;
+mod waiters;
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
