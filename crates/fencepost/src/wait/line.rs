@@ -17,7 +17,9 @@ use crate::node::Listener;
 use crate::quorum::NodeSet;
 use crate::quorum::fleet::{Fleet, Queueing};
 use crate::state::Command;
-use crate::ticket::{Standing, TICKET_LEASE, Ticket, TicketId, TicketMode, TicketNumber, WakeUp};
+use crate::ticket::{
+    ClientId, Standing, TICKET_LEASE, Ticket, TicketId, TicketMode, TicketNumber, WakeUp,
+};
 
 /// How often a waiter looks by itself, and so keeps its ticket: what a lost message costs. Two
 /// looks may fail before a ticket is lost.
@@ -34,7 +36,7 @@ pub(super) const SOON: Duration = Duration::from_millis(4);
 /// The last place in line from which a waiter looks when others say that the lock is free: the
 /// second acts where the first is dead.
 const NEAR: usize = 2;
-/// How long after others were seen in line they may be there still, unseen.
+/// How long after others were seen at the head of the line there may be others, unseen.
 const OTHERS_STAY: Duration = Duration::from_secs(2);
 /// The most rounds in a row to agree on numbers. What is not agreed then is so at the next look.
 const MOST_ROUNDS: u32 = 3;
@@ -42,6 +44,7 @@ const MOST_ROUNDS: u32 = 3;
 /// The waiters of one client for one lock.
 pub(super) struct Line {
     pub(super) name: LockName,
+    client: ClientId,
     fleet: Arc<Fleet>,
     /// Whether so few nodes tell anything that the first in line has to look often.
     is_deaf: bool,
@@ -70,9 +73,15 @@ pub(crate) enum Call {
 }
 
 impl Line {
-    pub(super) fn new(name: LockName, fleet: Arc<Fleet>, is_deaf: bool) -> Arc<Self> {
+    pub(super) fn new(
+        name: LockName,
+        client: ClientId,
+        fleet: Arc<Fleet>,
+        is_deaf: bool,
+    ) -> Arc<Self> {
         Arc::new(Self {
             name,
+            client,
             fleet,
             is_deaf,
             overheard: OnceLock::new(),
@@ -105,7 +114,6 @@ impl Line {
             number: Standing::Proposed(proposed),
             settled: false,
             seated: false,
-            is_next_after_ours: false,
             up: false,
             go: false,
             woken: NodeSet::NONE,
@@ -186,8 +194,9 @@ impl Line {
         self.nudge.notify_one();
     }
 
-    /// The lock was given back by another of our own client. Where others wait too, it is for the
-    /// nodes to say who is next: an attempt for nothing takes nodes from the one whose turn it is.
+    /// The lock was given back by another of our own client. Where others are known to wait too, it
+    /// is for the nodes to say who is next: an attempt for nothing takes nodes from the one whose turn
+    /// it is. Those who are not known yet are so after the next look.
     pub(super) fn given_back(&self) {
         let mut waiters = self.waiters();
         let others_are_gone = |seen: Instant| seen.elapsed() > OTHERS_STAY;
@@ -196,8 +205,7 @@ impl Line {
         }
         let sitting = waiters.seats.values_mut().filter(|waiter| waiter.sits());
         let foremost = sitting.min_by(|a, b| a.rank().cmp(&b.rank()));
-        if let Some(waiter) = foremost.filter(|waiter| waiter.is_next_after_ours || !waiter.settled)
-        {
+        if let Some(waiter) = foremost {
             waiter.call();
         }
     }
@@ -382,7 +390,9 @@ impl Line {
                 waiter.tell(News::Progress(Progress::new(outlook, n, mode, settled)));
             }
         }
-        waiters.note_who_is_next(shown, outlook);
+        if outlook.is_headed_by_others(&self.client) {
+            waiters.others_seen = Some(now);
+        }
         waiters.rounds = if all_settled { 0 } else { waiters.rounds + 1 };
         // Whoever came during the look has not been shown yet.
         let unseated = waiters

@@ -111,8 +111,9 @@ impl Room {
         let sequence = lists.next_sequence;
         lists.next_sequence += 1;
         let line = lists.lines.get(name).cloned().unwrap_or_else(|| {
-            let line = Line::new(name.clone(), Arc::clone(&self.fleet), is_deaf);
-            lists.lines.insert(name.clone(), Arc::clone(&line));
+            let (name, client) = (name.clone(), self.client.clone());
+            let line = Line::new(name.clone(), client, Arc::clone(&self.fleet), is_deaf);
+            lists.lines.insert(name, Arc::clone(&line));
             let task = Arc::clone(&line).run(Arc::downgrade(self));
             self.fleet.spawn(task);
             line

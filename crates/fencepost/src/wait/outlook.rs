@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::error::NodeError;
 use crate::quorum::Quorum;
 use crate::state::{Holder, Line};
-use crate::ticket::{Place, TicketMode, TicketNumber};
+use crate::ticket::{ClientId, Place, TicketMode, TicketNumber};
 
 /// A lock that is held is not free at once, however little is left.
 const NEARLY_FREE: Duration = Duration::from_millis(1);
@@ -98,6 +98,12 @@ impl Outlook {
     /// that its holder has on a bare majority.
     pub(super) fn is_split(&self, mode: TicketMode) -> bool {
         !self.is_free(mode) && self.heard().any(|line| is_free(line, mode))
+    }
+
+    /// Whether somebody of another client is first in line, as far as any node knows.
+    pub(super) fn is_headed_by_others(&self, client: &ClientId) -> bool {
+        let head = |line: &Line| line.head.as_ref().is_some_and(|(id, _)| !id.is_of(client));
+        self.heard().any(head)
     }
 
     /// Who holds the lock on most nodes.

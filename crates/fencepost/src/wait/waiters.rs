@@ -22,7 +22,7 @@ pub(super) struct Waiters {
     pub(super) all_due: Instant,
     /// Since when the lock is known to have been free with others before us in line.
     pub(super) passed_over_since: Option<Instant>,
-    /// When somebody of another client was last seen in line before one of us.
+    /// When somebody of another client was last seen at the head of the line.
     pub(super) others_seen: Option<Instant>,
     /// How often in a row it was worth looking again soon.
     pub(super) soon: u32,
@@ -45,8 +45,6 @@ pub(super) struct Waiter {
     pub(super) settled: bool,
     /// Whether any node has told its place yet.
     pub(super) seated: bool,
-    /// Whether nobody of another client is before it in line.
-    pub(super) is_next_after_ours: bool,
     /// It makes an attempt just now.
     pub(super) up: bool,
     /// It shall make one.
@@ -75,23 +73,6 @@ impl Waiters {
             Some((n, waiter))
         });
         shown.min_by(|(_, a), (_, b)| a.rank().cmp(&b.rank()))
-    }
-
-    /// Of each that was shown, whether all before it in line are ours. It stays so: whoever comes
-    /// later is behind. Those of ours who make an attempt just now may be in line or not; to take one
-    /// of another client for one of them costs an attempt for nothing.
-    pub(super) fn note_who_is_next(&mut self, shown: &[u64], outlook: &Outlook) {
-        let mut line: Vec<_> = self.seats.iter_mut().collect();
-        line.sort_unstable_by(|(_, a), (_, b)| a.rank().cmp(&b.rank()));
-        for (before, (sequence, waiter)) in line.into_iter().enumerate() {
-            if let Ok(n) = shown.binary_search(sequence) {
-                let others = outlook.place(n).map(|place| place > before + 1);
-                waiter.is_next_after_ours = waiter.settled && others == Some(false);
-                if others == Some(true) {
-                    self.others_seen = Some(Instant::now());
-                }
-            }
-        }
     }
 
     /// Lets all readers go together for whom nobody is in the way.
