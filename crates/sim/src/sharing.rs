@@ -3,14 +3,17 @@
 //! A reader may never write to the guarded resource. The checkers tell readers from writers by what is
 //! written down of a lease, so its number says which of the two it is.
 
+use std::time::Duration;
+
 use fencepost::{Error, Lease, LockRequest};
 use fencepost_checks::{LeaseId, LeaseRef, Step};
+use tokio::time::sleep;
 
 use crate::client::{Client, Wish};
 use crate::fickle::fickle;
 use crate::held::Held;
 use crate::plan::Work;
-use crate::workload::Session;
+use crate::workload::{Session, judge_loss, while_held};
 
 /// What tells the leases of readers from the others.
 const READER: u64 = 1 << 32;
@@ -60,9 +63,25 @@ impl Session {
         may && self.dice.per_mille(400)
     }
 
+    /// Holds on until a renewal may be under way: what was sent for the writer must not hurt the
+    /// reader.
+    async fn await_a_renewal(&mut self, wish: &Wish, lease: &Lease) {
+        let client = self.client.clone();
+        let (plan, ttl) = (&client.world.plan, wish.ttl);
+        // It begins when a third of the TTL is over.
+        let left_then = (ttl * 2 / 3).saturating_sub(ttl.mul_f64(plan.drift));
+        let begins_in = lease.remaining().saturating_sub(left_then);
+        let begun_for = self.dice.time(Duration::ZERO, plan.node_timeout);
+        while_held(&client, wish, lease, sleep(begins_in + begun_for)).await;
+    }
+
     /// Goes on as a reader, whose lease is valid from the moment at which the writer's ends: a writer
     /// that came in between would be found.
     pub(crate) async fn become_reader(&mut self, wish: &Wish, lease: Lease) {
+        let while_renewed = wish.renews && lease.is_valid() && self.dice.per_mille(500);
+        if while_renewed {
+            self.await_a_renewal(wish, &lease).await;
+        }
         let client = self.client.clone();
         let reader = client.to_read(wish);
         let (token, valid_until) = (lease.token().get(), wish.known.get());
@@ -72,13 +91,19 @@ impl Session {
             client.record(&reader, &Step::Acquired { token, valid_until });
         }
         let outcome = fickle(lease.downgrade(), self.patience()).await;
-        if outcome.is_none() {
-            self.note_cancel();
+        match &outcome {
+            Some(Err(_)) if was_valid => judge_loss(&client, &reader),
+            None => self.note_cancel(),
+            Some(_) => {}
         }
         match outcome {
             Some(Ok(lease)) if was_valid => {
                 client.note_validity(&reader, &lease);
-                self.hold(&reader, &lease).await;
+                match while_renewed {
+                    // For long enough to be hurt by what comes late.
+                    true => while_held(&client, &reader, &lease, sleep(reader.ttl)).await,
+                    false => self.hold(&reader, &lease).await,
+                }
                 self.end(&reader, Held::Lock(lease)).await;
             }
             Some(Err(Error::Lost { .. })) | None => {

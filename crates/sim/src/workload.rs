@@ -337,15 +337,9 @@ impl Session {
                 sleep(ttl * 3).await;
             }
         };
-        tokio::select! {
-            biased;
-            () = told(&client, wish, lease) => {}
-            never = watch(&client, wish, lease) => match never {},
-            () = work => {}
-            // Who holds on for ever keeps those from being served who wait for the end of the run.
-            () = sleep(until_healed.max(ms(50))) => {}
-        }
-        client.note_validity(wish, lease);
+        // Who holds on for ever keeps those from being served who wait for the end of the run.
+        let work = timeout(until_healed.max(ms(50)), work);
+        while_held(&client, wish, lease, work).await;
     }
 
     async fn extend(&mut self, wish: &Wish, lease: &impl Hold) {
@@ -506,6 +500,22 @@ impl Session {
     }
 }
 
+/// Does something for as long as the lease is not lost, and writes down what becomes of the lease.
+pub(crate) async fn while_held<T>(
+    client: &Client,
+    wish: &Wish,
+    lease: &impl Hold,
+    work: impl Future<Output = T>,
+) {
+    tokio::select! {
+        biased;
+        () = told(client, wish, lease) => {}
+        never = watch(client, wish, lease) => match never {},
+        _ = work => {}
+    }
+    client.note_validity(wish, lease);
+}
+
 /// Waits for the loss of a lease, and writes it down.
 async fn told(client: &Client, wish: &Wish, lease: &impl Hold) {
     let reason = lease.lost().await;
@@ -513,6 +523,11 @@ async fn told(client: &Client, wish: &Wish, lease: &impl Hold) {
     if lease.is_valid() {
         client.object(wish, "a lease that is lost says that it is valid");
     }
+    judge_loss(client, wish);
+}
+
+/// A lease is not lost long before its end.
+pub(crate) fn judge_loss(client: &Client, wish: &Wish) {
     // Nodes that keep their data do not forget it before its time.
     let keep_data = client.world.plan.rate(Fault::CrashLosingData).is_none();
     if keep_data && client.world.now().after(LONGEST_NOTICE) < wish.known.get() {
