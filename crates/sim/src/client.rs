@@ -10,10 +10,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use fencepost::{Error, Fencepost, LockOptions, Progress, Semaphore};
-use fencepost_checks::{ClientId, Event, LeaseId, LeaseRef, Step, Time};
+use fencepost_checks::{ClientId, Event, LeaseRef, Step, Time};
 
 use crate::held::{Held, Hold};
 use crate::plan::Work;
+use crate::sharing::lease_id;
 use crate::world::World;
 
 /// One client process.
@@ -39,6 +40,8 @@ pub(crate) struct Wish {
     pub(crate) max_hold: Option<Duration>,
     /// How long it waits at the most, if there is a limit.
     pub(crate) wait: Option<Duration>,
+    /// Whether it is to read only.
+    pub(crate) reads: bool,
     /// Whether the lease renews itself: only then can its validity grow without the holder.
     pub(crate) renews: bool,
     /// The end of its validity, as it was last written down.
@@ -46,8 +49,15 @@ pub(crate) struct Wish {
 }
 
 impl Client {
-    pub(crate) fn wish(&self, names: Vec<String>, ttl: Duration, options: LockOptions) -> Wish {
-        let lease = LeaseId(self.next_lease.replace(self.next_lease.get() + 1));
+    pub(crate) fn wish(
+        &self,
+        names: Vec<String>,
+        ttl: Duration,
+        options: LockOptions,
+        reads: bool,
+    ) -> Wish {
+        let number = self.next_lease.replace(self.next_lease.get() + 1);
+        let lease = lease_id(number, reads);
         let of = |name: &String| LeaseRef {
             client: ClientId(self.number as u32),
             lock: name.clone(),
@@ -61,6 +71,7 @@ impl Client {
             options,
             max_hold: None,
             wait: None,
+            reads,
             renews: true,
             known: Cell::default(),
         }
@@ -73,15 +84,19 @@ impl Client {
     }
 
     pub(crate) fn record(&self, wish: &Wish, step: &Step) {
+        self.record_at(self.world.now(), wish, step);
+    }
+
+    /// Writes down what happened at another time than now.
+    pub(crate) fn record_at(&self, at: Time, wish: &Wish, step: &Step) {
         for of in wish.of.borrow().iter() {
-            self.record_one(of, step.clone());
+            self.record_one(at, of, step.clone());
         }
     }
 
-    fn record_one(&self, of: &LeaseRef, step: Step) {
-        let mut inside = self.world.inside();
-        let event = Event::lease(Time(inside.now()), of, step);
-        inside.record(event);
+    fn record_one(&self, at: Time, of: &LeaseRef, step: Step) {
+        let event = Event::lease(at, of, step);
+        self.world.inside().record(event);
     }
 
     pub(crate) fn object(&self, wish: &Wish, what: &str) {
@@ -95,8 +110,8 @@ impl Client {
     pub(crate) async fn obtain(&self, wish: &Wish) -> Result<Held, Error> {
         let (locks, options, name) = (&self.locks, wish.options, &wish.names[0]);
         match self.world.plan.work {
-            Work::Mutex => {
-                let request = locks.lock(name).options(options);
+            Work::Mutex | Work::ReadWrite => {
+                let request = self.ask_for(wish).options(options);
                 request
                     .on_progress(self.watcher(wish))
                     .await
@@ -155,7 +170,8 @@ impl Client {
             };
             if let Some((_, token)) = token {
                 let token = *token;
-                self.record_one(of, Step::Acquired { token, valid_until });
+                let step = Step::Acquired { token, valid_until };
+                self.record_one(self.world.now(), of, step);
             }
         }
     }

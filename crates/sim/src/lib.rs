@@ -9,6 +9,7 @@
 //! fencepost-sim --seeds 1000            runs seeds 0 to 999
 //! fencepost-sim --seed 42 --log         runs one, and tells everything that happened
 //! fencepost-sim --work semaphore        with permits of a semaphore instead of locks
+//! fencepost-sim --work read-write       with locks that many may read
 //! ```
 //!
 //! | module | what it is |
@@ -26,6 +27,7 @@
 //! | `workload` | what the clients do |
 //! | `client` | one client: what it asks for, and what it writes down |
 //! | `held` | what a client may hold |
+//! | `sharing` | what is different where many may read |
 //! | `resource` | what the locks guard |
 //! | `world` | what all of these share |
 //! | [`dice`] | all chance, drawn from the seed |
@@ -46,5 +48,6 @@ pub mod report;
 mod resource;
 pub mod run;
 mod server;
+mod sharing;
 mod workload;
 mod world;

@@ -12,7 +12,7 @@ const USAGE: &str = "\
 usage: fencepost-sim [--work WORK] [--seeds N] [--from N] [--stop] [--report FILE]
        fencepost-sim [--work WORK] --hours H | --forever [--from N] [--report FILE]
        fencepost-sim [--work WORK] --seed N [--log]
-  --work WORK     what the clients work with: mutex (default), semaphore, multi, election
+  --work WORK     what the clients work with: mutex (default), semaphore, multi, election, read-write
   --seeds N       run so many seeds (default 1000)
   --from N        begin with this one (default 0)
   --stop          stop at the first seed that fails
@@ -69,7 +69,7 @@ fn read(mut arguments: impl Iterator<Item = String>) -> Result<Option<Options>, 
             "--help" | "-h" => return Ok(None),
             "--work" => {
                 let work = arguments.next().and_then(|name| Work::of(&name));
-                options.work = work.ok_or("--work needs mutex, semaphore, multi or election")?;
+                options.work = work.ok_or_else(needs_a_work)?;
             }
             "--seeds" => options.seeds = Some(number()?),
             "--from" => options.from = number()?,
@@ -86,6 +86,11 @@ fn read(mut arguments: impl Iterator<Item = String>) -> Result<Option<Options>, 
         }
     }
     Ok(Some(options))
+}
+
+fn needs_a_work() -> String {
+    let names = Work::ALL.map(Work::name).join(", ");
+    format!("--work needs one of {names}")
 }
 
 fn carry_out(options: &Options) -> io::Result<ExitCode> {

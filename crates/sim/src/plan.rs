@@ -56,11 +56,19 @@ pub enum Work {
     Multi,
     /// Leaderships.
     Election,
+    /// Read-write locks: most who ask only read.
+    ReadWrite,
 }
 
 impl Work {
     /// All kinds.
-    pub const ALL: [Self; 4] = [Self::Mutex, Self::Semaphore, Self::Multi, Self::Election];
+    pub const ALL: [Self; 5] = [
+        Self::Mutex,
+        Self::Semaphore,
+        Self::Multi,
+        Self::Election,
+        Self::ReadWrite,
+    ];
 
     /// Its name, for people and for the command line.
     #[must_use]
@@ -70,6 +78,7 @@ impl Work {
             Self::Semaphore => "semaphore",
             Self::Multi => "multi",
             Self::Election => "election",
+            Self::ReadWrite => "read-write",
         }
     }
 
@@ -148,7 +157,7 @@ impl Plan {
         let plan = Self::of_locks(seed);
         let mut dice = Dice::new(seed ^ 0x5107);
         let names = match work {
-            Work::Mutex => plan.names,
+            Work::Mutex | Work::ReadWrite => plan.names,
             // Where few compete for the same, nobody is ever one too many.
             Work::Semaphore | Work::Election => 1,
             Work::Multi => dice.pick(&[2, 3, 3, 4]),
@@ -264,7 +273,7 @@ impl Plan {
     pub fn name(&self, number: usize) -> String {
         match self.work {
             Work::Semaphore => format!("pool-{number}"),
-            Work::Mutex | Work::Multi | Work::Election => format!("lock-{number}"),
+            _ => format!("lock-{number}"),
         }
     }
 
@@ -278,7 +287,7 @@ impl Plan {
                 let slots = |name: String| (0..self.permits).map(move |n| slot(&name, n));
                 names.flat_map(slots).collect()
             }
-            Work::Mutex | Work::Multi | Work::Election => names.collect(),
+            _ => names.collect(),
         }
     }
 
@@ -292,7 +301,7 @@ impl Plan {
     #[must_use]
     pub fn attempts(&self) -> u32 {
         let more = match self.work {
-            Work::Mutex | Work::Election => 0,
+            Work::Mutex | Work::Election | Work::ReadWrite => 0,
             Work::Semaphore => self.permits + 1,
             Work::Multi => self.names + 1,
         };

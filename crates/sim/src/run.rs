@@ -18,6 +18,7 @@ use crate::link::SimNode;
 use crate::nemesis::haunt;
 use crate::net::{Pair, nanos};
 use crate::plan::{Plan, Work};
+use crate::sharing::is_reader;
 use crate::workload::Session;
 use crate::world::World;
 
@@ -147,6 +148,11 @@ fn judge(plan: &Plan, history: &History) -> Vec<Violation> {
         found.extend(fencepost_checks::holders::check(&whole, plan.permits));
         let (served, settled) = (bounds.served_within, bounds.settled_after);
         found.extend(fencepost_checks::served::check(&whole, served, settled));
+        return found;
+    }
+    if plan.work == Work::ReadWrite {
+        let mut found = fencepost_checks::read_write(history, &bounds, is_reader);
+        found.extend(fencepost_checks::fresh::check(history));
         return found;
     }
     let mut found = judge_locks(history, &bounds);

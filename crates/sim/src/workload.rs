@@ -80,19 +80,19 @@ impl Session {
     }
 
     /// After how many polls a future is dropped, if it is.
-    fn patience(&mut self) -> Option<u32> {
+    pub(crate) fn patience(&mut self) -> Option<u32> {
         let world = &self.client.world;
         let rate = world.plan.rate(Fault::Cancel)?;
         let is_struck = self.dice.per_mille(rate.per_mille) && !world.inside().is_healed;
         is_struck.then(|| self.dice.below(8) as u32)
     }
 
-    fn note_cancel(&self) {
+    pub(crate) fn note_cancel(&self) {
         self.client.world.inside().counts.note(Fault::Cancel);
     }
 
     /// Locks, a TTL and options.
-    fn wish(&mut self) -> Wish {
+    fn wish(&mut self, reads: bool) -> Wish {
         let (names, ttl) = (self.names(), self.ttl());
         let mut options = LockOptions::new().ttl(ttl);
         options = options.fair(self.client.world.plan.is_fair);
@@ -118,7 +118,7 @@ impl Session {
         }
         // Several at once always renew themselves.
         renews |= self.client.world.plan.work == Work::Multi;
-        let mut wish = self.client.wish(names, ttl, options);
+        let mut wish = self.client.wish(names, ttl, options, reads);
         (wish.max_hold, wish.wait, wish.renews) = (max_hold, wait, renews);
         wish
     }
@@ -126,15 +126,16 @@ impl Session {
     /// What is asked for when all is well.
     fn last(&mut self) -> Wish {
         let client = self.client.clone();
+        let reads = self.reads();
         let (names, ttl) = (self.names(), client.world.plan.max_ttl);
         let options = LockOptions::new().ttl(ttl).fair(client.world.plan.is_fair);
-        client.wish(names, ttl, options)
+        client.wish(names, ttl, options, reads)
     }
 
     async fn round(&mut self) {
         match (self.client.world.plan.work, self.dice.below(10)) {
-            (Work::Mutex, 0..=2) => self.try_lock().await,
-            (Work::Mutex, 8) => self.scope().await,
+            (Work::Mutex | Work::ReadWrite, 0..=2) => self.try_lock().await,
+            (Work::Mutex | Work::ReadWrite, 8) => self.scope().await,
             (Work::Election, 8..) => self.observe().await,
             (_, 9..) => self.look().await,
             _ => self.lock().await,
@@ -142,7 +143,7 @@ impl Session {
     }
 
     async fn try_lock(&mut self) {
-        let mut wish = self.wish();
+        let mut wish = self.wish(false);
         wish.renews = false;
         let client = self.client.clone();
         client.asks(&wish);
@@ -153,7 +154,8 @@ impl Session {
     }
 
     async fn lock(&mut self) {
-        let wish = self.wish();
+        let reads = self.reads();
+        let wish = self.wish(reads);
         let client = self.client.clone();
         client.asks(&wish);
         let (asked, pauses) = (client.world.now(), self.pauses());
@@ -244,8 +246,16 @@ impl Session {
         if lease.is_valid() && self.dice.per_mille(200) {
             self.extend_blindly(wish, &lease).await;
         }
+        match lease {
+            Held::Lock(lease) if self.stops_writing(wish) => self.become_reader(wish, lease).await,
+            lease => self.end(wish, lease).await,
+        }
+    }
+
+    /// Gives it back, or drops it.
+    pub(crate) async fn end(&mut self, wish: &Wish, lease: Held) {
         if self.dice.per_mille(300) {
-            client.record(wish, &Step::Dropped);
+            self.client.record(wish, &Step::Dropped);
             return drop(lease);
         }
         self.release(wish, lease).await;
@@ -264,7 +274,7 @@ impl Session {
     }
 
     async fn scope(&mut self) {
-        let (wish, patience) = (self.wish(), self.patience());
+        let (wish, patience) = (self.wish(false), self.patience());
         let client = self.client.clone();
         client.asks(&wish);
         let is_over = Cell::new(false);
@@ -300,7 +310,7 @@ impl Session {
     }
 
     /// Uses the lock for a while, until it has had enough or is told that the lease is lost.
-    async fn hold(&mut self, wish: &Wish, lease: &impl Hold) {
+    pub(crate) async fn hold(&mut self, wish: &Wish, lease: &impl Hold) {
         let ttl = wish.ttl;
         let client = self.client.clone();
         self.may_stand_still(30, lease.remaining());
@@ -311,10 +321,12 @@ impl Session {
         let work = async {
             for _ in 0..steps {
                 match self.dice.below(10) {
-                    0..=4 => self.write(wish, lease).await,
+                    0..=4 if !wish.reads => self.write(wish, lease).await,
                     5 => self.extend(wish, lease).await,
-                    6..=9 if is_hasty => sleep(self.dice.time(Duration::ZERO, ttl / 10)).await,
-                    6..=8 => sleep(self.dice.time(Duration::ZERO, ttl / 2)).await,
+                    0..=4 | 6..=9 if is_hasty => {
+                        sleep(self.dice.time(Duration::ZERO, ttl / 10)).await;
+                    }
+                    0..=4 | 6..=8 => sleep(self.dice.time(Duration::ZERO, ttl / 2)).await,
                     _ => sleep(self.dice.time(ttl / 2, ttl * 2)).await,
                 }
             }
@@ -325,15 +337,9 @@ impl Session {
                 sleep(ttl * 3).await;
             }
         };
-        tokio::select! {
-            biased;
-            () = told(&client, wish, lease) => {}
-            never = watch(&client, wish, lease) => match never {},
-            () = work => {}
-            // Who holds on for ever keeps those from being served who wait for the end of the run.
-            () = sleep(until_healed.max(ms(50))) => {}
-        }
-        client.note_validity(wish, lease);
+        // Who holds on for ever keeps those from being served who wait for the end of the run.
+        let work = timeout(until_healed.max(ms(50)), work);
+        while_held(&client, wish, lease, work).await;
     }
 
     async fn extend(&mut self, wish: &Wish, lease: &impl Hold) {
@@ -450,7 +456,9 @@ impl Session {
             match client.obtain(&wish).await {
                 Ok(lease) => {
                     client.note_acquired(&wish, &lease);
-                    self.write(&wish, &lease).await;
+                    if !wish.reads {
+                        self.write(&wish, &lease).await;
+                    }
                     return self.release(&wish, lease).await;
                 }
                 Err(error) => {
@@ -467,9 +475,10 @@ impl Session {
         let client = self.client.clone();
         let wish = self.last();
         let polls = self.dice.below(5) as u32;
+        let has_a_try = matches!(client.world.plan.work, Work::Mutex | Work::ReadWrite);
         client.asks(&wish);
         let asking = async {
-            match self.dice.per_mille(500) && client.world.plan.work == Work::Mutex {
+            match self.dice.per_mille(500) && has_a_try && !wish.reads {
                 true => {
                     let lease = client.locks.try_lock(&wish.names[0], wish.ttl).await;
                     lease.map(Held::Lock)
@@ -491,6 +500,22 @@ impl Session {
     }
 }
 
+/// Does something for as long as the lease is not lost, and writes down what becomes of the lease.
+pub(crate) async fn while_held<T>(
+    client: &Client,
+    wish: &Wish,
+    lease: &impl Hold,
+    work: impl Future<Output = T>,
+) {
+    tokio::select! {
+        biased;
+        () = told(client, wish, lease) => {}
+        never = watch(client, wish, lease) => match never {},
+        _ = work => {}
+    }
+    client.note_validity(wish, lease);
+}
+
 /// Waits for the loss of a lease, and writes it down.
 async fn told(client: &Client, wish: &Wish, lease: &impl Hold) {
     let reason = lease.lost().await;
@@ -498,6 +523,11 @@ async fn told(client: &Client, wish: &Wish, lease: &impl Hold) {
     if lease.is_valid() {
         client.object(wish, "a lease that is lost says that it is valid");
     }
+    judge_loss(client, wish);
+}
+
+/// A lease is not lost long before its end.
+pub(crate) fn judge_loss(client: &Client, wish: &Wish) {
     // Nodes that keep their data do not forget it before its time.
     let keep_data = client.world.plan.rate(Fault::CrashLosingData).is_none();
     if keep_data && client.world.now().after(LONGEST_NOTICE) < wish.known.get() {

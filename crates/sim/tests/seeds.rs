@@ -56,6 +56,11 @@ fn the_fixed_seeds_pass_with_leaders_and_their_observers() {
 }
 
 #[test]
+fn the_fixed_seeds_pass_with_readers_and_writers() {
+    must_all_pass(Work::ReadWrite, SEEDS_OF_OTHERS);
+}
+
+#[test]
 fn a_seed_gives_the_same_log_twice_in_one_process() {
     for (seed, work) in (0..10).flat_map(|seed| Work::ALL.map(|work| (seed, work))) {
         let once = || run(seed, work, true).unwrap();

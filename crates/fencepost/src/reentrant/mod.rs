@@ -194,6 +194,7 @@ impl ReentrantRequest {
     }
 
     /// Enters if the session is inside.
+    #[cfg(feature = "blocking")]
     pub(crate) fn enter_again(&self) -> Option<ReentrantGuard> {
         let name = self.request.lock_name().ok()?;
         ReentrantGuard::of(self.session.door(name))
