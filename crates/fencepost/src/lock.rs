@@ -158,7 +158,10 @@ impl Plan {
 /// nobody else, and it makes its attempt. Nothing is left in line when the request is dropped, or
 /// its wait is over.
 ///
-/// - The next in line is woken by the release, within a few round trips.
+/// - The next in line is woken by the release, within a few round trips. A waiter of the same client
+///   follows the release at once, in one; without `fair` it may pass others so, for a second at the
+///   most: then its client knows that they are there.
+/// - Whoever asks while others of its client wait gets in line without an attempt of its own.
 /// - A holder that dies wakes nobody: the next in line looks when the holder's time is up.
 /// - A wake-up that gets lost costs a second at the most: that is how often everybody in line looks
 ///   by itself. So does a release by a client of another library; if the next in line knows that it
