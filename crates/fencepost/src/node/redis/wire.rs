@@ -223,3 +223,114 @@ impl Drop for Task {
         let _ = outgoing(&self.outgoing).close();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+    use tokio::task::JoinHandle;
+
+    use super::*;
+
+    /// A wire whose task runs, and the server's end of a pipe that holds so many bytes.
+    fn wire(holds: usize) -> (Wire, DuplexStream, JoinHandle<()>) {
+        let (ours, server) = duplex(holds);
+        let (wire, task) = Wire::over(Box::new(ours));
+        (wire, server, tokio::spawn(task))
+    }
+
+    fn echo(text: &str) -> Cmd {
+        let mut cmd = redis::cmd("ECHO");
+        cmd.arg(text);
+        cmd
+    }
+
+    async fn read_command(server: &mut DuplexStream, expected: &Cmd) {
+        let mut bytes = vec![0; expected.get_packed_command().len()];
+        server.read_exact(&mut bytes).await.unwrap();
+        assert_eq!(bytes, expected.get_packed_command());
+    }
+
+    /// The first poll sends it; the rest waits for the answer.
+    fn sent(wire: &Wire, text: &str) -> JoinHandle<RedisResult<Value>> {
+        let answer = wire.outgoing().send(&echo(text)).unwrap();
+        tokio::spawn(async move { answer.await.map_err(|_| closed()) })
+    }
+
+    #[tokio::test]
+    async fn each_command_gets_its_own_answer_also_behind_one_that_was_given_up() {
+        let (wire, mut server, _task) = wire(1024);
+        let first = sent(&wire, "a");
+        sent(&wire, "b").abort();
+        let third = sent(&wire, "c");
+        for text in ["a", "b", "c"] {
+            read_command(&mut server, &echo(text)).await;
+        }
+        server.write_all(b":1\r\n:2\r").await.unwrap();
+        assert_eq!(first.await.unwrap().unwrap(), Value::Int(1));
+        server.write_all(b"\n:3\r\n").await.unwrap();
+        assert_eq!(third.await.unwrap().unwrap(), Value::Int(3));
+    }
+
+    /// Whatever its sender could not write is written by the task, and in order.
+    #[tokio::test]
+    async fn nothing_is_lost_in_a_pipe_that_takes_a_few_bytes_at_a_time() {
+        let (wire, mut server, _task) = wire(7);
+        let texts: Vec<_> = (0..50)
+            .map(|n| format!("{n:0>width$}", width = n * 3 + 1))
+            .collect();
+        let answers: Vec<_> = texts.iter().map(|text| sent(&wire, text)).collect();
+        for text in &texts {
+            read_command(&mut server, &echo(text)).await;
+        }
+        let reply = |text: &String| format!("${}\r\n{text}\r\n", text.len());
+        let replies: String = texts.iter().map(reply).collect();
+        server.write_all(replies.as_bytes()).await.unwrap();
+        for (text, answer) in texts.iter().zip(answers) {
+            let expected = Value::BulkString(text.as_bytes().to_vec());
+            assert_eq!(answer.await.unwrap().unwrap(), expected);
+        }
+    }
+
+    /// An answer that is longer than what is read at once.
+    #[tokio::test]
+    async fn a_long_answer_comes_in_one_piece() {
+        let (wire, mut server, _task) = wire(64);
+        let answer = sent(&wire, "a");
+        read_command(&mut server, &echo("a")).await;
+        let text = "x".repeat(3 * KEPT);
+        let reply = format!("${}\r\n{text}\r\n", text.len());
+        server.write_all(reply.as_bytes()).await.unwrap();
+        let expected = Value::BulkString(text.into_bytes());
+        assert_eq!(answer.await.unwrap().unwrap(), expected);
+    }
+
+    #[tokio::test]
+    async fn when_it_ends_everybody_is_told_and_nobody_else_is_taken() {
+        let (wire, server, task) = wire(1024);
+        let waiting = sent(&wire, "a");
+        drop(server);
+        assert!(waiting.await.unwrap().is_err());
+        task.await.unwrap();
+        let error = wire.send(&echo("b")).await.unwrap_err();
+        assert!(error.is_io_error(), "{error}");
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_nobody_asked_for_ends_it_and_so_does_nonsense() {
+        for (asked, said) in [
+            (false, "+hello\r\n"),
+            (true, ":1\r\n:2\r\n"),
+            (true, "HTTP/1.1 400 Bad Request\r\n"),
+        ] {
+            let (wire, mut server, task) = wire(1024);
+            let waiting = asked.then(|| sent(&wire, "a"));
+            server.write_all(said.as_bytes()).await.unwrap();
+            task.await.unwrap();
+            assert!(wire.outgoing().send(&echo("b")).is_none(), "{said}");
+            if let Some(waiting) = waiting {
+                let answer = waiting.await.unwrap();
+                assert_eq!(answer.is_ok(), said.starts_with(':'), "{said}");
+            }
+        }
+    }
+}
