@@ -226,6 +226,8 @@ impl Drop for Task {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
     use tokio::task::JoinHandle;
 
@@ -253,7 +255,8 @@ mod tests {
     /// The first poll sends it; the rest waits for the answer.
     fn sent(wire: &Wire, text: &str) -> JoinHandle<RedisResult<Value>> {
         let answer = wire.outgoing().send(&echo(text)).unwrap();
-        tokio::spawn(async move { answer.await.map_err(|_| closed()) })
+        let answer = tokio::time::timeout(Duration::from_secs(10), answer);
+        tokio::spawn(async move { answer.await.unwrap().map_err(|_| closed()) })
     }
 
     #[tokio::test]
