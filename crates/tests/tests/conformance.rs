@@ -6,19 +6,20 @@
 
 #![allow(clippy::unwrap_used, reason = "a test panics where it fails")]
 
+mod attempt;
 mod engines;
 
 use std::collections::HashSet;
 use std::future::poll_fn;
-use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::task::Poll;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
+use attempt::*;
 use engines::every_node_shows_that;
+use fencepost::FencingToken;
 use fencepost::node::{Call, Node};
-use fencepost::state::{Command, Holder, MAX_SKEW, Reply, Snapshot};
-use fencepost::{AttemptValue, FencingToken, LockName, Ttl};
+use fencepost::state::{MAX_SKEW, Reply, Snapshot};
 
 every_node_shows_that! {
     a_free_lock_is_granted_with_the_token_that_was_proposed,
@@ -52,169 +53,6 @@ every_node_shows_that! {
     a_call_that_was_never_polled_does_nothing,
     a_call_that_was_dropped_half_way_can_be_undone,
     commands_are_carried_out_in_the_order_in_which_they_were_first_polled,
-}
-
-// ---- words --------------------------------------------------------------------------------------
-
-/// One attempt on one lock of one node.
-#[derive(Clone)]
-struct Attempt<'a> {
-    node: &'a Arc<dyn Node>,
-    name: LockName,
-    value: AttemptValue,
-    ttl: Ttl,
-}
-
-/// Longer than any test takes.
-const LONG: Duration = Duration::from_secs(60);
-/// Short enough to wait for.
-const SHORT: Duration = Duration::from_millis(150);
-/// What a node's clock may be coarser than ours: the fixed part of the drift.
-const GRAIN: Duration = Duration::from_millis(2);
-/// How late something may happen on a busy machine.
-const LATE: Duration = Duration::from_secs(10);
-
-fn on<'a>(node: &'a Arc<dyn Node>, name: &str, value: &str) -> Attempt<'a> {
-    Attempt {
-        node,
-        name: LockName::new(name).unwrap(),
-        value: AttemptValue::reported(value),
-        ttl: Ttl::new(LONG).unwrap(),
-    }
-}
-
-fn token(number: u64) -> FencingToken {
-    FencingToken::new(number).unwrap()
-}
-
-fn granted(counter: u64) -> Reply {
-    Reply::Granted {
-        counter: token(counter),
-        evicted: None,
-    }
-}
-
-fn wall_micros() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
-    u64::try_from(since.as_micros()).unwrap()
-}
-
-impl<'a> Attempt<'a> {
-    fn for_ttl(mut self, ttl: Duration) -> Self {
-        self.ttl = Ttl::new(ttl).unwrap();
-        self
-    }
-
-    fn call(&self, command: Command) -> Call {
-        self.node.call(&self.name, command)
-    }
-
-    fn acquire_command(&self, proposed: u64) -> Command {
-        Command::Acquire {
-            value: self.value.clone(),
-            ttl: self.ttl,
-            proposed: token(proposed),
-            turn: Default::default(),
-        }
-    }
-
-    fn release_command(&self, refuse_for: Option<Duration>) -> Command {
-        Command::Release {
-            value: self.value.clone(),
-            refuse_for,
-            ticket: Default::default(),
-        }
-    }
-
-    async fn acquire(&self, proposed: u64) -> Reply {
-        self.call(self.acquire_command(proposed)).await.unwrap()
-    }
-
-    async fn steal(&self, proposed: u64) -> Reply {
-        let steal = Command::Steal {
-            value: self.value.clone(),
-            ttl: self.ttl,
-            proposed: token(proposed),
-        };
-        self.call(steal).await.unwrap()
-    }
-
-    async fn raise(&self, to: u64) -> Reply {
-        let raise = Command::Raise {
-            value: self.value.clone(),
-            to: token(to),
-        };
-        self.call(raise).await.unwrap()
-    }
-
-    async fn extend(&self, own: u64) -> Reply {
-        let extend = Command::Extend {
-            value: self.value.clone(),
-            ttl: self.ttl,
-            token: token(own),
-            entries: NonZeroU32::MIN,
-        };
-        self.call(extend).await.unwrap()
-    }
-
-    async fn release(&self) -> Reply {
-        self.call(self.release_command(None)).await.unwrap()
-    }
-
-    async fn withdraw(&self, refuse_for: Duration) -> Reply {
-        self.call(self.release_command(Some(refuse_for)))
-            .await
-            .unwrap()
-    }
-
-    async fn look(&self) -> Snapshot {
-        match self.call(Command::Inspect).await.unwrap() {
-            Reply::Snapshot(snapshot) => snapshot,
-            other => panic!("{other:?}"),
-        }
-    }
-
-    async fn counter(&self) -> u64 {
-        self.look().await.counter.get()
-    }
-
-    /// Whether this attempt has the lock, as the node sees it.
-    async fn holds(&self) -> bool {
-        let holder = self.look().await.holder;
-        holder.is_some_and(|holder| holder.value == self.value)
-    }
-
-    /// Tries until granted, and returns when that was.
-    async fn wait(&self) -> Instant {
-        let end = Instant::now() + LATE;
-        while !matches!(self.acquire(1).await, Reply::Granted { .. }) {
-            assert!(Instant::now() < end, "still held after {LATE:?}");
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
-        Instant::now()
-    }
-
-    fn is_holder_in(&self, holder: &Holder) -> bool {
-        let left = holder.remaining.expect("an end");
-        assert!(left <= self.ttl.get(), "{left:?} left of {:?}", self.ttl);
-        holder.value == self.value
-    }
-}
-
-/// Panics unless the reply is `Held` by that attempt.
-fn assert_held_by(attempt: &Attempt<'_>, reply: &Reply) {
-    match reply {
-        Reply::Held(holder) if attempt.is_holder_in(holder) => (),
-        other => panic!("not held by {:?}: {other:?}", attempt.value),
-    }
-}
-
-/// Panics unless the reply is `NotHeld`, because that attempt has the lock.
-fn assert_not_held_but_by(attempt: &Attempt<'_>, reply: &Reply) {
-    match reply {
-        Reply::NotHeld(Some(holder)) if attempt.is_holder_in(holder) => (),
-        other => panic!("not held by {:?}: {other:?}", attempt.value),
-    }
 }
 
 // ---- acquire ------------------------------------------------------------------------------------

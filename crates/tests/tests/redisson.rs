@@ -52,7 +52,15 @@ struct Java<'a> {
     channel: &'a str,
 }
 
-impl Java<'_> {
+impl<'a> Java<'a> {
+    fn at(server: &'a RedisServer, name: &'a str, channel: &'a str) -> Self {
+        Self {
+            server,
+            name,
+            channel,
+        }
+    }
+
     /// Whether it got the lock.
     fn try_lock(&self) -> bool {
         let words = ["EVAL", THEIR_LOCK, "1", self.name, THEIR_LEASE, THEY];
@@ -127,11 +135,7 @@ async fn a_java_program_does_not_get_in_while_we_are_and_is_woken_when_we_leave(
     let cluster = Cluster::start(1);
     let locks = cluster.client().await;
     for (name, channel) in NAMES {
-        let java = Java {
-            server: &cluster.servers[0],
-            name,
-            channel,
-        };
+        let java = Java::at(&cluster.servers[0], name, channel);
         let session = locks.session("one");
         let outer = session.reentrant(name).await.unwrap();
         let inner = session.reentrant(name).await.unwrap();
@@ -162,11 +166,7 @@ async fn we_do_not_get_in_while_a_java_program_is_and_are_woken_when_it_leaves()
     let cluster = Cluster::start(1);
     let locks = cluster.client().await;
     for (name, channel) in NAMES {
-        let java = Java {
-            server: &cluster.servers[0],
-            name,
-            channel,
-        };
+        let java = Java::at(&cluster.servers[0], name, channel);
         let (mut last, mut took) = (None, Vec::new());
         for _ in 0..ROUNDS {
             assert!(java.try_lock() && java.try_lock(), "they enter again, too");
