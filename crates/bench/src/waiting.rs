@@ -8,7 +8,9 @@ use fencepost::{Fencepost, Lease};
 use fencepost_tests::RedisServer;
 use hdrhistogram::Histogram;
 use rslock::{Lock, LockManager};
+use tokio::sync::OwnedMutexGuard;
 
+use crate::floor::hand_off::Pair;
 use crate::floor::{self, Kind};
 use crate::measure::{Seen, histogram, slice};
 use crate::process::Process;
@@ -60,6 +62,21 @@ impl Worker for Theirs {
     }
 }
 
+/// What no lock over a network can beat: a mutex of this process, fair, which costs next to nothing.
+struct InMemory(Arc<tokio::sync::Mutex<()>>);
+
+impl Worker for InMemory {
+    type Held = OwnedMutexGuard<()>;
+
+    async fn acquire(&self) -> OwnedMutexGuard<()> {
+        Arc::clone(&self.0).lock_owned().await
+    }
+
+    async fn release(&self, held: OwnedMutexGuard<()>) {
+        drop(held);
+    }
+}
+
 /// What was seen of one contender, over all rounds.
 struct Waits {
     wait: Histogram<u64>,
@@ -84,6 +101,10 @@ impl Waits {
 
     fn per_second(&self) -> f64 {
         self.cycles as f64 / self.time.as_secs_f64()
+    }
+
+    fn hand_off_micros(&self) -> f64 {
+        self.hand_off.value_at_quantile(0.5) as f64 / 1e3
     }
 
     fn wait_ms(&self, quantile: f64) -> f64 {
@@ -184,29 +205,36 @@ async fn contend(servers: &[RedisServer], workers: usize, clients: Clients, effo
     let rounds = effort.rounds.div_ceil(3);
     let mut floor_clients = floor::direct::clients(Kind::Fenced, &ports, 1).await;
     let mut floor = Seen::new();
-    let mut seen = [Waits::new(), Waits::new(), Waits::new(), Waits::new()];
-    let [plain, fair, theirs, alone] = &mut seen;
+    let mut pair = Pair::new(&ports).await;
+    let mut by_hand = histogram();
+    let mut seen = std::array::from_fn(|_| Waits::new());
+    let [plain, fair, theirs, in_memory, alone] = &mut seen;
     let mut ours_plain = ours(&urls, workers, clients, |_| "default".to_owned(), false).await;
     let mut ours_fair = ours(&urls, workers, clients, |_| "fair".to_owned(), true).await;
     let mut ours_alone = ours(&urls, workers, clients, |n| format!("alone-{n}"), false).await;
+    let mutex = Arc::default();
+    let mut ideal: Vec<_> = (0..workers).map(|_| InMemory(Arc::clone(&mutex))).collect();
     let mut rslock = rslock(&urls, workers, clients);
     for _ in 0..rounds {
         slice(&mut floor_clients, 1, effort.slice, &mut floor).await;
+        let work = async || work_for(WORK).await;
+        pair.slice(effort.slice, work, &mut by_hand).await;
         ours_plain = plain.round(&servers[0], ours_plain, time).await;
         ours_fair = fair.round(&servers[0], ours_fair, time).await;
         rslock = theirs.round(&servers[0], rslock, time).await;
+        ideal = in_memory.round(&servers[0], ideal, time).await;
         ours_alone = alone.round(&servers[0], ours_alone, effort.slice).await;
     }
     let whose = match clients {
         Clients::Each => "each with a client of its own",
         Clients::Shared => "with one client",
     };
-    print(workers, whose, floor.acquire_micros(0.5), &seen);
+    println!("n = 5, {workers} workers {whose}\n");
+    print(floor.acquire_micros(0.5), &by_hand, &seen);
 }
 
-fn print(workers: usize, whose: &str, trip: f64, seen: &[Waits; 4]) {
-    let [plain, fair, theirs, alone] = seen;
-    println!("n = 5, {workers} workers {whose}; one round trip of the floor: {trip:.0} us (p50)\n");
+fn print(trip: f64, by_hand: &Histogram<u64>, seen: &[Waits; 5]) {
+    let [plain, fair, theirs, in_memory, alone] = seen;
     println!(
         "{:<20}{:>10}{:>10}{:>10}{:>10}{:>10}{:>10}{:>12}{:>8}",
         "", "cycles/s", "mean, ms", "p50", "p99", "longest", "/ mean", "hand-off us", "/ trip"
@@ -215,10 +243,11 @@ fn print(workers: usize, whose: &str, trip: f64, seen: &[Waits; 4]) {
         ("fencepost", plain),
         ("fencepost, fair", fair),
         ("rslock", theirs),
+        ("mutex in memory", in_memory),
     ] {
         let mean = seen.wait.mean() / 1e6;
         let longest = seen.wait.max() as f64 / 1e6;
-        let hand_off = seen.hand_off.value_at_quantile(0.5) as f64 / 1e3;
+        let hand_off = seen.hand_off_micros();
         println!(
             "{who:<20}{:>10.0}{mean:>10.2}{:>10.2}{:>10.2}{longest:>10.1}{:>10.1}{hand_off:>12.0}{:>8.1}",
             seen.per_second(),
@@ -228,13 +257,17 @@ fn print(workers: usize, whose: &str, trip: f64, seen: &[Waits; 4]) {
             hand_off / trip,
         );
     }
+    let by_hand = by_hand.value_at_quantile(0.5) as f64 / 1e3;
     println!(
         "fencepost over rslock: {:.1} x the cycles, p99 wait {:.1} x lower\n\
-         if nobody ever waited: {:.0} cycles/s\n\
+         at the most: {:.1} x with a mutex in memory, {:.1} x if nobody ever waited\n\
+         one round trip of the floor: {trip:.0} us; hand-off written by hand: {by_hand:.0} us, or {:.1} trips\n\
          scripts a node and cycle: {:.1}, fair {:.1}\n",
         plain.per_second() / theirs.per_second(),
         theirs.wait_ms(0.99) / plain.wait_ms(0.99),
-        alone.per_second(),
+        in_memory.per_second() / theirs.per_second(),
+        alone.per_second() / theirs.per_second(),
+        by_hand / trip,
         plain.scripts as f64 / plain.cycles as f64,
         fair.scripts as f64 / fair.cycles as f64,
     );

@@ -18,10 +18,23 @@ pub(crate) struct Direct {
 
 /// Answers come in the order of the requests, so counting them tells which is which. A node outside
 /// the majority may lag behind; its late answers are counted when they come.
-struct Connection {
+pub(super) struct Connection {
     stream: TcpStream,
     inbox: Inbox,
-    pending: usize,
+    pub(super) pending: usize,
+}
+
+/// One to each node.
+pub(super) async fn connect_all(ports: &[u16]) -> Vec<Connection> {
+    let mut nodes = Vec::new();
+    for port in ports {
+        nodes.push(Connection {
+            stream: connect(*port).await,
+            inbox: Inbox::default(),
+            pending: 0,
+        });
+    }
+    nodes
 }
 
 pub(crate) async fn clients(kind: Kind, ports: &[u16], tasks: usize) -> Vec<Direct> {
@@ -29,14 +42,7 @@ pub(crate) async fn clients(kind: Kind, ports: &[u16], tasks: usize) -> Vec<Dire
     let scripts = Scripts::load(kind, ports).await;
     let mut clients = Vec::new();
     for task in 0..tasks {
-        let mut nodes = Vec::new();
-        for port in ports {
-            nodes.push(Connection {
-                stream: connect(*port).await,
-                inbox: Inbox::default(),
-                pending: 0,
-            });
-        }
+        let nodes = connect_all(ports).await;
         let lock = Lock::new(&place, task, &scripts);
         clients.push(Direct { lock, nodes });
     }
@@ -56,14 +62,20 @@ impl Client for Direct {
 }
 
 async fn ask(nodes: &mut [Connection], request: &[u8]) {
+    send(nodes, request).await;
+    answered(nodes, majority(nodes.len())).await;
+}
+
+pub(super) async fn send(nodes: &mut [Connection], request: &[u8]) {
     for node in &mut *nodes {
-        node.stream
-            .write_all(request)
-            .await
-            .expect("our own server");
+        let written = node.stream.write_all(request).await;
+        written.expect("our own server");
         node.pending += 1;
     }
-    let needed = majority(nodes.len());
+}
+
+/// Waits until so many of them have nothing more to say.
+pub(super) async fn answered(nodes: &mut [Connection], needed: usize) {
     poll_fn(|cx| {
         let mut answered = 0;
         for node in &mut *nodes {

@@ -9,10 +9,13 @@
 //! - [`shared`], one pipelined connection per node for all tasks: the better one at many tasks,
 //!   where one system call carries many commands.
 //!
+//! [`hand_off`] is the same for a lock that passes from one to another.
+//!
 //! Both also run [`Bare`](Kind::Bare): a lock without a token, as `rslock` has it. Between it and
 //! the floor lies what the token costs on the server, which no client can win back.
 
 pub(crate) mod direct;
+pub(crate) mod hand_off;
 pub(crate) mod resp;
 pub(crate) mod shared;
 
@@ -39,12 +42,20 @@ const RELEASE: &str = concat!(
     include_str!("../../../fencepost/src/node/redis/scripts/release.lua")
 );
 
+const QUEUE: &str = concat!(
+    include_str!("../../../fencepost/src/node/redis/scripts/holder.lua"),
+    include_str!("../../../fencepost/src/node/redis/scripts/line.lua"),
+    include_str!("../../../fencepost/src/node/redis/scripts/readers.lua"),
+    include_str!("../../../fencepost/src/node/redis/scripts/queue.lua")
+);
+
 /// Compare and delete, as everybody does it who keeps no tokens.
 const BARE_RELEASE: &str = "if redis.call('GET', KEYS[1]) == ARGV[1] then \
                             return redis.call('DEL', KEYS[1]) else return 0 end";
 
 const DAY_MILLIS: u64 = 24 * 60 * 60 * 1000;
 const HOUR_MICROS: u64 = 60 * 60 * 1_000_000;
+const TICKET_LEASE_MILLIS: u64 = 3000;
 /// As long as the label that the library makes of host, pid and program.
 const LABEL: &str = "host-of-this-test:12345:fencepost-bench";
 
@@ -95,6 +106,29 @@ impl Lock {
 
     /// The acquire of a fresh attempt. Fresh is enough here: nobody tries to guess the value.
     fn acquire(&mut self) -> &[u8] {
+        self.acquire_in_turn(None)
+    }
+
+    /// Gets in line.
+    fn queue(&mut self, script: &Script, ticket: &str) -> &[u8] {
+        let keys = [
+            &*self.name,
+            &self.line_key,
+            &self.leases_key,
+            &self.counter_key,
+        ];
+        self.request
+            .begin(script, &keys, 5)
+            .number(TICKET_LEASE_MILLIS)
+            .number(HOUR_MICROS)
+            .text(ticket)
+            .number(now_micros())
+            .text("proposed")
+            .bytes()
+    }
+
+    /// The same, by one whose ticket it is the turn of.
+    fn acquire_in_turn(&mut self, ticket: Option<&str>) -> &[u8] {
         static ATTEMPTS: AtomicU64 = AtomicU64::new(0);
         let attempt = ATTEMPTS.fetch_add(1, Ordering::Relaxed);
         self.value.clear();
@@ -106,13 +140,12 @@ impl Lock {
             self.name,
             &self.value[..32]
         );
-        let since = SystemTime::now().duration_since(UNIX_EPOCH);
-        let proposed = since.map_or(0, |time| time.as_micros() as u64);
         let ttl = TTL.as_millis() as u64;
         if self.kind == Kind::Bare {
             return self.request.set_nx(&self.name, &self.value, ttl).bytes();
         }
-        self.request
+        let request = self
+            .request
             .begin(
                 &self.acquire,
                 &[
@@ -122,14 +155,17 @@ impl Lock {
                     &self.line_key,
                     &self.leases_key,
                 ],
-                5,
+                5 + usize::from(ticket.is_some()),
             )
             .text(&self.value)
             .number(ttl)
-            .number(proposed)
+            .number(now_micros())
             .number(ttl + DAY_MILLIS)
-            .number(HOUR_MICROS)
-            .bytes()
+            .number(HOUR_MICROS);
+        match ticket {
+            Some(ticket) => request.text(ticket).bytes(),
+            None => request.bytes(),
+        }
     }
 
     /// The release of the attempt that was made last.
@@ -155,6 +191,12 @@ impl Lock {
             .text("stays")
             .bytes()
     }
+}
+
+/// The token and the number to propose.
+fn now_micros() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |time| time.as_micros() as u64)
 }
 
 fn majority(nodes: usize) -> usize {

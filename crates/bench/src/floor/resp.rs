@@ -66,6 +66,13 @@ impl Request {
     }
 }
 
+/// How the answers begin that are lists: a place in line, a channel that is heard, a wake-up.
+const NEWS: [&[u8]; 3] = [
+    b"*7\r\n$4\r\nline",
+    b"*3\r\n$9\r\nsubscribe",
+    b"*3\r\n$7\r\nmessage",
+];
+
 /// What has arrived and not been read yet.
 #[derive(Default)]
 pub(crate) struct Inbox(Vec<u8>);
@@ -74,7 +81,7 @@ impl Inbox {
     /// Takes more bytes and returns how many answers are complete with them.
     ///
     /// # Panics
-    /// When an answer is not the one that an uncontended lock gives.
+    /// When an answer is not the one that a lock gives whose turn it is.
     pub(crate) fn take(&mut self, bytes: &[u8]) -> usize {
         self.0.extend_from_slice(bytes);
         let (mut answers, mut at) = (0, 0);
@@ -82,6 +89,7 @@ impl Inbox {
             let answer = &self.0[at..end];
             let good = answer == b"$8\r\nreleased\r\n"
                 || answer == b"+OK\r\n"
+                || NEWS.iter().any(|news| answer.starts_with(news))
                 || answer.starts_with(b":") && answer != b":0\r\n";
             assert!(good, "unexpected: {}", String::from_utf8_lossy(answer));
             answers += 1;
