@@ -9,10 +9,9 @@ end
 if holder and holder ~= ARGV[1] then
   return {'held', holder, call('PTTL', KEYS[1])}
 end
-local first = not holder and next_in_line(KEYS[4], KEYS[5], 1)[1]
+local first = not holder and next_in_line(KEYS[4], KEYS[5])[1]
 if first and first ~= ARGV[6] and (ARGV[7] == 'f' or string.find(first, '^[fr]', 49)) then
-  local time = call('TIME')
-  local left = (call('ZSCORE', KEYS[5], first) or 0) - (time[1] * 1000000 + time[2])
+  local left = (call('ZSCORE', KEYS[5], first) or 0) - now_us()
   return {'held', first, math.max(left, 0) / 1000}
 end
 if withdrawn then
@@ -39,8 +38,7 @@ counter = counter + 1
 local text
 local proposed = tonumber(ARGV[3])
 if proposed > counter then
-  local time = call('TIME')
-  local latest = time[1] * 1000000 + time[2] + ARGV[5]
+  local latest = now_us() + ARGV[5]
   if proposed <= latest then
     counter = proposed
     text = ARGV[3]

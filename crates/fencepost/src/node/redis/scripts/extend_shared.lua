@@ -22,7 +22,7 @@ end
 call('ZADD', KEYS[6], string.format('%.0f', now + ARGV[2] * 1000), ARGV[1])
 call('SET', KEYS[2], string.format('%.0f', math.max(counter, token)), 'PX', ARGV[4])
 keep_for_readers(KEYS[1], KEYS[6], now)
-if writes and next_in_line(KEYS[4], KEYS[5], 1)[1] then
+if writes and next_in_line(KEYS[4], KEYS[5])[1] then
   wake({}, {}, called(KEYS[4], shared))
 end
 return held and 'extended' or 'repaired'

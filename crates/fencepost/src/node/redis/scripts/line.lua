@@ -1,31 +1,42 @@
 local call = redis.call
-local function leave(line, leases, id)
-  call('ZREM', line, id)
-  call('ZREM', leases, id)
-end
--- Who is next in line, after those are dropped who have been silent for too long.
-local function next_in_line(line, leases, how_many)
-  local next = call('ZRANGE', line, 0, how_many - 1)
-  if next[1] then
+-- The time in microseconds. A call costs more than what most commands do, so it is asked for once.
+local now
+local function now_us()
+  if not now then
     local time = call('TIME')
-    local silent = call('ZRANGEBYSCORE', leases, '-inf', time[1] * 1000000 + time[2])
+    now = time[1] * 1000000 + time[2]
+  end
+  return now
+end
+local function leave(line, leases, id)
+  local was_there = call('ZREM', line, id) == 1
+  if was_there then
+    call('ZREM', leases, id)
+  end
+  return was_there
+end
+-- The first two in line, after those are dropped who have been silent for too long.
+local function next_in_line(line, leases)
+  local next = call('ZRANGE', line, 0, 1)
+  if next[1] then
+    local silent = call('ZRANGEBYSCORE', leases, '-inf', now_us())
     if silent[1] then
       for _, id in ipairs(silent) do
         leave(line, leases, id)
       end
-      next = call('ZRANGE', line, 0, how_many - 1)
+      next = call('ZRANGE', line, 0, 1)
     end
   end
   return next
 end
--- Puts a ticket into the line for another lease, whose end is given in microseconds.
-local function stand(line, leases, number, id, lease_end, lease)
+-- Puts a ticket into the line for another lease, which is given in milliseconds.
+local function stand(line, leases, number, id, lease)
   call('ZADD', line, string.format('%.0f', math.min(number, 9007199254740991)), id)
-  call('ZADD', leases, string.format('%.0f', lease_end), id)
-  for _, key in ipairs({line, leases}) do
-    if call('PTTL', key) < lease then
-      call('PEXPIRE', key, lease)
-    end
+  call('ZADD', leases, string.format('%.0f', now_us() + lease * 1000), id)
+  -- Both have the same time to live.
+  if call('PTTL', line) < lease then
+    call('PEXPIRE', line, lease)
+    call('PEXPIRE', leases, lease)
   end
 end
 -- Tells one, unless it sees by the answer. A user who may not publish costs a poll, not the command.

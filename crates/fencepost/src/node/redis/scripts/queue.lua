@@ -2,10 +2,9 @@
 -- KEYS: lock, line, leases, counter. ARGV: lease ms, largest skew us, then for each ticket: its id, its number, and whether
 -- that is 'proposed' or 'agreed'.
 local holder = whoever_holds(KEYS[1])
-local before = next_in_line(KEYS[2], KEYS[3], 1)[1] and called(KEYS[2], holder)
+local next = next_in_line(KEYS[2], KEYS[3])
+local before = next[1] and called(KEYS[2], holder, next)
 local shown = {}
-local time = call('TIME')
-local now = time[1] * 1000000 + time[2]
 local lease = tonumber(ARGV[1])
 local stored = call('GET', KEYS[4])
 if stored and not string.find(stored, '^%d+$') then
@@ -18,9 +17,9 @@ for i = 3, #ARGV, 3 do
     local known = call('ZSCORE', KEYS[2], id)
     local last = not known and call('ZRANGE', KEYS[2], -1, -1, 'WITHSCORES')[2]
     number = known and tonumber(known)
-      or math.max(math.min(number, now + ARGV[2]), last and last + 1 or 0, behind)
+      or math.max(math.min(number, now_us() + ARGV[2]), last and last + 1 or 0, behind)
   end
-  stand(KEYS[2], KEYS[3], number, id, now + lease * 1000, lease)
+  stand(KEYS[2], KEYS[3], number, id, lease)
   shown[id] = true
 end
 if before then
@@ -29,7 +28,7 @@ end
 local head = call('ZRANGE', KEYS[2], 0, 0)[1]
 -- Those who read together are not in each other's way.
 local in_front = head and reads(head) and #called(KEYS[2], false) or 0
-local left = head and math.max((call('ZSCORE', KEYS[3], head) or now) - now, 0) / 1000
+local left = shown[head] and lease or head and math.max((call('ZSCORE', KEYS[3], head) or now_us()) - now_us(), 0) / 1000
 local reply = {'line', holder, holder and call('PTTL', KEYS[1]), head or false, left or false}
 for i = 3, #ARGV, 3 do
   reply[#reply + 1] = tonumber(call('ZSCORE', KEYS[2], ARGV[i]))

@@ -3,16 +3,13 @@ local shared = 'fencepost:shared'
 local function reads(id)
   return string.sub(id, 49, 49) == 'r'
 end
-local function now_us()
-  local time = call('TIME')
-  return time[1] * 1000000 + time[2]
-end
 -- Who may take the lock that this one holds: the first in line, or all readers up to the first writer. And who is next.
-local function called(line, holder)
+-- The first two in line are given where they are known.
+local function called(line, holder, next)
   if holder and holder ~= shared then
     return {}
   end
-  local next = call('ZRANGE', line, 0, 1)
+  next = next or call('ZRANGE', line, 0, 1)
   if not next[1] or (holder and not reads(next[1])) then
     return {}
   elseif not reads(next[1]) then
@@ -45,8 +42,7 @@ local function wake(before, except, after, second)
 end
 -- Drops the readers whose time is up; the time.
 local function living(readers)
-  local now = now_us()
-  call('ZREMRANGEBYSCORE', readers, '-inf', string.format('%.0f', now))
+  call('ZREMRANGEBYSCORE', readers, '-inf', string.format('%.0f', now_us()))
   return now
 end
 -- Keeps the lock's key for as long as the last reader; who has the lock then.

@@ -5,15 +5,17 @@ local holder = look(KEYS[1], ARGV[1])
 if ARGV[2] ~= '0' then
   call('SET', KEYS[4], '1', 'PX', ARGV[2])
 end
-local before = next_in_line(KEYS[2], KEYS[3], 1)[1] and called(KEYS[2], holder)
+local next = next_in_line(KEYS[2], KEYS[3])
+local before = next[1] and called(KEYS[2], holder, next)
 local back = {}
 if ARGV[3] == 'leaves' then
-  leave(KEYS[2], KEYS[3], ARGV[4])
+  if before and leave(KEYS[2], KEYS[3], ARGV[4]) then
+    next = nil
+  end
 elseif ARGV[3] == 'returns' then
   back[ARGV[4]] = true
-  local time = call('TIME')
-  local lease = tonumber(ARGV[6])
-  stand(KEYS[2], KEYS[3], tonumber(ARGV[5]), ARGV[4], time[1] * 1000000 + time[2] + lease * 1000, lease)
+  stand(KEYS[2], KEYS[3], tonumber(ARGV[5]), ARGV[4], tonumber(ARGV[6]))
+  next = nil
 end
 local mine, after = holder == ARGV[1], holder
 if mine then
@@ -24,7 +26,7 @@ elseif holder == shared then
   after = keep_for_readers(KEYS[1], KEYS[5], now)
 end
 if before then
-  wake(before, back, called(KEYS[2], after))
+  wake(before, back, called(KEYS[2], after, next))
 end
 if holder == ARGV[1] then
   -- Those of ours who are next are told before others look.

@@ -15,7 +15,7 @@ if stored and not string.find(stored, '^%d+$') then
 end
 local counter = tonumber(stored or 0)
 local mine = call('ZSCORE', KEYS[6], ARGV[1])
-if not mine and next_in_line(KEYS[4], KEYS[5], 1)[1] then
+if not mine and next_in_line(KEYS[4], KEYS[5])[1] then
   local rank = ARGV[6] and call('ZRANK', KEYS[4], ARGV[6])
   local before = rank == 0 and {} or call('ZRANGE', KEYS[4], 0, (rank or 0) - 1)
   for _, id in ipairs(before) do
