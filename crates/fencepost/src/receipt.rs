@@ -168,7 +168,7 @@ impl Fencepost {
             }
             Err(NotExtended::Lost(why)) => {
                 // Nodes that took it again must not count as having kept it when asked once more.
-                let _ = fleet.release(claim, open).await;
+                let _ = fleet.release(claim, None, open).await;
                 Err(receipt.lost(why))
             }
             Err(NotExtended::TooLate) => Err(receipt.lost(LossReason::Expired)),
@@ -195,6 +195,7 @@ impl Fencepost {
             value: receipt.value.clone(),
             refuse_for: Some(self.core.max_ttl.get()),
             ticket: Fate::Stays,
+            follower: None,
         };
         let answers = fleet.ask_all(&receipt.name, &command).await;
         let mut votes = Handover::new(fleet.quorum);

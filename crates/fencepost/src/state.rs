@@ -145,6 +145,7 @@ impl LockState {
                 value,
                 refuse_for,
                 ticket,
+                ..
             } => {
                 if let Some(time) = refuse_for {
                     self.withdraw(value, now.elapsed.saturating_add(*time));

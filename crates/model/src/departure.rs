@@ -101,6 +101,7 @@ impl Departure {
                 value,
                 refuse_for: mark.then_some(ttl.get()),
                 ticket: Default::default(),
+                follower: None,
             },
         };
         let now = Now {

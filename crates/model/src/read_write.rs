@@ -126,6 +126,7 @@ impl ReadWrite {
                 value,
                 refuse_for: None,
                 ticket: Default::default(),
+                follower: None,
             },
         }
     }

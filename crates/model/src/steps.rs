@@ -194,6 +194,7 @@ impl Locks {
                 value,
                 refuse_for: refuse.then_some(ttl.get()),
                 ticket: Default::default(),
+                follower: None,
             },
         }
     }

@@ -23,6 +23,7 @@ every_node_shows_that! {
     a_fair_ticket_is_passed_by_nobody,
     a_grant_takes_the_ticket_out_and_a_failed_attempt_brings_it_back,
     a_release_wakes_the_first_and_the_second_and_nobody_else,
+    a_release_does_not_wake_its_follower,
     the_next_is_woken_when_the_first_leaves_a_free_lock,
     a_release_wakes_all_readers_that_wait_side_by_side,
     a_writer_that_becomes_a_reader_wakes_readers_and_no_writer,
@@ -82,10 +83,15 @@ impl Lock<'_> {
     }
 
     async fn release(&self, who: &str, ticket: Fate) {
+        self.release_before(who, ticket, None).await;
+    }
+
+    async fn release_before(&self, who: &str, ticket: Fate, follower: Option<TicketId>) {
         let command = Command::Release {
             value: AttemptValue::reported(who),
             refuse_for: None,
             ticket,
+            follower,
         };
         assert_eq!(self.ask(command).await.unwrap(), Reply::Released);
     }
@@ -284,6 +290,35 @@ async fn a_release_wakes_the_first_and_the_second_and_nobody_else(node: &Arc<dyn
     assert_eq!(heard.next().await, (line[1].clone(), false));
     if !node.address().starts_with("file") {
         // The watch of a file may say again what has been said.
+        heard.nothing().await;
+    }
+}
+
+/// Who follows by itself is not told; others are, also where it is not the first.
+async fn a_release_does_not_wake_its_follower(node: &Arc<dyn Node>) {
+    if node.address().starts_with("file") {
+        // The watch of a file tells whoever is next in any case.
+        return;
+    }
+    let lock = Lock(node);
+    let (_listener, mut heard) = listen(node).await;
+    let line = [ticket(1, false), ticket(2, false), ticket(3, false)];
+    for (follower, told) in [
+        (0, [None, Some(1)]),
+        (1, [Some(0), None]),
+        (2, [Some(0), Some(1)]),
+    ] {
+        lock.acquire("x", Turn::Newcomer).await;
+        for id in &line {
+            lock.wait(id).await;
+        }
+        let follower = Some(line[follower].clone());
+        lock.release_before("x", Fate::Stays, follower).await;
+        for (told, first) in told.into_iter().zip([true, false]) {
+            if let Some(told) = told {
+                assert_eq!(heard.next().await, (line[told].clone(), first));
+            }
+        }
         heard.nothing().await;
     }
 }

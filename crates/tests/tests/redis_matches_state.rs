@@ -154,8 +154,11 @@ fn step(layout: Layout) -> impl Strategy<Value = Step> {
             let entries = NonZeroU32::new(entries).unwrap();
             Command::Extend { value, ttl, token, entries }
         }),
-        4 => (value(), refuse_for, fate())
-            .prop_map(|(value, refuse_for, ticket)| Command::Release { value, refuse_for, ticket }),
+        4 => (value(), refuse_for, fate(), prop::option::of(ticket_id())).prop_map(
+            |(value, refuse_for, ticket, follower)| {
+                Command::Release { value, refuse_for, ticket, follower }
+            },
+        ),
         4 => (tickets(), minutes())
             .prop_map(|(tickets, lease)| Command::Queue { tickets, lease }),
         1 => prop::collection::vec(ticket_id(), 1..3).prop_map(|tickets| Command::Leave { tickets }),
@@ -494,6 +497,7 @@ async fn a_key_of_another_type_is_left_alone_and_reported() {
             value: value.clone(),
             refuse_for: None,
             ticket: Default::default(),
+            follower: None,
         },
         Command::Inspect,
         Command::Steal {
@@ -564,6 +568,7 @@ async fn the_counter_is_kept_a_day_longer_than_the_lock_and_nothing_stays_for_ev
         value,
         refuse_for: Some(Duration::from_micros(1)),
         ticket: Default::default(),
+        follower: None,
     };
     node.call(&name, release).await.unwrap();
     assert!((day + 115..=day + 120).contains(&kept()), "{}", kept());

@@ -195,6 +195,7 @@ async fn a_lock_of_this_process_excludes_another_and_is_seen_there() {
         value: AttemptValue::reported("a"),
         refuse_for: None,
         ticket: Default::default(),
+        follower: None,
     };
     let name = LockName::new("job").expect("a name");
     let reply = node.call(&name, release).await;

@@ -184,10 +184,11 @@ impl Lock {
                     &self.gone_key,
                     &self.readers_key,
                 ],
-                3,
+                4,
             )
             .text(&self.value)
             .number(0)
+            .text("")
             .text("stays")
             .bytes()
     }

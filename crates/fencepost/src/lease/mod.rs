@@ -30,6 +30,7 @@ use crate::error::{Error, LossReason};
 use crate::events;
 use crate::name::LockName;
 use crate::quorum::fleet::{Grant, NotExtended};
+use crate::ticket::TicketId;
 use crate::token::FencingToken;
 pub(crate) use held::Limits;
 use held::{Asker, Held};
@@ -183,8 +184,9 @@ impl Lease {
         };
         let start = fleet.clock.now();
         let span = events::releasing(&claim.name, token);
-        let release = fleet.release(claim.clone(), late);
-        self.follow_up();
+        let follower = self.follower();
+        let release = fleet.release(claim.clone(), follower.clone(), late);
+        self.call(follower);
         let outcome = release.instrument(span.clone()).await;
         let _in_span = span.enter();
         let took = fleet.clock.now().since(start);
@@ -206,11 +208,19 @@ impl Lease {
         self.held.entries.store(entries, Ordering::Relaxed);
     }
 
-    /// Lets a waiter of this client follow the release, which is on its way. Behind a reader there may
-    /// be others who read, so whoever waits for it is told by the nodes.
-    fn follow_up(&self) {
-        if !self.is_shared() {
-            self.core.room.given_back(&self.held.claim.name);
+    /// The waiter of this client that follows the release by itself. Behind a reader there may be
+    /// others who read, so whoever waits for it is told by the nodes.
+    fn follower(&self) -> Option<TicketId> {
+        match self.is_shared() {
+            true => None,
+            false => self.core.room.follower(&self.held.claim.name),
+        }
+    }
+
+    /// Lets it go, now that the release is on its way.
+    fn call(&self, follower: Option<TicketId>) {
+        if let Some(follower) = follower {
+            self.core.room.follow(&self.held.claim.name, &follower);
         }
     }
 
@@ -234,8 +244,9 @@ impl Drop for Lease {
         if let Some(late) = self.end() {
             events::dropped(&self.held.claim.name, self.held.token);
             let fleet = &self.core.fleet;
-            fleet.let_go(self.held.claim.clone(), fleet.all(), late);
-            self.follow_up();
+            let follower = self.follower();
+            fleet.let_go(self.held.claim.clone(), follower.clone(), fleet.all(), late);
+            self.call(follower);
         }
     }
 }

@@ -13,6 +13,7 @@ use super::fleet::{Claim, Fleet};
 use super::late::Late;
 use super::round::{Answer, Round};
 use crate::state::Fate;
+use crate::ticket::TicketId;
 
 /// A release under way. Dropped before all nodes have answered, it goes on by itself.
 pub(super) struct Departure(Option<Delivery>);
@@ -22,6 +23,7 @@ impl Departure {
         fleet: &Arc<Fleet>,
         claim: Claim,
         ticket: Fate,
+        follower: Option<TicketId>,
         nodes: NodeSet,
         late: Late,
     ) -> Self {
@@ -30,7 +32,7 @@ impl Departure {
         // First, so that whatever they still have to send goes before the releases.
         round.append(late, Errand::Late);
         for index in nodes.iter() {
-            let command = claim.release(lost.contains(index), ticket.clone());
+            let command = claim.release(lost.contains(index), ticket.clone(), follower.clone());
             let call = fleet.nodes[index].call(&claim.name, command);
             round.add(Errand::Release(index), call);
         }
@@ -131,7 +133,7 @@ impl Delivery {
         let until = fleet.clock.now() + self.claim.ttl.get();
         if outbox.put(
             self.claim.name.clone(),
-            self.claim.release(true, Fate::Stays),
+            self.claim.release(true, Fate::Stays, None),
             until,
         ) {
             fleet.in_background(outbox.deliver(fleet.clock.clone()));

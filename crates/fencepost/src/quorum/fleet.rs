@@ -79,11 +79,17 @@ pub(crate) struct Claim {
 }
 
 impl Claim {
-    pub(super) fn release(&self, may_still_arrive: bool, ticket: Fate) -> Command {
+    pub(super) fn release(
+        &self,
+        may_still_arrive: bool,
+        ticket: Fate,
+        follower: Option<TicketId>,
+    ) -> Command {
         Command::Release {
             value: self.value.clone(),
             refuse_for: may_still_arrive.then(|| self.ttl.get()),
             ticket,
+            follower,
         }
     }
 
@@ -281,16 +287,18 @@ impl Fleet {
         Ok(self.drift.deadline(start, claim.ttl))
     }
 
-    /// Gives a lock back on all nodes: it is on its way when this returns. The future ends when a
-    /// majority has answered; the rest goes on by itself, also when the future is dropped.
+    /// Gives a lock back on all nodes: it is on its way when this returns, and the follower may send
+    /// its attempt. The future ends when a majority has answered; the rest goes on by itself, also
+    /// when the future is dropped.
     pub(crate) fn release(
         self: &Arc<Self>,
         claim: Claim,
+        follower: Option<TicketId>,
         late: Late,
     ) -> impl Future<Output = Result<(), Error>> + use<> {
         let name = claim.name.clone();
         let ticket = claim.ticket_leaves();
-        let mut departure = Departure::begin(self, claim, ticket, self.all(), late);
+        let mut departure = Departure::begin(self, claim, ticket, follower, self.all(), late);
         departure.start();
         let fleet = Arc::clone(self);
         async move {
@@ -316,9 +324,15 @@ impl Fleet {
     }
 
     /// Gives a lock back on these nodes without anybody waiting for it.
-    pub(crate) fn let_go(self: &Arc<Self>, claim: Claim, nodes: NodeSet, late: Late) {
+    pub(crate) fn let_go(
+        self: &Arc<Self>,
+        claim: Claim,
+        follower: Option<TicketId>,
+        nodes: NodeSet,
+        late: Late,
+    ) {
         let ticket = claim.ticket_leaves();
-        drop(Departure::begin(self, claim, ticket, nodes, late));
+        drop(Departure::begin(self, claim, ticket, follower, nodes, late));
     }
 
     pub(crate) fn all(&self) -> NodeSet {
@@ -561,7 +575,9 @@ impl<'a> Attempt<'a> {
         self.over = true;
         let (nodes, late) = (self.votes.may_hold(), self.take_late());
         let claim = self.claim.clone();
-        drop(Departure::begin(self.fleet, claim, ticket, nodes, late));
+        drop(Departure::begin(
+            self.fleet, claim, ticket, None, nodes, late,
+        ));
     }
 
     fn take_late(&mut self) -> Late {

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use super::{Command, Fate, LockState, Waiting};
+use super::{Command, LockState, Waiting};
 use crate::ticket::{TicketId, WakeUp};
 
 impl LockState {
@@ -25,9 +25,8 @@ impl LockState {
     ) {
         let sees_by_itself = |id: &TicketId| match command {
             Command::Release {
-                ticket: Fate::Returns { id: back, .. },
-                ..
-            } => id == back,
+                ticket, follower, ..
+            } => follower.as_ref() == Some(id) || ticket.returns() == Some(id),
             Command::Queue { tickets, .. } => tickets.iter().any(|ticket| ticket.id == *id),
             _ => false,
         };

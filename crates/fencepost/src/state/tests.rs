@@ -81,6 +81,7 @@ fn release(who: &str) -> Command {
         value: value(who),
         refuse_for: None,
         ticket: Default::default(),
+        follower: None,
     }
 }
 
@@ -89,6 +90,7 @@ fn withdraw(who: &str, refuse_for: Duration) -> Command {
         value: value(who),
         refuse_for: Some(refuse_for),
         ticket: Default::default(),
+        follower: None,
     }
 }
 

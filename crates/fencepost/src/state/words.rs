@@ -72,6 +72,8 @@ pub enum Command {
         refuse_for: Option<Duration>,
         /// What becomes of the holder's ticket.
         ticket: Fate,
+        /// A waiter of the same client, whose attempt follows at once: nobody need tell it.
+        follower: Option<TicketId>,
     },
     /// Wait in line, or go on waiting: all these tickets are kept for another lease.
     Queue {
@@ -132,6 +134,16 @@ pub enum Fate {
         /// For how long, if nobody asks again.
         lease: Duration,
     },
+}
+
+impl Fate {
+    /// The ticket whose waiter has its place again.
+    pub(super) fn returns(&self) -> Option<&TicketId> {
+        match self {
+            Self::Returns { id, .. } => Some(id),
+            Self::Stays | Self::Leaves(_) => None,
+        }
+    }
 }
 
 /// Who holds a lock on a node, and for how long still. All who read it together are one holder, by

@@ -194,18 +194,25 @@ impl Line {
         self.nudge.notify_one();
     }
 
-    /// The lock was given back by another of our own client. Where others are known to wait too, it
-    /// is for the nodes to say who is next: an attempt for nothing takes nodes from the one whose turn
-    /// it is. Those who are not known yet are so after the next look.
-    pub(super) fn given_back(&self) {
-        let mut waiters = self.waiters();
+    /// Who is next, if another of our own client gives the lock back. Where others are known to wait
+    /// too, it is for the nodes to say who is next: an attempt for nothing takes nodes from the one
+    /// whose turn it is. Those who are not known yet are so after the next look.
+    pub(super) fn follower(&self) -> Option<TicketId> {
+        let waiters = self.waiters();
         let others_are_gone = |seen: Instant| seen.elapsed() > OTHERS_STAY;
         if !waiters.others_seen.is_none_or(others_are_gone) {
-            return;
+            return None;
         }
-        let sitting = waiters.seats.values_mut().filter(|waiter| waiter.sits());
+        let sitting = waiters.seats.values().filter(|waiter| waiter.sits());
         let foremost = sitting.min_by(|a, b| a.rank().cmp(&b.rank()));
-        if let Some(waiter) = foremost {
+        foremost.map(|waiter| waiter.id.clone())
+    }
+
+    /// The release of which this one is the follower is on its way.
+    pub(super) fn follow(&self, follower: &TicketId) {
+        let mut waiters = self.waiters();
+        let mut seats = waiters.seats.values_mut();
+        if let Some(waiter) = seats.find(|waiter| waiter.id == *follower && waiter.sits()) {
             waiter.call();
         }
     }

@@ -156,17 +156,24 @@ impl Room {
 
     /// Whether somebody of ours sits in that line.
     pub(crate) fn is_waited_for(&self, name: &LockName) -> bool {
-        let line = self.lists().lines.get(name).cloned();
-        line.is_some_and(|line| line.is_waited_in())
+        self.line(name).is_some_and(|line| line.is_waited_in())
     }
 
-    /// The release of a lock is on its way to the nodes. A waiter of ours who is next follows it at
-    /// once: that saves the way back of the nodes' call.
-    pub(crate) fn given_back(&self, name: &LockName) {
-        let line = self.lists().lines.get(name).cloned();
-        if let Some(line) = line {
-            line.given_back();
+    /// Who of ours is next, if one of ours gives the lock back: it follows the release at once, which
+    /// saves the way of the nodes' call.
+    pub(crate) fn follower(&self, name: &LockName) -> Option<TicketId> {
+        self.line(name)?.follower()
+    }
+
+    /// The release is on its way to the nodes, and its follower may go.
+    pub(crate) fn follow(&self, name: &LockName, follower: &TicketId) {
+        if let Some(line) = self.line(name) {
+            line.follow(follower);
         }
+    }
+
+    fn line(&self, name: &LockName) -> Option<Arc<Line>> {
+        self.lists().lines.get(name).cloned()
     }
 
     fn hear(&self, node: usize, notice: Notice) {
@@ -179,8 +186,7 @@ impl Room {
                 }
             }
             Notice::Freed(name) => {
-                let line = self.lists().lines.get(&name).cloned();
-                if let Some(line) = line {
+                if let Some(line) = self.line(&name) {
                     line.may_be_free(node);
                 }
             }

@@ -89,6 +89,7 @@ impl Lock {
             value: self.value.clone(),
             refuse_for: None,
             ticket: Default::default(),
+            follower: None,
         };
         match self.node.call(&self.name, release).await? {
             Reply::Released => Ok(()),

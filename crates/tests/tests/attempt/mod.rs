@@ -75,6 +75,7 @@ impl<'a> Attempt<'a> {
             value: self.value.clone(),
             refuse_for,
             ticket: Default::default(),
+            follower: None,
         }
     }
 

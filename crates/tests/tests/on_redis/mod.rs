@@ -134,6 +134,7 @@ impl Lock {
             value: self.value.clone(),
             refuse_for: None,
             ticket: Default::default(),
+            follower: None,
         };
         node.call(&self.name, command)
     }

@@ -230,6 +230,7 @@ fn write(verb: &str, script: &str, command: &Command, keys: &Keys) -> Cmd {
             value,
             refuse_for,
             ticket,
+            follower,
         } => {
             cmd.arg(5)
                 .arg(&keys.lock)
@@ -238,7 +239,8 @@ fn write(verb: &str, script: &str, command: &Command, keys: &Keys) -> Cmd {
                 .arg(keys.withdrawn(value))
                 .arg(keys.readers())
                 .arg(value.as_str())
-                .arg(refuse_for.map_or(0, millis_up));
+                .arg(refuse_for.map_or(0, millis_up))
+                .arg(follower.as_ref().map_or("", TicketId::as_str));
             match ticket {
                 Fate::Stays => cmd.arg("stays"),
                 Fate::Leaves(id) => cmd.arg("leaves").arg(id.as_str()),

@@ -69,6 +69,7 @@ fn release(value: &str) -> Command {
         value: AttemptValue::reported(value),
         refuse_for: None,
         ticket: Default::default(),
+        follower: None,
     }
 }
 

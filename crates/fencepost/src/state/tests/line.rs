@@ -48,6 +48,7 @@ fn give_back(who: &str, ticket: Fate) -> Command {
         value: value(who),
         refuse_for: None,
         ticket,
+        follower: None,
     }
 }
 

@@ -1,20 +1,21 @@
 -- Gives the lock back, and tells who is next.
--- KEYS: lock, line, leases, withdrawn attempt, readers. ARGV: value, ms to refuse this attempt for (0: do not), what becomes
--- of its ticket ('stays', 'leaves' or 'returns'), and for the latter two the ticket: id, and number and lease ms.
+-- KEYS: lock, line, leases, withdrawn attempt, readers. ARGV: value, ms to refuse this attempt for (0: do not), the
+-- ticket of one who follows by itself (or none), what becomes of the caller's ('stays', 'leaves' or 'returns'), and for the
+-- latter two that ticket: id, and number and lease ms.
 local holder = look(KEYS[1], ARGV[1])
 if ARGV[2] ~= '0' then
   call('SET', KEYS[4], '1', 'PX', ARGV[2])
 end
 local next = next_in_line(KEYS[2], KEYS[3])
 local before = next[1] and called(KEYS[2], holder, next)
-local back = {}
-if ARGV[3] == 'leaves' then
-  if before and leave(KEYS[2], KEYS[3], ARGV[4]) then
+local untold = {[ARGV[3]] = true}
+if ARGV[4] == 'leaves' then
+  if before and leave(KEYS[2], KEYS[3], ARGV[5]) then
     next = nil
   end
-elseif ARGV[3] == 'returns' then
-  back[ARGV[4]] = true
-  stand(KEYS[2], KEYS[3], tonumber(ARGV[5]), ARGV[4], tonumber(ARGV[6]))
+elseif ARGV[4] == 'returns' then
+  untold[ARGV[5]] = true
+  stand(KEYS[2], KEYS[3], tonumber(ARGV[6]), ARGV[5], tonumber(ARGV[7]))
   next = nil
 end
 local mine, after = holder == ARGV[1], holder
@@ -26,7 +27,7 @@ elseif holder == shared then
   after = keep_for_readers(KEYS[1], KEYS[5], now)
 end
 if before then
-  wake(before, back, called(KEYS[2], after, next))
+  wake(before, untold, called(KEYS[2], after, next))
 end
 if holder == ARGV[1] then
   -- Those of ours who are next are told before others look.
