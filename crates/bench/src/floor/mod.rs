@@ -28,26 +28,28 @@ use tokio::net::TcpStream;
 
 use crate::contender::TTL;
 
-const ACQUIRE: &str = concat!(
-    include_str!("../../../fencepost/src/node/redis/scripts/holder.lua"),
-    include_str!("../../../fencepost/src/node/redis/scripts/plain.lua"),
-    include_str!("../../../fencepost/src/node/redis/scripts/line.lua"),
-    include_str!("../../../fencepost/src/node/redis/scripts/acquire.lua")
-);
-const RELEASE: &str = concat!(
-    include_str!("../../../fencepost/src/node/redis/scripts/holder.lua"),
-    include_str!("../../../fencepost/src/node/redis/scripts/plain.lua"),
-    include_str!("../../../fencepost/src/node/redis/scripts/line.lua"),
-    include_str!("../../../fencepost/src/node/redis/scripts/readers.lua"),
-    include_str!("../../../fencepost/src/node/redis/scripts/release.lua")
-);
+/// One of the library's scripts, of these files.
+macro_rules! lua {
+    ($($file:literal),+) => {
+        concat!($(include_str!(concat!(
+            "../../../fencepost/src/node/redis/scripts/",
+            $file,
+            ".lua"
+        ))),+)
+    };
+}
 
-const QUEUE: &str = concat!(
-    include_str!("../../../fencepost/src/node/redis/scripts/holder.lua"),
-    include_str!("../../../fencepost/src/node/redis/scripts/line.lua"),
-    include_str!("../../../fencepost/src/node/redis/scripts/readers.lua"),
-    include_str!("../../../fencepost/src/node/redis/scripts/queue.lua")
+const ACQUIRE: &str = lua!("kinds", "plain/take", "line", "acquire");
+const RELEASE: &str = lua!(
+    "plain/release",
+    "holder",
+    "plain/keep",
+    "line",
+    "stand",
+    "readers",
+    "release"
 );
+const QUEUE: &str = lua!("holder", "line", "stand", "readers", "queue");
 
 /// Compare and delete, as everybody does it who keeps no tokens.
 const BARE_RELEASE: &str = "if redis.call('GET', KEYS[1]) == ARGV[1] then \

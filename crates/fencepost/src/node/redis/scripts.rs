@@ -26,72 +26,63 @@ struct Lua {
 
 /// A script for each way in which a lock's key may tell its holder.
 struct Layouts {
-    plain: Lua,
-    reentrant: Lua,
+    plain: LazyLock<Lua>,
+    reentrant: LazyLock<Lua>,
 }
 
+/// One script of these files. A function that it does not need costs the server time at every call.
 macro_rules! lua {
-    ($name:ident, $($file:literal),+) => {
-        static $name: LazyLock<Lua> = LazyLock::new(|| Lua::new(concat!($(include_str!($file)),+)));
+    ($($file:literal),+) => {
+        LazyLock::new(|| Lua::new(concat!($(include_str!(concat!("scripts/", $file, ".lua"))),+)))
     };
 }
 
-macro_rules! in_both_layouts {
-    ($name:ident, $($file:literal),+) => {
-        static $name: LazyLock<Layouts> = LazyLock::new(|| {
-            Layouts {
-                plain: Lua::new(concat!(
-                    include_str!("scripts/holder.lua"),
-                    include_str!("scripts/plain.lua"),
-                    $(include_str!($file)),+
-                )),
-                reentrant: Lua::new(concat!(
-                    include_str!("scripts/holder.lua"),
-                    include_str!("scripts/reentrant.lua"),
-                    $(include_str!($file)),+
-                )),
-            }
-        });
-    };
-}
-
-in_both_layouts!(ACQUIRE, "scripts/line.lua", "scripts/acquire.lua");
-in_both_layouts!(RAISE, "scripts/raise.lua");
-in_both_layouts!(EXTEND, "scripts/extend.lua");
-in_both_layouts!(
-    RELEASE,
-    "scripts/line.lua",
-    "scripts/readers.lua",
-    "scripts/release.lua"
-);
-in_both_layouts!(STEAL, "scripts/steal.lua");
-lua!(
-    SHARE,
-    "scripts/line.lua",
-    "scripts/readers.lua",
-    "scripts/share.lua"
-);
-lua!(
-    EXTEND_SHARED,
-    "scripts/line.lua",
-    "scripts/readers.lua",
-    "scripts/extend_shared.lua"
-);
-lua!(
-    QUEUE,
-    "scripts/holder.lua",
-    "scripts/line.lua",
-    "scripts/readers.lua",
-    "scripts/queue.lua"
-);
-lua!(
-    LEAVE,
-    "scripts/holder.lua",
-    "scripts/line.lua",
-    "scripts/readers.lua",
-    "scripts/leave.lua"
-);
-lua!(INSPECT, "scripts/holder.lua", "scripts/inspect.lua");
+static ACQUIRE: Layouts = Layouts {
+    plain: lua!("kinds", "plain/take", "line", "acquire"),
+    reentrant: lua!("kinds", "reentrant/take", "line", "acquire"),
+};
+static RAISE: Layouts = Layouts {
+    plain: lua!("holder", "plain/keep", "raise"),
+    reentrant: lua!("holder", "reentrant/keep", "raise"),
+};
+static EXTEND: Layouts = Layouts {
+    plain: lua!("holder", "kinds", "plain/keep", "plain/take", "extend"),
+    reentrant: lua!(
+        "holder",
+        "kinds",
+        "reentrant/keep",
+        "reentrant/take",
+        "extend"
+    ),
+};
+static RELEASE: Layouts = Layouts {
+    plain: lua!(
+        "plain/release",
+        "holder",
+        "plain/keep",
+        "line",
+        "stand",
+        "readers",
+        "release"
+    ),
+    reentrant: lua!(
+        "holder",
+        "reentrant/keep",
+        "line",
+        "stand",
+        "readers",
+        "release"
+    ),
+};
+static STEAL: Layouts = Layouts {
+    plain: lua!("kinds", "plain/take", "steal"),
+    reentrant: lua!("kinds", "reentrant/take", "steal"),
+};
+static SHARE: LazyLock<Lua> = lua!("line", "readers", "share");
+static EXTEND_SHARED: LazyLock<Lua> = lua!("line", "readers", "extend_shared");
+static QUEUE: LazyLock<Lua> = lua!("holder", "line", "stand", "readers", "queue");
+static LEAVE: LazyLock<Lua> = lua!("holder", "line", "readers", "leave");
+static INSPECT: LazyLock<Lua> = lua!("holder", "inspect");
 
 impl Layouts {
     /// That of the lock that this value may hold.
@@ -133,7 +124,7 @@ fn in_layouts() -> [&'static Layouts; 5] {
 /// The texts to load when a connection is made: those of plain locks. A server learns the others when
 /// they are first used, so that whoever needs none of them does not wait for them.
 pub(super) fn to_load() -> impl Iterator<Item = &'static str> {
-    let plain = in_layouts().into_iter().map(|layouts| &layouts.plain);
+    let plain = in_layouts().into_iter().map(|layouts| &*layouts.plain);
     let others = [&QUEUE, &LEAVE, &INSPECT].map(|lua| &**lua);
     plain.chain(others).map(|lua| lua.source)
 }

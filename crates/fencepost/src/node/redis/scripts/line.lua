@@ -29,19 +29,3 @@ local function next_in_line(line, leases)
   end
   return next
 end
--- Puts a ticket into the line for another lease, which is given in milliseconds.
-local function stand(line, leases, number, id, lease)
-  call('ZADD', line, string.format('%.0f', math.min(number, 9007199254740991)), id)
-  call('ZADD', leases, string.format('%.0f', now_us() + lease * 1000), id)
-  -- Both have the same time to live.
-  if call('PTTL', line) < lease then
-    call('PEXPIRE', line, lease)
-    call('PEXPIRE', leases, lease)
-  end
-end
--- Tells one, unless it sees by the answer. A user who may not publish costs a poll, not the command.
-local function tell(place, id, except)
-  if not except[id] then
-    redis.pcall('PUBLISH', 'fencepost:wake:' .. string.sub(id, 1, 32), place .. id)
-  end
-end

@@ -4,7 +4,6 @@ local function see(lock, counter, withdrawn)
   local seen = redis.call('MGET', lock, counter, withdrawn)
   return seen[1], seen[2], seen[3]
 end
-local look = whoever_holds
 -- Holds a free lock. MGET calls a key of another type missing, as it does one that is: NX tells the two apart.
 local function take(key, value, ttl)
   if redis.call('SET', key, value, 'PX', ttl, 'NX') then
@@ -14,10 +13,4 @@ local function take(key, value, ttl)
     return another_kind(key, 'a hash, and so a reentrant lock, to be entered by a session')
   end
   return another_kind(key, 'no lock at all')
-end
-local function keep(key, value, ttl)
-  redis.call('PEXPIRE', key, ttl)
-end
-local function free(key)
-  redis.call('DEL', key)
 end

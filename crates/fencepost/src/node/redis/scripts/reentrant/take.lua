@@ -15,23 +15,8 @@ local function see(lock, counter, withdrawn)
   local seen = redis.call('MGET', counter, withdrawn)
   return fields == 1 and redis.call('HKEYS', lock)[1], seen[1], seen[2]
 end
-local function look(key, value)
-  if redis.pcall('HEXISTS', key, value) == 1 then
-    return value
-  end
-  return whoever_holds(key)
-end
-local function keep(key, value, ttl, entries)
-  redis.call('HSET', key, value, entries)
-  redis.call('PEXPIRE', key, ttl)
-end
 -- Holds a free lock.
 local function take(key, value, ttl, entries)
-  keep(key, value, ttl, entries or 1)
-end
--- Those of Redisson who wait are told, too. A user who may not publish costs them their time-out, not the command.
-local function free(key)
-  redis.call('DEL', key)
-  local name = string.find(key, '{', 1, true) and key or '{' .. key .. '}'
-  redis.pcall('PUBLISH', 'redisson_lock__channel:' .. name, '0')
+  redis.call('HSET', key, value, entries or 1)
+  redis.call('PEXPIRE', key, ttl)
 end
