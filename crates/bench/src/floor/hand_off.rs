@@ -87,11 +87,20 @@ impl Pair {
             let released = Instant::now();
             send(&mut giver.nodes, giver.lock.release()).await;
             answered(&mut taker.ears, enough).await;
+            // The others may not have had the release yet.
+            let (free, rest): (Vec<_>, Vec<_>) =
+                (0..all).partition(|node| taker.ears[*node].pending == 0);
             let acquire = taker.lock.acquire_in_turn(Some(&ticket));
-            send(&mut taker.nodes, acquire).await;
-            answered(&mut taker.nodes, enough).await;
+            for node in free {
+                send(&mut taker.nodes[node..=node], acquire).await;
+            }
+            answered(&mut taker.nodes, enough + rest.len()).await;
             seen.saturating_record(released.elapsed().as_nanos() as u64);
-            for late in [&mut taker.nodes, &mut taker.ears, &mut giver.nodes] {
+            answered(&mut taker.ears, all).await;
+            for node in rest {
+                send(&mut taker.nodes[node..=node], acquire).await;
+            }
+            for late in [&mut taker.nodes, &mut giver.nodes] {
                 answered(late, all).await;
             }
             self.sides.swap(0, 1);
