@@ -290,8 +290,12 @@ mod tests {
     }
 
     async fn next(news: &mut mpsc::UnboundedReceiver<String>) -> String {
-        let next = tokio::time::timeout(Duration::from_secs(10), news.recv());
-        next.await.unwrap().unwrap()
+        within_time(news.recv()).await.unwrap()
+    }
+
+    async fn within_time<T>(outcome: impl Future<Output = T>) -> T {
+        let outcome = tokio::time::timeout(Duration::from_secs(10), outcome);
+        outcome.await.unwrap()
     }
 
     fn echo(text: &str) -> Cmd {
@@ -309,8 +313,7 @@ mod tests {
     /// The first poll sends it; the rest waits for the answer.
     fn sent(wire: &Wire, text: &str) -> JoinHandle<RedisResult<Value>> {
         let answer = wire.outgoing().send(&echo(text)).unwrap();
-        let answer = tokio::time::timeout(Duration::from_secs(10), answer);
-        tokio::spawn(async move { answer.await.unwrap().map_err(|_| closed()) })
+        tokio::spawn(async move { within_time(answer).await.map_err(|_| closed()) })
     }
 
     #[tokio::test]
@@ -367,7 +370,7 @@ mod tests {
         let waiting = sent(&wire, "a");
         drop(server);
         assert!(waiting.await.unwrap().is_err());
-        task.await.unwrap();
+        within_time(task).await.unwrap();
         let error = wire.send(&echo("b")).await.unwrap_err();
         assert!(error.is_io_error(), "{error}");
     }
@@ -398,14 +401,14 @@ mod tests {
         for holds in [1, 7, 4096] {
             let (hear, mut news) = recorded();
             let (wire, mut server, _task) = wire_that_hears(holds, hear);
-            let answer = wire.outgoing().send(&echo("a")).unwrap();
+            let answer = sent(&wire, "a");
             read_command(&mut server, &echo("a")).await;
             let long = "x".repeat(3 * READ);
             let said = [published("1"), published(&long), ":1\r\n".into()].concat();
             server.write_all(said.as_bytes()).await.unwrap();
             assert_eq!(next(&mut news).await, "1");
             assert_eq!(next(&mut news).await, long);
-            assert_eq!(answer.await.unwrap(), Value::Int(1));
+            assert_eq!(answer.await.unwrap().unwrap(), Value::Int(1));
             assert!(news.try_recv().is_err());
         }
     }
@@ -421,7 +424,7 @@ mod tests {
             let (wire, mut server, task) = wire_that_hears(1024, hear);
             let waiting = asked.then(|| sent(&wire, "a"));
             server.write_all(said.as_bytes()).await.unwrap();
-            task.await.unwrap();
+            within_time(task).await.unwrap();
             assert!(wire.outgoing().send(&echo("b")).is_none(), "{said}");
             if let Some(waiting) = waiting {
                 assert!(waiting.await.unwrap().is_err(), "{said}");
@@ -440,7 +443,7 @@ mod tests {
             let (wire, mut server, task) = wire(1024);
             let waiting = asked.then(|| sent(&wire, "a"));
             server.write_all(said.as_bytes()).await.unwrap();
-            task.await.unwrap();
+            within_time(task).await.unwrap();
             assert!(wire.outgoing().send(&echo("b")).is_none(), "{said}");
             if let Some(waiting) = waiting {
                 let answer = waiting.await.unwrap();
