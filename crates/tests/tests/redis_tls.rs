@@ -12,7 +12,7 @@ use fencepost::node::redis::{RedisNode, RedisOptions, Roster, TlsOptions};
 use fencepost::state::Reply;
 use fencepost::{Error, NodeError};
 use fencepost_tests::{RedisServer, ServerOptions, free_port};
-use on_redis::{Lock, open_with, within};
+use on_redis::{Hearing, Lock, open_with, within};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 
 const SOON: Duration = Duration::from_secs(5);
@@ -85,12 +85,13 @@ fn trusting(authority: &Authority) -> TlsOptions {
 async fn a_server_is_trusted_by_its_authority() {
     let dir = tempfile::tempdir().unwrap();
     let ca = authority();
-    let (_server, url) = server(&ca, dir.path(), "no");
+    let (server, url) = server(&ca, dir.path(), "no");
     for url in [url.clone(), format!("{url}/2?protocol=resp3")] {
         let node = open(&url, trusting(&ca));
         let lock = Lock::new("job");
         lock.granted(&node).await;
         assert_eq!(lock.release(&node).await, Ok(Reply::Released));
+        Hearing::of(&node).await.is_woken_by(&server).await;
     }
 }
 

@@ -9,11 +9,14 @@ use std::time::Duration;
 
 use fencepost::clock::SystemClock;
 use fencepost::node::redis::{RedisNode, RedisOptions, Roster};
-use fencepost::node::{Call, Node};
+use fencepost::node::{Call, Ear, Listener, Node, Notice};
 use fencepost::state::{Command, Reply};
+use fencepost::ticket::{ClientId, TicketId, WakeUp};
 use fencepost::{AttemptValue, Error, FencingToken, LockName, NodeError, Owner, Ttl};
+use fencepost_tests::RedisServer;
 use redis::aio::MultiplexedConnection;
 use tokio::runtime::Handle;
+use tokio::sync::mpsc;
 
 /// A node with the default options.
 pub(crate) fn open(url: &str) -> RedisNode {
@@ -158,4 +161,60 @@ pub(crate) fn quarantined<T: std::fmt::Debug>(reply: Result<T, NodeError>) -> Du
         Err(NodeError::Quarantined(left)) => left,
         other => panic!("not in quarantine: {other:?}"),
     }
+}
+
+/// How late a notice may come on a busy machine.
+const LATE: Duration = Duration::from_secs(20);
+
+/// What a node says to one client, in order.
+pub(crate) struct Hearing {
+    _listener: Listener,
+    notices: mpsc::UnboundedReceiver<Notice>,
+}
+
+struct Recorder(mpsc::UnboundedSender<Notice>);
+
+impl Ear for Recorder {
+    fn hear(&self, notice: Notice) {
+        // Whoever does not look any more does not care.
+        let _ = self.0.send(notice);
+    }
+}
+
+impl Hearing {
+    /// Listens, and waits until nothing is missed.
+    pub(crate) async fn of(node: &impl Node) -> Self {
+        let (said, notices) = mpsc::unbounded_channel();
+        let mut hearing = Self {
+            _listener: node.listen(&ClientId::of(1), Arc::new(Recorder(said))),
+            notices,
+        };
+        assert_eq!(hearing.next().await, Notice::Listening);
+        hearing
+    }
+
+    /// Where the client is told.
+    pub(crate) fn channel() -> String {
+        format!("fencepost:wake:{}", ClientId::of(1).as_str())
+    }
+
+    pub(crate) async fn next(&mut self) -> Notice {
+        within(LATE, self.notices.recv()).await.unwrap()
+    }
+
+    /// Hears one wake-up, and nothing else before it.
+    pub(crate) async fn is_woken_by(&mut self, server: &RedisServer) {
+        let told = server.cli(&["PUBLISH", &Self::channel(), "1ticket"]);
+        assert_eq!(told, "1");
+        assert_eq!(self.next().await, wake_up("ticket"));
+    }
+}
+
+/// That it is the turn of that ticket.
+pub(crate) fn wake_up(ticket: &str) -> Notice {
+    let ticket = TicketId::reported(ticket);
+    Notice::WakeUp(WakeUp {
+        ticket,
+        first: true,
+    })
 }

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use redis::{RedisConnectionInfo, RedisError, RedisResult, Value, from_redis_value};
+use redis::{Cmd, RedisConnectionInfo, RedisError, RedisResult, Value, from_redis_value};
 
 use super::link::Connection;
 use super::options::{Eviction, RedisOptions};
@@ -68,6 +68,17 @@ pub(super) async fn log_in(
     Ok(())
 }
 
+/// For the operator who looks at CLIENT LIST. Servers before 7.2 do not know it, and nothing rests
+/// on it.
+pub(super) fn introduction() -> [Cmd; 2] {
+    let version = env!("CARGO_PKG_VERSION");
+    [("LIB-NAME", "fencepost"), ("LIB-VER", version)].map(|(key, value)| {
+        let mut info = redis::cmd("CLIENT");
+        info.arg("SETINFO").arg(key).arg(value);
+        info
+    })
+}
+
 /// Asks everything in one round trip, and leaves the scripts on the server.
 pub(super) async fn ask(connection: &Connection, maker: Maker) -> Result<Facts, NodeError> {
     let mut questions = vec![redis::cmd("INFO"), redis::cmd("CONFIG")];
@@ -78,13 +89,7 @@ pub(super) async fn ask(connection: &Connection, maker: Maker) -> Result<Facts, 
         questions.push(load);
     }
     if maker == Maker::Ourselves {
-        // For the operator who looks at CLIENT LIST; servers before 7.2 do not know it.
-        let version = env!("CARGO_PKG_VERSION");
-        for (key, value) in [("LIB-NAME", "fencepost"), ("LIB-VER", version)] {
-            let mut info = redis::cmd("CLIENT");
-            info.arg("SETINFO").arg(key).arg(value);
-            questions.push(info);
-        }
+        questions.extend(introduction());
     }
     let answers = join_all(questions.iter().map(|question| connection.send(question))).await;
     let silence = answers.iter().find_map(|answer| {

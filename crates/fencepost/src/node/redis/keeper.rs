@@ -19,7 +19,7 @@ use super::link::{Connection, Link};
 use super::options::RedisOptions;
 use super::roster::Seat;
 use super::stream::Route;
-use super::wire::Wire;
+use super::wire::{OnNews, Wire};
 use crate::clock::Clock;
 use crate::error::NodeError;
 use crate::events;
@@ -29,6 +29,7 @@ const SHORTEST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// A connection that lived this long was a good one: the pauses begin again from the shortest.
 const STEADY_AFTER: Duration = Duration::from_secs(1);
+
 /// Where connections come from.
 pub(super) enum Source {
     /// We make them.
@@ -58,11 +59,11 @@ impl Drop for Keeper {
 }
 
 /// A connection's own task, gone with this handle.
-struct Driver(Option<JoinHandle<()>>);
+pub(super) struct Driver(Option<JoinHandle<()>>);
 
 impl Driver {
     /// Resolves when the connection is closed. Never for one that is not ours.
-    async fn ended(&mut self) {
+    pub(super) async fn ended(&mut self) {
         match &mut self.0 {
             Some(task) => {
                 // Whether it ended or panicked: the connection is gone.
@@ -80,6 +81,22 @@ impl Drop for Driver {
             task.abort();
         }
     }
+}
+
+/// Makes a connection and logs in. May take for ever: the caller bounds it with the same `limit`.
+pub(super) async fn dial(
+    route: &Route,
+    login: &RedisConnectionInfo,
+    limit: Duration,
+    on_news: Option<OnNews>,
+) -> Result<(Connection, Driver), NodeError> {
+    let unreachable = |error: std::io::Error| NodeError::Unreachable(error.to_string());
+    let stream = route.open(limit).await.map_err(unreachable)?;
+    let (wire, task) = Wire::over(stream, on_news);
+    let driver = Driver(Some(tokio::spawn(task)));
+    let connection = Connection::Ours(wire);
+    handshake::log_in(&connection, login).await?;
+    Ok((connection, driver))
 }
 
 impl Keeper {
@@ -151,12 +168,7 @@ impl Keeper {
                 (connection, Driver(None), Maker::User)
             }
             Source::Url { route, login } => {
-                let unreachable = |error: std::io::Error| NodeError::Unreachable(error.to_string());
-                let stream = route.open(limit).await.map_err(unreachable)?;
-                let (wire, task) = Wire::over(stream);
-                let driver = Driver(Some(tokio::spawn(task)));
-                let connection = Connection::Ours(wire);
-                handshake::log_in(&connection, login).await?;
+                let (connection, driver) = dial(route, login, limit, None).await?;
                 (connection, driver, Maker::Ourselves)
             }
         };

@@ -7,20 +7,23 @@
 //! each such lock.
 
 use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::{try_join, try_join_all};
-use redis::aio::MultiplexedConnection;
-use redis::{
-    AsyncConnectionConfig, ProtocolVersion, PushInfo, PushKind, RedisConnectionInfo, Value,
-};
+use futures_util::future::{join, join_all, try_join, try_join_all};
+use redis::{RedisConnectionInfo, RedisResult, Value};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-use super::fault;
-use super::keeper::{Pauses, Source};
+use super::keeper::{self, Pauses, Source};
+use super::link::Connection;
+use super::resp::News;
 use super::stream::Route;
+use super::wire::OnNews;
+use super::{fault, handshake};
+use crate::error::NodeError;
 use crate::name::LockName;
 use crate::node::{Ear, Listener, Notice};
 use crate::ticket::{ClientId, TicketId, WakeUp};
@@ -89,14 +92,11 @@ impl Ears {
         let Source::Url { route, login } = &*self.source else {
             return;
         };
-        // Messages come as pushes, which this task takes from the connection itself: a task between
-        // the two would cost every wake-up one more.
-        let login = login.clone().set_protocol(ProtocolVersion::RESP3);
         let mut pauses = Pauses::default();
         loop {
             let mut was_heard = false;
-            let reason = self.listen(route, &login, &mut was_heard).await;
-            tracing::debug!(node = self.label, reason, "wake-ups cannot be heard");
+            let Err(reason) = self.listen(route, login, &mut was_heard).await;
+            tracing::debug!(node = self.label, %reason, "wake-ups cannot be heard");
             if was_heard {
                 pauses = Pauses::default();
             }
@@ -106,51 +106,42 @@ impl Ears {
         }
     }
 
-    /// Connects, and hands on what is heard until the connection ends, for which this is the reason.
+    /// Connects, and hands on what is heard until the connection ends, for which the error is the
+    /// reason.
     async fn listen(
         &self,
         route: &Route,
         login: &RedisConnectionInfo,
         was_heard: &mut bool,
-    ) -> String {
-        let (ear, followed) = (Arc::clone(&self.ear), self.followed.clone());
-        let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(None)
-            .set_response_timeout(None)
-            .set_push_sender(move |push: PushInfo| {
-                if let Some(notice) = read(&push, &followed) {
-                    ear.hear(notice);
-                }
-                Ok::<_, ()>(())
-            });
-        let connect = async {
-            let stream = route.open(self.connect_timeout).await;
-            let stream = stream.map_err(|error| error.to_string())?;
-            let connection = MultiplexedConnection::new_with_config(login, stream, config).await;
-            connection.map_err(|error| error.to_string())
-        };
-        let (connection, driver) = match timeout(self.connect_timeout, connect).await {
-            Ok(Ok(made)) => made,
-            Ok(Err(reason)) => return reason,
-            Err(_) => return "no answer in time".to_owned(),
-        };
+    ) -> Result<Infallible, NodeError> {
+        let dial = keeper::dial(route, login, self.connect_timeout, Some(self.on_news()));
+        let (connection, mut driver) = self.within_time(dial).await?;
         tokio::select! {
             biased;
-            () = driver => "the connection was closed".to_owned(),
-            reason = self.subscribe(connection, was_heard) => reason,
+            // It may know the reason better.
+            end = self.keep_subscribed(&connection, was_heard) => end,
+            () = driver.ended() => Err(NodeError::Disconnected("closed".to_owned())),
         }
     }
 
+    /// What the connection's task does with each message. The tasks that wait are woken by that one:
+    /// a task between the two would cost every wake-up one more.
+    fn on_news(&self) -> OnNews {
+        let (ear, followed) = (Arc::clone(&self.ear), self.followed.clone());
+        Box::new(move |news| {
+            if let Some(notice) = read(news, &followed) {
+                ear.hear(notice);
+            }
+        })
+    }
+
     /// Subscribes, and looks now and then whether the server is still there.
-    async fn subscribe(
+    async fn keep_subscribed(
         &self,
-        mut connection: MultiplexedConnection,
+        connection: &Connection,
         was_heard: &mut bool,
-    ) -> String {
-        let subscribed = connection.subscribe(&self.channel);
-        if let Err(failure) = self.within_time(subscribed).await {
-            return failure.to_string();
-        }
+    ) -> Result<Infallible, NodeError> {
+        self.within_time(self.begin(connection)).await?;
         *was_heard = true;
         self.ear.hear(Notice::Listening);
         let mut wanted = self.followed.0.subscribe();
@@ -158,9 +149,8 @@ impl Ears {
         let mut next_ping = Instant::now() + PING_EVERY;
         loop {
             let now_wanted = wanted.borrow_and_update().clone();
-            if let Err(failure) = self.switch(&connection, &heard, &now_wanted).await {
-                return failure.to_string();
-            }
+            let switch = self.switch(connection, &heard, &now_wanted);
+            self.within_time(switch).await?;
             heard = now_wanted;
             tokio::select! {
                 biased;
@@ -170,37 +160,44 @@ impl Ears {
             }
             next_ping = Instant::now() + PING_EVERY;
             let ping = redis::cmd("PING");
-            let answer = connection.send_packed_command(&ping);
-            if let Err(failure) = self.within_time(answer).await {
-                return failure.to_string();
-            }
+            self.within_time(unless_refused(connection.send(&ping)))
+                .await?;
         }
+    }
+
+    /// Hears from now on what concerns this client.
+    async fn begin(&self, connection: &Connection) -> Result<(), NodeError> {
+        // Before the channel: whoever has subscribed may not say it any more.
+        let introduction = handshake::introduction();
+        let introduced = join_all(introduction.iter().map(|cmd| connection.send(cmd)));
+        let subscribed = switch_one(connection, "SUBSCRIBE", &self.channel);
+        let (_, subscribed) = join(introduced, subscribed).await;
+        subscribed.map_err(|error| fault::node_error(&error))
     }
 
     /// Hears from now on what is wanted, and no longer what was.
     async fn switch(
         &self,
-        connection: &MultiplexedConnection,
+        connection: &Connection,
         heard: &Channels,
         wanted: &Channels,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), NodeError> {
         // All at once: after a new connection there may be many.
         let old = heard.keys().filter(|old| !wanted.contains_key(*old));
-        let old = old.map(async |channel| {
-            let mut connection = connection.clone();
-            self.within_time(connection.unsubscribe(channel)).await
+        let old = old.map(|channel| {
+            // What is heard nevertheless concerns nobody.
+            unless_refused(switch_one(connection, "UNSUBSCRIBE", channel))
         });
         let new = wanted.iter().filter(|(new, _)| !heard.contains_key(*new));
         let new = new.map(async |(channel, (name, _))| {
-            let mut connection = connection.clone();
-            match self.within_time(connection.subscribe(channel)).await {
+            match switch_one(connection, "SUBSCRIBE", channel).await {
                 // What was said before has been missed.
                 Ok(()) => self.ear.hear(Notice::Freed(name.clone())),
                 // A user who may not hear it looks now and then, as for any foreign client.
-                Err(Failure::Answer(error)) if fault::is_answer(&error) => {
+                Err(error) if fault::is_answer(&error) => {
                     tracing::debug!(node = self.label, channel, %error, "cannot be heard");
                 }
-                Err(failure) => return Err(failure),
+                Err(error) => return Err(fault::node_error(&error)),
             }
             Ok(())
         });
@@ -210,31 +207,44 @@ impl Ears {
 
     async fn within_time<T>(
         &self,
-        answer: impl Future<Output = redis::RedisResult<T>>,
-    ) -> Result<T, Failure> {
-        match timeout(self.connect_timeout, answer).await {
-            Ok(answer) => answer.map_err(Failure::Answer),
-            Err(_) => Err(Failure::Silence),
-        }
+        answer: impl Future<Output = Result<T, NodeError>>,
+    ) -> Result<T, NodeError> {
+        let limit = self.connect_timeout;
+        let answer = timeout(limit, answer).await;
+        answer.unwrap_or(Err(NodeError::Timeout(limit)))
     }
 }
 
-/// Why a connection is given up.
-#[derive(Debug, thiserror::Error)]
-enum Failure {
-    #[error("{0}")]
-    Answer(redis::RedisError),
-    #[error("the server does not answer")]
-    Silence,
+/// A server that refuses is there nevertheless.
+async fn unless_refused<T>(answer: impl Future<Output = RedisResult<T>>) -> Result<(), NodeError> {
+    match answer.await {
+        Err(error) if !fault::is_answer(&error) => Err(fault::node_error(&error)),
+        _ => Ok(()),
+    }
+}
+
+/// `SUBSCRIBE` or `UNSUBSCRIBE` for one channel, of which the server says that it is done.
+async fn switch_one(connection: &Connection, command: &str, channel: &str) -> RedisResult<()> {
+    let mut cmd = redis::cmd(command);
+    let answer = connection.send(cmd.arg(channel)).await?;
+    let is_done = match &answer {
+        Value::Array(items) => match items.as_slice() {
+            [Value::BulkString(done), Value::BulkString(whose), _] => {
+                done.eq_ignore_ascii_case(command.as_bytes()) && whose == channel.as_bytes()
+            }
+            _ => false,
+        },
+        _ => false,
+    };
+    match is_done {
+        true => Ok(()),
+        // No refusal: what this connection says cannot be trusted.
+        false => Err(io::Error::new(io::ErrorKind::InvalidData, "another answer was due").into()),
+    }
 }
 
 /// What was published: to this client, or to whoever waits for a lock that is followed.
-fn read(push: &PushInfo, followed: &Followed) -> Option<Notice> {
-    let (PushKind::Message, [Value::BulkString(channel), Value::BulkString(payload)]) =
-        (&push.kind, push.data.as_slice())
-    else {
-        return None;
-    };
+fn read(News { channel, payload }: News<'_>, followed: &Followed) -> Option<Notice> {
     match channel.starts_with(OUR_CHANNELS.as_bytes()) {
         true => wake_up(payload).map(Notice::WakeUp),
         false => followed.lock_of(channel).map(Notice::Freed),

@@ -1,6 +1,6 @@
-//! Reads what a server answers, in the second version of its protocol: pure.
+//! Reads what a server says, in the second version of its protocol: pure.
 //!
-//! It must never take a part of an answer for the whole.
+//! It must never take a part of an answer for the whole, nor what was published for an answer.
 
 use redis::{Value, parse_redis_value};
 
@@ -8,6 +8,23 @@ use redis::{Value, parse_redis_value};
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Nonsense;
 
+/// What was published on a channel that a connection has subscribed to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct News<'b> {
+    pub(super) channel: &'b [u8],
+    pub(super) payload: &'b [u8],
+}
+
+/// What comes on a connection that may have subscribed.
+#[derive(Debug, PartialEq)]
+pub(super) enum Said<'b> {
+    Answer(Value),
+    News(News<'b>),
+}
+
+/// How news begin: a list of three, the kind, the channel and the payload.
+const NEWS: &[u8] = b"*3\r\n$7\r\nmessage\r\n";
+const NEWS_KIND: &[u8] = b"message";
 /// How deep answers may be nested. Those to our commands are two deep.
 const DEEPEST: usize = 8;
 /// The longest text and the longest list that a server sends.
@@ -18,6 +35,41 @@ pub(super) fn read(bytes: &[u8]) -> Result<Option<(Value, usize)>, Nonsense> {
     let mut rest = bytes;
     let value = value(&mut rest, DEEPEST)?;
     Ok(value.map(|value| (value, bytes.len() - rest.len())))
+}
+
+/// The first answer or news, and how many bytes it takes. `None` while it is not complete. News are
+/// not copied, for there may be many of them.
+pub(super) fn read_also_news(bytes: &[u8]) -> Result<Option<(Said<'_>, usize)>, Nonsense> {
+    let Some(mut rest) = bytes.strip_prefix(NEWS) else {
+        return match read(bytes)? {
+            // No command that may be sent on such a connection is answered like that.
+            Some((Value::Array(items), _)) if begins_like_news(&items) => Err(Nonsense),
+            answer => Ok(answer.map(|(value, taken)| (Said::Answer(value), taken))),
+        };
+    };
+    let Some(channel) = bulk(&mut rest)? else {
+        return Ok(None);
+    };
+    let Some(payload) = bulk(&mut rest)? else {
+        return Ok(None);
+    };
+    let news = Said::News(News { channel, payload });
+    Ok(Some((news, bytes.len() - rest.len())))
+}
+
+fn begins_like_news(items: &[Value]) -> bool {
+    matches!(items.first(), Some(Value::BulkString(kind)) if kind == NEWS_KIND)
+}
+
+/// Takes one text off the front, which must be there.
+fn bulk<'b>(rest: &mut &'b [u8]) -> Result<Option<&'b [u8]>, Nonsense> {
+    let Some(line) = line(rest)? else {
+        return Ok(None);
+    };
+    let (b'$', digits) = line.split_first().ok_or(Nonsense)? else {
+        return Err(Nonsense);
+    };
+    text(rest, length(digits)?.ok_or(Nonsense)?)
 }
 
 /// Takes one value off the front.
@@ -32,7 +84,10 @@ fn value(rest: &mut &[u8], deepest: usize) -> Result<Option<Value>, Nonsense> {
         b'+' => Value::SimpleString(String::from_utf8_lossy(text).into_owned()),
         b'-' => error(line)?,
         b'$' => match length(text)? {
-            Some(length) => return self::text(rest, length),
+            Some(length) => {
+                let text = self::text(rest, length)?;
+                return Ok(text.map(|text| Value::BulkString(text.to_vec())));
+            }
             None => Value::Nil,
         },
         b'*' => match length(text)? {
@@ -76,14 +131,15 @@ fn length(text: &[u8]) -> Result<Option<usize>, Nonsense> {
     }
 }
 
-fn text(rest: &mut &[u8], length: usize) -> Result<Option<Value>, Nonsense> {
+/// Takes so many bytes off the front, and the end of the line behind them.
+fn text<'b>(rest: &mut &'b [u8], length: usize) -> Result<Option<&'b [u8]>, Nonsense> {
     let Some((text, behind)) = rest.split_at_checked(length) else {
         return Ok(None);
     };
     match behind {
         [b'\r', b'\n', ..] => {
             *rest = &behind[2..];
-            Ok(Some(Value::BulkString(text.to_vec())))
+            Ok(Some(text))
         }
         [] | [b'\r'] => Ok(None),
         _ => Err(Nonsense),
@@ -166,6 +222,25 @@ mod tests {
         }
     }
 
+    #[test]
+    fn news_that_are_no_news_are_nonsense_and_other_lists_are_answers() {
+        for bytes in [
+            &b"*3\r\n$7\r\nmessage\r\n$1\r\nc\r\n:1\r\n"[..],
+            b"*3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$-1\r\n",
+            b"*3\r\n$7\r\nmessage\r\n$1\r\ncc\r\n",
+            b"*2\r\n$7\r\nmessage\r\n$1\r\nc\r\n",
+            b"*4\r\n$7\r\nmessage\r\n$1\r\nc\r\n$1\r\np\r\n:1\r\n",
+        ] {
+            let said = read_also_news(bytes);
+            assert_eq!(said, Err(Nonsense), "{}", bytes.escape_ascii());
+        }
+        let subscribed = b"*3\r\n$9\r\nsubscribe\r\n$7\r\nmessage\r\n:1\r\n";
+        let items = vec![bulk("subscribe"), bulk("message"), Value::Int(1)];
+        let answer = Said::Answer(Value::Array(items));
+        let whole = Ok(Some((answer, subscribed.len())));
+        assert_eq!(read_also_news(subscribed), whole);
+    }
+
     fn answers() -> impl Strategy<Value = Value> {
         let leaf = prop_oneof![
             any::<i64>().prop_map(Value::Int),
@@ -209,8 +284,32 @@ mod tests {
         }
 
         #[test]
+        fn news_are_read_whole_or_not_at_all(
+            channel in prop::collection::vec(any::<u8>(), 0..20),
+            payload in prop::collection::vec(any::<u8>(), 0..20),
+            other in answers(),
+        ) {
+            let mut bytes = Vec::new();
+            let texts = [NEWS_KIND, &channel, &payload];
+            let items = texts.map(|text| Value::BulkString(text.to_vec()));
+            write(&Value::Array(items.to_vec()), &mut bytes);
+            let length = bytes.len();
+            for cut in 0..length {
+                prop_assert_eq!(read_also_news(&bytes[..cut]), Ok(None));
+            }
+            write(&other, &mut bytes);
+            let news = Said::News(News { channel: &channel, payload: &payload });
+            prop_assert_eq!(read_also_news(&bytes), Ok(Some((news, length))));
+            let answer = Said::Answer(other);
+            let behind = Ok(Some((answer, bytes.len() - length)));
+            prop_assert_eq!(read_also_news(&bytes[length..]), behind);
+        }
+
+        #[test]
         fn no_bytes_make_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             let _ = read(&bytes);
+            let _ = read_also_news(&bytes);
+            let _ = read_also_news(&[NEWS, &bytes].concat());
         }
     }
 }

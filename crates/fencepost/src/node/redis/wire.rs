@@ -4,8 +4,12 @@
 //! other task has to wake up for it. Under load it leaves that to the connection's own task, which
 //! writes all that has gathered with one system call.
 //!
+//! A wire may hear news: what others publish, on channels that it subscribes to, comes among the
+//! answers, and is handed on by the task that has read it. Nothing stands between the socket and
+//! whoever is to hear it.
+//!
 //! It must never send a command twice, and never give an answer to another command than the one it
-//! belongs to: what it cannot read ends the connection.
+//! belongs to, nor news to a command: what it cannot read ends the connection.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -18,11 +22,13 @@ use redis::{Cmd, RedisError, RedisResult, Value};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf, ReadHalf, WriteHalf};
 use tokio::sync::oneshot;
 
-use super::resp;
+use super::resp::{self, News, Nonsense, Said};
 use super::stream::Duplex;
 
 type Stream = Box<dyn Duplex>;
 type Answer = oneshot::Receiver<Value>;
+/// Hears news. It must not block: all that the connection brings waits for it.
+pub(super) type OnNews = Box<dyn FnMut(News<'_>) + Send>;
 
 /// With so many commands under way, the next one waits for the connection's task.
 const MANY: usize = 4;
@@ -39,8 +45,9 @@ pub(super) struct Wire {
 
 impl Wire {
     /// Takes a stream over. The task must be spawned: it reads the answers, and ends with the
-    /// connection.
-    pub(super) fn over(stream: Stream) -> (Self, Task) {
+    /// connection. On one that hears news, each command must have one answer: a command for each
+    /// channel.
+    pub(super) fn over(stream: Stream, on_news: Option<OnNews>) -> (Self, Task) {
         let (incoming, outgoing) = tokio::io::split(stream);
         let outgoing = Arc::new(Mutex::new(Outgoing {
             stream: outgoing,
@@ -53,6 +60,7 @@ impl Wire {
         let task = Task {
             incoming,
             outgoing: Arc::clone(&outgoing),
+            on_news,
             buffer: Vec::new(),
             filled: 0,
         };
@@ -147,6 +155,8 @@ impl Outgoing {
 pub(super) struct Task {
     incoming: ReadHalf<Stream>,
     outgoing: Arc<Mutex<Outgoing>>,
+    /// Without it there are only answers.
+    on_news: Option<OnNews>,
     /// What was read, of which so many bytes are filled.
     buffer: Vec<u8>,
     filled: usize,
@@ -190,23 +200,15 @@ impl Task {
         Poll::Ready(outcome.is_ok() && bytes > 0)
     }
 
-    /// Gives every answer that is complete to the one who waits for it. False when it cannot be
-    /// read, or nobody has asked for it.
+    /// Gives every answer that is complete to the one who waits for it, and news to whoever hears
+    /// them. False when it cannot be read, or nobody has asked for it.
     fn hand_out(&mut self) -> bool {
         let mut taken = 0;
         let is_sane = loop {
-            match resp::read(&self.buffer[taken..self.filled]) {
-                Ok(Some((value, bytes))) => {
-                    taken += bytes;
-                    let waiting = outgoing(&self.outgoing).waiting.pop_front();
-                    let Some(sender) = waiting else {
-                        break false;
-                    };
-                    // Whoever does not wait any more does not care.
-                    let _ = sender.send(value);
-                }
-                Ok(None) => break true,
-                Err(resp::Nonsense) => break false,
+            match self.hand_out_first(taken) {
+                Ok(0) => break true,
+                Ok(bytes) => taken += bytes,
+                Err(Nonsense) => break false,
             }
         };
         self.buffer.copy_within(taken..self.filled, 0);
@@ -215,6 +217,29 @@ impl Task {
             self.buffer = Vec::new();
         }
         is_sane
+    }
+
+    /// How many bytes that took: none while the first is not complete.
+    fn hand_out_first(&mut self, taken: usize) -> Result<usize, Nonsense> {
+        let unread = &self.buffer[taken..self.filled];
+        let (value, bytes) = match &mut self.on_news {
+            None => match resp::read(unread)? {
+                Some(answer) => answer,
+                None => return Ok(0),
+            },
+            Some(hear) => match resp::read_also_news(unread)? {
+                Some((Said::Answer(value), bytes)) => (value, bytes),
+                Some((Said::News(news), bytes)) => {
+                    hear(news);
+                    return Ok(bytes);
+                }
+                None => return Ok(0),
+            },
+        };
+        let waiting = outgoing(&self.outgoing).waiting.pop_front();
+        // Whoever does not wait any more does not care.
+        let _ = waiting.ok_or(Nonsense)?.send(value);
+        Ok(bytes)
     }
 }
 
@@ -229,15 +254,48 @@ mod tests {
     use std::time::Duration;
 
     use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+    use tokio::sync::mpsc;
     use tokio::task::JoinHandle;
 
     use super::*;
 
     /// A wire whose task runs, and the server's end of a pipe that holds so many bytes.
     fn wire(holds: usize) -> (Wire, DuplexStream, JoinHandle<()>) {
+        wire_that_hears(holds, None)
+    }
+
+    fn wire_that_hears(
+        holds: usize,
+        on_news: Option<OnNews>,
+    ) -> (Wire, DuplexStream, JoinHandle<()>) {
         let (ours, server) = duplex(holds);
-        let (wire, task) = Wire::over(Box::new(ours));
+        let (wire, task) = Wire::over(Box::new(ours), on_news);
         (wire, server, tokio::spawn(task))
+    }
+
+    /// What was heard on the channel `c`, in order.
+    fn recorded() -> (Option<OnNews>, mpsc::UnboundedReceiver<String>) {
+        let (heard, news) = mpsc::unbounded_channel();
+        let hear: OnNews = Box::new(move |news| {
+            assert_eq!(news.channel, b"c");
+            let payload = String::from_utf8(news.payload.to_vec()).unwrap();
+            heard.send(payload).unwrap();
+        });
+        (Some(hear), news)
+    }
+
+    fn published(payload: &str) -> String {
+        let length = payload.len();
+        format!("*3\r\n$7\r\nmessage\r\n$1\r\nc\r\n${length}\r\n{payload}\r\n")
+    }
+
+    async fn next(news: &mut mpsc::UnboundedReceiver<String>) -> String {
+        within_time(news.recv()).await.unwrap()
+    }
+
+    async fn within_time<T>(outcome: impl Future<Output = T>) -> T {
+        let outcome = tokio::time::timeout(Duration::from_secs(10), outcome);
+        outcome.await.unwrap()
     }
 
     fn echo(text: &str) -> Cmd {
@@ -255,8 +313,7 @@ mod tests {
     /// The first poll sends it; the rest waits for the answer.
     fn sent(wire: &Wire, text: &str) -> JoinHandle<RedisResult<Value>> {
         let answer = wire.outgoing().send(&echo(text)).unwrap();
-        let answer = tokio::time::timeout(Duration::from_secs(10), answer);
-        tokio::spawn(async move { answer.await.unwrap().map_err(|_| closed()) })
+        tokio::spawn(async move { within_time(answer).await.map_err(|_| closed()) })
     }
 
     #[tokio::test]
@@ -313,9 +370,67 @@ mod tests {
         let waiting = sent(&wire, "a");
         drop(server);
         assert!(waiting.await.unwrap().is_err());
-        task.await.unwrap();
+        within_time(task).await.unwrap();
         let error = wire.send(&echo("b")).await.unwrap_err();
         assert!(error.is_io_error(), "{error}");
+    }
+
+    #[tokio::test]
+    async fn news_go_to_whoever_hears_them_and_answers_to_their_commands() {
+        let (hear, mut news) = recorded();
+        let (wire, mut server, _task) = wire_that_hears(1024, hear);
+        let first = sent(&wire, "a");
+        let second = sent(&wire, "b");
+        let [before, between, behind] = ["before", "between", "behind"].map(published);
+        let said = format!("{before}:1\r\n{between}{between}:2\r\n{behind}");
+        server.write_all(said.as_bytes()).await.unwrap();
+        for expected in ["before", "between", "between", "behind"] {
+            assert_eq!(next(&mut news).await, expected);
+        }
+        assert_eq!(first.await.unwrap().unwrap(), Value::Int(1));
+        assert_eq!(second.await.unwrap().unwrap(), Value::Int(2));
+        // Also while nobody waits for anything.
+        let later = published("later");
+        server.write_all(later.as_bytes()).await.unwrap();
+        assert_eq!(next(&mut news).await, "later");
+    }
+
+    /// Longer than what is read at once, and in a pipe that brings a few bytes at a time.
+    #[tokio::test]
+    async fn news_in_pieces_are_heard_once_and_whole() {
+        for holds in [1, 7, 4096] {
+            let (hear, mut news) = recorded();
+            let (wire, mut server, _task) = wire_that_hears(holds, hear);
+            let answer = sent(&wire, "a");
+            read_command(&mut server, &echo("a")).await;
+            let long = "x".repeat(3 * READ);
+            let said = [published("1"), published(&long), ":1\r\n".into()].concat();
+            server.write_all(said.as_bytes()).await.unwrap();
+            assert_eq!(next(&mut news).await, "1");
+            assert_eq!(next(&mut news).await, long);
+            assert_eq!(answer.await.unwrap().unwrap(), Value::Int(1));
+            assert!(news.try_recv().is_err());
+        }
+    }
+
+    #[tokio::test]
+    async fn news_that_nobody_hears_end_it_and_so_does_what_only_looks_like_news() {
+        let no_news = "*2\r\n$7\r\nmessage\r\n$1\r\nc\r\n".to_owned();
+        let (hear, mut news) = recorded();
+        for (hear, asked, said) in [
+            (None, false, published("1")),
+            (hear, true, [published("1"), no_news].concat()),
+        ] {
+            let (wire, mut server, task) = wire_that_hears(1024, hear);
+            let waiting = asked.then(|| sent(&wire, "a"));
+            server.write_all(said.as_bytes()).await.unwrap();
+            within_time(task).await.unwrap();
+            assert!(wire.outgoing().send(&echo("b")).is_none(), "{said}");
+            if let Some(waiting) = waiting {
+                assert!(waiting.await.unwrap().is_err(), "{said}");
+            }
+        }
+        assert_eq!(next(&mut news).await, "1");
     }
 
     #[tokio::test]
@@ -328,7 +443,7 @@ mod tests {
             let (wire, mut server, task) = wire(1024);
             let waiting = asked.then(|| sent(&wire, "a"));
             server.write_all(said.as_bytes()).await.unwrap();
-            task.await.unwrap();
+            within_time(task).await.unwrap();
             assert!(wire.outgoing().send(&echo("b")).is_none(), "{said}");
             if let Some(waiting) = waiting {
                 let answer = waiting.await.unwrap();
