@@ -227,20 +227,15 @@ async fn unless_refused<T>(answer: impl Future<Output = RedisResult<T>>) -> Resu
 async fn switch_one(connection: &Connection, command: &str, channel: &str) -> RedisResult<()> {
     let mut cmd = redis::cmd(command);
     let answer = connection.send(cmd.arg(channel)).await?;
-    let is_done = match &answer {
-        Value::Array(items) => match items.as_slice() {
-            [Value::BulkString(done), Value::BulkString(whose), _] => {
-                done.eq_ignore_ascii_case(command.as_bytes()) && whose == channel.as_bytes()
-            }
-            _ => false,
-        },
-        _ => false,
-    };
-    match is_done {
-        true => Ok(()),
-        // No refusal: what this connection says cannot be trusted.
-        false => Err(io::Error::new(io::ErrorKind::InvalidData, "another answer was due").into()),
+    if let Value::Array(items) = &answer
+        && let [Value::BulkString(done), Value::BulkString(whose), _] = items.as_slice()
+        && done.eq_ignore_ascii_case(command.as_bytes())
+        && whose == channel.as_bytes()
+    {
+        return Ok(());
     }
+    // No refusal: what this connection says cannot be trusted.
+    Err(io::Error::new(io::ErrorKind::InvalidData, "another answer was due").into())
 }
 
 /// What was published: to this client, or to whoever waits for a lock that is followed.
