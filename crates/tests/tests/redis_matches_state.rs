@@ -78,6 +78,10 @@ fn token() -> impl Strategy<Value = FencingToken> {
 }
 
 /// A few waiters of two clients, of all modes.
+fn client_id() -> impl Strategy<Value = ClientId> {
+    (0..2_u128).prop_map(ClientId::of)
+}
+
 fn ticket_id() -> impl Strategy<Value = TicketId> {
     (0..4_u64, 0..4_u8).prop_map(|(n, mode)| {
         let owner = Owner::new(format!("waiter-{n}")).unwrap();
@@ -154,7 +158,7 @@ fn step(layout: Layout) -> impl Strategy<Value = Step> {
             let entries = NonZeroU32::new(entries).unwrap();
             Command::Extend { value, ttl, token, entries }
         }),
-        4 => (value(), refuse_for, fate(), prop::option::of(ticket_id())).prop_map(
+        4 => (value(), refuse_for, fate(), prop::option::of(client_id())).prop_map(
             |(value, refuse_for, ticket, follower)| {
                 Command::Release { value, refuse_for, ticket, follower }
             },

@@ -30,7 +30,7 @@ use crate::error::{Error, LossReason};
 use crate::events;
 use crate::name::LockName;
 use crate::quorum::fleet::{Grant, NotExtended};
-use crate::ticket::TicketId;
+use crate::ticket::{ClientId, TicketId};
 use crate::token::FencingToken;
 pub(crate) use held::Limits;
 use held::{Asker, Held};
@@ -185,7 +185,7 @@ impl Lease {
         let start = fleet.clock.now();
         let span = events::releasing(&claim.name, token);
         let follower = self.follower();
-        let release = fleet.release(claim.clone(), follower.clone(), late);
+        let release = fleet.release(claim.clone(), self.client_of(&follower), late);
         self.call(follower);
         let outcome = release.instrument(span.clone()).await;
         let _in_span = span.enter();
@@ -217,6 +217,10 @@ impl Lease {
         }
     }
 
+    fn client_of(&self, follower: &Option<TicketId>) -> Option<ClientId> {
+        follower.as_ref().map(|_| self.core.room.client().clone())
+    }
+
     /// Lets it go, now that the release is on its way.
     fn call(&self, follower: Option<TicketId>) {
         if let Some(follower) = follower {
@@ -245,7 +249,8 @@ impl Drop for Lease {
             events::dropped(&self.held.claim.name, self.held.token);
             let fleet = &self.core.fleet;
             let follower = self.follower();
-            fleet.let_go(self.held.claim.clone(), follower.clone(), fleet.all(), late);
+            let client = self.client_of(&follower);
+            fleet.let_go(self.held.claim.clone(), client, fleet.all(), late);
             self.call(follower);
         }
     }

@@ -13,7 +13,7 @@ use super::fleet::{Claim, Fleet};
 use super::late::Late;
 use super::round::{Answer, Round};
 use crate::state::Fate;
-use crate::ticket::TicketId;
+use crate::ticket::ClientId;
 
 /// A release under way. Dropped before all nodes have answered, it goes on by itself.
 pub(super) struct Departure(Option<Delivery>);
@@ -23,7 +23,7 @@ impl Departure {
         fleet: &Arc<Fleet>,
         claim: Claim,
         ticket: Fate,
-        follower: Option<TicketId>,
+        follower: Option<ClientId>,
         nodes: NodeSet,
         late: Late,
     ) -> Self {

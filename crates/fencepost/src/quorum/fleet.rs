@@ -27,7 +27,7 @@ use crate::node::Node;
 use crate::randomness::Randomness;
 use crate::state::{Command, Fate, Line, Reply, Turn};
 use crate::tasks::Tasks;
-use crate::ticket::{TICKET_LEASE, Ticket, TicketId};
+use crate::ticket::{ClientId, TICKET_LEASE, Ticket, TicketId};
 use crate::token::FencingToken;
 use crate::ttl::{Drift, Ttl};
 use crate::value::{AttemptValue, Owner};
@@ -83,7 +83,7 @@ impl Claim {
         &self,
         may_still_arrive: bool,
         ticket: Fate,
-        follower: Option<TicketId>,
+        follower: Option<ClientId>,
     ) -> Command {
         Command::Release {
             value: self.value.clone(),
@@ -293,7 +293,7 @@ impl Fleet {
     pub(crate) fn release(
         self: &Arc<Self>,
         claim: Claim,
-        follower: Option<TicketId>,
+        follower: Option<ClientId>,
         late: Late,
     ) -> impl Future<Output = Result<(), Error>> + use<> {
         let name = claim.name.clone();
@@ -327,7 +327,7 @@ impl Fleet {
     pub(crate) fn let_go(
         self: &Arc<Self>,
         claim: Claim,
-        follower: Option<TicketId>,
+        follower: Option<ClientId>,
         nodes: NodeSet,
         late: Late,
     ) {

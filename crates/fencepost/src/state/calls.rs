@@ -26,7 +26,10 @@ impl LockState {
         let sees_by_itself = |id: &TicketId| match command {
             Command::Release {
                 ticket, follower, ..
-            } => follower.as_ref() == Some(id) || ticket.returns() == Some(id),
+            } => {
+                let is_of_follower = follower.as_ref().is_some_and(|client| id.is_of(client));
+                is_of_follower || ticket.returns() == Some(id)
+            }
             Command::Queue { tickets, .. } => tickets.iter().any(|ticket| ticket.id == *id),
             _ => false,
         };

@@ -3,7 +3,7 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use crate::ticket::{Place, Ticket, TicketId, TicketNumber};
+use crate::ticket::{ClientId, Place, Ticket, TicketId, TicketNumber};
 use crate::token::FencingToken;
 use crate::ttl::Ttl;
 use crate::value::AttemptValue;
@@ -72,8 +72,9 @@ pub enum Command {
         refuse_for: Option<Duration>,
         /// What becomes of the holder's ticket.
         ticket: Fate,
-        /// A waiter of the same client, whose attempt follows at once: nobody need tell it.
-        follower: Option<TicketId>,
+        /// The client of one who waits, whose attempt follows at once: it sees to its waiters by
+        /// itself, and is not told.
+        follower: Option<ClientId>,
     },
     /// Wait in line, or go on waiting: all these tickets are kept for another lease.
     Queue {

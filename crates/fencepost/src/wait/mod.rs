@@ -154,6 +154,11 @@ impl Room {
         is_empty
     }
 
+    /// Whose waiters sit here.
+    pub(crate) fn client(&self) -> &ClientId {
+        &self.client
+    }
+
     /// Whether somebody of ours sits in that line.
     pub(crate) fn is_waited_for(&self, name: &LockName) -> bool {
         self.line(name).is_some_and(|line| line.is_waited_in())

@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use futures_util::future::{join, join_all, try_join, try_join_all};
@@ -41,7 +41,8 @@ pub(super) struct Ears {
     pub(super) channel: String,
     pub(super) followed: Followed,
     pub(super) connect_timeout: Duration,
-    pub(super) ear: Arc<dyn Ear>,
+    /// Gone when nobody listens any more.
+    pub(super) ear: Weak<dyn Ear>,
 }
 
 /// Where a client is told.
@@ -127,10 +128,10 @@ impl Ears {
     /// What the connection's task does with each message. The tasks that wait are woken by that one:
     /// a task between the two would cost every wake-up one more.
     fn on_news(&self) -> OnNews {
-        let (ear, followed) = (Arc::clone(&self.ear), self.followed.clone());
+        let (ear, followed) = (Weak::clone(&self.ear), self.followed.clone());
         Box::new(move |news| {
             if let Some(notice) = read(news, &followed) {
-                ear.hear(notice);
+                tell(&ear, notice);
             }
         })
     }
@@ -143,7 +144,7 @@ impl Ears {
     ) -> Result<Infallible, NodeError> {
         self.within_time(self.begin(connection)).await?;
         *was_heard = true;
-        self.ear.hear(Notice::Listening);
+        tell(&self.ear, Notice::Listening);
         let mut wanted = self.followed.0.subscribe();
         let mut heard = Channels::new();
         let mut next_ping = Instant::now() + PING_EVERY;
@@ -192,7 +193,7 @@ impl Ears {
         let new = new.map(async |(channel, (name, _))| {
             match switch_one(connection, "SUBSCRIBE", channel).await {
                 // What was said before has been missed.
-                Ok(()) => self.ear.hear(Notice::Freed(name.clone())),
+                Ok(()) => tell(&self.ear, Notice::Freed(name.clone())),
                 // A user who may not hear it looks now and then, as for any foreign client.
                 Err(error) if fault::is_answer(&error) => {
                     tracing::debug!(node = self.label, channel, %error, "cannot be heard");
@@ -212,6 +213,12 @@ impl Ears {
         let limit = self.connect_timeout;
         let answer = timeout(limit, answer).await;
         answer.unwrap_or(Err(NodeError::Timeout(limit)))
+    }
+}
+
+fn tell(ear: &Weak<dyn Ear>, notice: Notice) {
+    if let Some(ear) = ear.upgrade() {
+        ear.hear(notice);
     }
 }
 

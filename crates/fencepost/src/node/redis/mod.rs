@@ -199,10 +199,14 @@ impl Node for RedisNode {
             channel: listener::channel(client),
             followed: self.followed.clone(),
             connect_timeout: self.connect_timeout,
-            ear,
+            ear: Arc::downgrade(&ear),
         };
         let task = self.runtime.spawn(ears.run()).abort_handle();
-        Listener::until(move || task.abort())
+        Listener::until(move || {
+            // At once: the task and its connection take a while to end.
+            drop(ear);
+            task.abort();
+        })
     }
 
     fn follow(&self, name: &LockName) -> Listener {

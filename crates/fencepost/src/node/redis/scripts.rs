@@ -13,7 +13,7 @@ use crate::error::NodeError;
 use crate::state::{
     COUNTER_RETENTION, Command, Fate, Holder, Line, MAX_SKEW, Reply, Snapshot, Turn,
 };
-use crate::ticket::{Place, Standing, TicketId, TicketNumber};
+use crate::ticket::{ClientId, Place, Standing, TicketId, TicketNumber};
 use crate::token::FencingToken;
 use crate::ttl::Ttl;
 use crate::value::AttemptValue;
@@ -231,7 +231,7 @@ fn write(verb: &str, script: &str, command: &Command, keys: &Keys) -> Cmd {
                 .arg(keys.readers())
                 .arg(value.as_str())
                 .arg(refuse_for.map_or(0, millis_up))
-                .arg(follower.as_ref().map_or("", TicketId::as_str));
+                .arg(follower.as_ref().map_or("", ClientId::as_str));
             match ticket {
                 Fate::Stays => cmd.arg("stays"),
                 Fate::Leaves(id) => cmd.arg("leaves").arg(id.as_str()),

@@ -24,13 +24,14 @@ local function called(line, holder, next)
   end
   return readers
 end
--- Tells one, unless it sees by the answer. A user who may not publish costs a poll, not the command.
+-- Tells one, unless it or its client sees by itself. A user who may not publish costs a poll, not the command.
 local function tell(place, id, except)
-  if not except[id] then
-    redis.pcall('PUBLISH', 'fencepost:wake:' .. string.sub(id, 1, 32), place .. id)
+  local client = string.sub(id, 1, 32)
+  if not except[id] and not except[client] then
+    redis.pcall('PUBLISH', 'fencepost:wake:' .. client, place .. id)
   end
 end
--- Tells those who may go and could not before, and who is next; not those who see by the answer.
+-- Tells those who may go and could not before, and who is next; not those who see by themselves.
 local function wake(before, except, after, second)
   local told, news = {}, false
   for _, id in ipairs(before) do

@@ -1,7 +1,7 @@
 -- Gives the lock back, and tells who is next.
 -- KEYS: lock, line, leases, withdrawn attempt, readers. ARGV: value, ms to refuse this attempt for (0: do not), the
--- ticket of one who follows by itself (or none), what becomes of the caller's ('stays', 'leaves' or 'returns'), and for the
--- latter two that ticket: id, and number and lease ms.
+-- client that follows by itself (or none), what becomes of the caller's ticket ('stays', 'leaves' or 'returns'), and for
+-- the latter two the ticket: id, and number and lease ms.
 local holder = look(KEYS[1], ARGV[1])
 if ARGV[2] ~= '0' then
   call('SET', KEYS[4], '1', 'PX', ARGV[2])

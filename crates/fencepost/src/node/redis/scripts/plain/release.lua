@@ -12,8 +12,9 @@ if ARGV[2] == '0' and ARGV[4] ~= 'returns' and redis.pcall('GET', KEYS[1]) == AR
   end
   if is_usual then
     for place, id in ipairs(next) do
-      if id ~= ARGV[3] then
-        redis.pcall('PUBLISH', 'fencepost:wake:' .. string.sub(id, 1, 32), place .. id)
+      local client = string.sub(id, 1, 32)
+      if client ~= ARGV[3] then
+        redis.pcall('PUBLISH', 'fencepost:wake:' .. client, place .. id)
       end
     end
     call('DEL', KEYS[1])
