@@ -13,7 +13,7 @@ use tokio::task::unconstrained;
 use tokio::time::{sleep, timeout};
 
 use super::keys::Keys;
-use super::wire::Wire;
+use super::wire::{Urgency, Wire};
 use super::{fault, scripts};
 use crate::clock::{Clock, Moment};
 use crate::error::NodeError;
@@ -37,8 +37,13 @@ impl Connection {
     /// Sends one command when first polled, and waits for its answer. What the server refuses is an
     /// error too.
     pub(super) async fn send(&self, cmd: &Cmd) -> RedisResult<Value> {
+        self.send_when(cmd, Urgency::Now).await
+    }
+
+    /// The same, for a command that another may follow at once.
+    async fn send_when(&self, cmd: &Cmd, urgency: Urgency) -> RedisResult<Value> {
         let answer = match self {
-            Self::Ours(wire) => wire.send(cmd).await,
+            Self::Ours(wire) => wire.send(cmd, urgency).await,
             Self::Given(connection) => connection.clone().send_packed_command(cmd).await,
         };
         match answer? {
@@ -118,7 +123,15 @@ impl Link {
             let why = format!("{MOST_IN_FLIGHT} calls are on their way already");
             return Err(NodeError::Unreachable(why));
         }
-        let mut answer = self.send(&scripts::by_digest(command, keys), clock).await;
+        let urgency = match command {
+            // The attempt of the follower comes in the next moment.
+            Command::Release {
+                follower: Some(_), ..
+            } => Urgency::WithNext,
+            _ => Urgency::Now,
+        };
+        let cmd = scripts::by_digest(command, keys);
+        let mut answer = self.send_when(&cmd, urgency, clock).await;
         if answer.as_ref().is_err_and(fault::is_no_script) {
             // It goes behind whatever was sent meanwhile. A release that overtakes it here left a
             // mark that refuses it; without one its caller had the answer to this already.
@@ -138,6 +151,15 @@ impl Link {
 
     /// Sends one command and waits for its answer.
     pub(super) async fn send(&self, cmd: &Cmd, clock: &dyn Clock) -> RedisResult<Value> {
+        self.send_when(cmd, Urgency::Now, clock).await
+    }
+
+    async fn send_when(
+        &self,
+        cmd: &Cmd,
+        urgency: Urgency,
+        clock: &dyn Clock,
+    ) -> RedisResult<Value> {
         let number = self.sent.fetch_add(1, Ordering::SeqCst) + 1;
         if self.watch_is_idle.load(Ordering::SeqCst)
             && self.watch_is_idle.swap(false, Ordering::SeqCst)
@@ -146,7 +168,7 @@ impl Link {
         }
         // Unconstrained, so that the first poll always puts the command into the line: a task whose
         // turn is over would otherwise send it after a command that came later.
-        let answer = unconstrained(self.connection.send(cmd)).await;
+        let answer = unconstrained(self.connection.send_when(cmd, urgency)).await;
         if answer.as_ref().err().is_none_or(fault::is_answer) {
             self.note_answer(number, clock);
         } else {

@@ -2,7 +2,8 @@
 //!
 //! Whoever sends a command while hardly anything else is under way writes it to the socket itself: no
 //! other task has to wake up for it. Under load it leaves that to the connection's own task, which
-//! writes all that has gathered with one system call.
+//! writes all that has gathered with one system call. A command that another follows at once is
+//! written together with that one.
 //!
 //! A wire may hear news: what others publish, on channels that it subscribes to, comes among the
 //! answers, and is handed on by the task that has read it. Nothing stands between the socket and
@@ -37,6 +38,15 @@ const READ: usize = 4 * 1024;
 /// A buffer that had to grow beyond that is not kept.
 const KEPT: usize = 64 * 1024;
 
+/// When a command is to be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Urgency {
+    /// At once.
+    Now,
+    /// With the one that follows it at once; soon, if none does.
+    WithNext,
+}
+
 /// One connection. Clones share it.
 #[derive(Clone)]
 pub(super) struct Wire {
@@ -53,6 +63,7 @@ impl Wire {
             stream: outgoing,
             unwritten: Vec::new(),
             written: 0,
+            is_held: false,
             waiting: VecDeque::new(),
             task: Waker::noop().clone(),
             is_closed: false,
@@ -68,8 +79,8 @@ impl Wire {
     }
 
     /// Sends one command when first polled, and waits for its answer.
-    pub(super) async fn send(&self, cmd: &Cmd) -> RedisResult<Value> {
-        let answer = self.outgoing().send(cmd);
+    pub(super) async fn send(&self, cmd: &Cmd, urgency: Urgency) -> RedisResult<Value> {
+        let answer = self.outgoing().send(cmd, urgency);
         match answer {
             Some(answer) => answer.await.map_err(|_| closed()),
             None => Err(closed()),
@@ -95,6 +106,8 @@ struct Outgoing {
     /// What has been sent and not been written yet, of which so many bytes have.
     unwritten: Vec<u8>,
     written: usize,
+    /// It is unwritten only because it waits for the next command.
+    is_held: bool,
     /// Who waits for an answer, in the order of the commands.
     waiting: VecDeque<oneshot::Sender<Value>>,
     task: Waker,
@@ -103,15 +116,17 @@ struct Outgoing {
 
 impl Outgoing {
     /// `None` when the connection is closed.
-    fn send(&mut self, cmd: &Cmd) -> Option<Answer> {
+    fn send(&mut self, cmd: &Cmd, urgency: Urgency) -> Option<Answer> {
         if self.is_closed {
             return None;
         }
-        let is_idle = self.waiting.len() < MANY && self.unwritten.is_empty();
+        let may_write = self.waiting.len() < MANY && (self.unwritten.is_empty() || self.is_held);
+        self.is_held = may_write && urgency == Urgency::WithNext;
         let (sender, answer) = oneshot::channel();
         self.waiting.push_back(sender);
         cmd.write_packed_command(&mut self.unwritten);
-        let done = is_idle
+        let done = may_write
+            && !self.is_held
             && self
                 .write(&mut Context::from_waker(Waker::noop()))
                 .is_ready();
@@ -123,6 +138,7 @@ impl Outgoing {
 
     /// Writes what there is. Pending when the socket takes no more for now.
     fn write(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.is_held = false;
         while self.written < self.unwritten.len() {
             let rest = &self.unwritten[self.written..];
             match ready!(Pin::new(&mut self.stream).poll_write(cx, rest)) {
@@ -312,7 +328,7 @@ mod tests {
 
     /// The first poll sends it; the rest waits for the answer.
     fn sent(wire: &Wire, text: &str) -> JoinHandle<RedisResult<Value>> {
-        let answer = wire.outgoing().send(&echo(text)).unwrap();
+        let answer = wire.outgoing().send(&echo(text), Urgency::Now).unwrap();
         tokio::spawn(async move { within_time(answer).await.map_err(|_| closed()) })
     }
 
@@ -329,6 +345,34 @@ mod tests {
         assert_eq!(first.await.unwrap().unwrap(), Value::Int(1));
         server.write_all(b"\n:3\r\n").await.unwrap();
         assert_eq!(third.await.unwrap().unwrap(), Value::Int(3));
+    }
+
+    /// One write for both: nothing is there before the second, and then all of it is.
+    #[tokio::test]
+    async fn a_command_that_waits_for_the_next_goes_with_it_or_soon() {
+        let (wire, mut server, _task) = wire(1024);
+        let both = |first: &str, second: &str| {
+            let mut bytes = echo(first).get_packed_command();
+            bytes.extend(echo(second).get_packed_command());
+            bytes
+        };
+        let held = |text: &str| {
+            let answer = wire.outgoing().send(&echo(text), Urgency::WithNext);
+            answer.unwrap()
+        };
+        let first = held("a");
+        assert!(!wire.outgoing().unwritten.is_empty(), "written at once");
+        let second = sent(&wire, "b");
+        assert!(wire.outgoing().unwritten.is_empty(), "left to the task");
+        let mut bytes = vec![0; both("a", "b").len()];
+        within_time(server.read_exact(&mut bytes)).await.unwrap();
+        assert_eq!(bytes, both("a", "b"));
+        let alone = held("c");
+        within_time(read_command(&mut server, &echo("c"))).await;
+        server.write_all(b":1\r\n:2\r\n:3\r\n").await.unwrap();
+        assert_eq!(within_time(first).await.unwrap(), Value::Int(1));
+        assert_eq!(second.await.unwrap().unwrap(), Value::Int(2));
+        assert_eq!(within_time(alone).await.unwrap(), Value::Int(3));
     }
 
     /// Whatever its sender could not write is written by the task, and in order.
@@ -371,7 +415,7 @@ mod tests {
         drop(server);
         assert!(waiting.await.unwrap().is_err());
         within_time(task).await.unwrap();
-        let error = wire.send(&echo("b")).await.unwrap_err();
+        let error = wire.send(&echo("b"), Urgency::Now).await.unwrap_err();
         assert!(error.is_io_error(), "{error}");
     }
 
@@ -425,7 +469,10 @@ mod tests {
             let waiting = asked.then(|| sent(&wire, "a"));
             server.write_all(said.as_bytes()).await.unwrap();
             within_time(task).await.unwrap();
-            assert!(wire.outgoing().send(&echo("b")).is_none(), "{said}");
+            assert!(
+                wire.outgoing().send(&echo("b"), Urgency::Now).is_none(),
+                "{said}"
+            );
             if let Some(waiting) = waiting {
                 assert!(waiting.await.unwrap().is_err(), "{said}");
             }
@@ -444,7 +491,10 @@ mod tests {
             let waiting = asked.then(|| sent(&wire, "a"));
             server.write_all(said.as_bytes()).await.unwrap();
             within_time(task).await.unwrap();
-            assert!(wire.outgoing().send(&echo("b")).is_none(), "{said}");
+            assert!(
+                wire.outgoing().send(&echo("b"), Urgency::Now).is_none(),
+                "{said}"
+            );
             if let Some(waiting) = waiting {
                 let answer = waiting.await.unwrap();
                 assert_eq!(answer.is_ok(), said.starts_with(':'), "{said}");
