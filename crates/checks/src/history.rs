@@ -153,12 +153,13 @@ impl History {
                 }
                 What::Client { client, change } => {
                     let of_client = pauses.entry(*client).or_default();
-                    let open = of_client
-                        .last_mut()
-                        .filter(|(_, end)| *end == Time(u64::MAX));
-                    match (change, open) {
-                        (Change::Paused, None) => of_client.push((event.at, Time(u64::MAX))),
-                        (Change::Resumed, Some((_, end))) => *end = event.at,
+                    let open = Time(u64::MAX);
+                    match (change, of_client.last_mut()) {
+                        // Whoever stops in the moment in which it went on has not run.
+                        (Change::Paused, Some((_, end))) if *end == event.at => *end = open,
+                        (Change::Paused, Some((_, end))) if *end == open => {}
+                        (Change::Paused, _) => of_client.push((event.at, open)),
+                        (Change::Resumed, Some((_, end))) if *end == open => *end = event.at,
                         _ => {}
                     }
                     if *change == Change::Died {

@@ -133,6 +133,19 @@ mod tests {
     }
 
     #[test]
+    fn whoever_stopped_again_at_once_is_told_when_it_runs_at_last() {
+        let paused = || {
+            let sample = Sample::new().acquired(1, 10, 7, 100);
+            let sample = sample.change(1, 50, Change::Paused);
+            let sample = sample.change(1, 150, Change::Resumed);
+            let sample = sample.change(1, 150, Change::Paused);
+            sample.change(1, 200, Change::Resumed)
+        };
+        assert_eq!(found(paused().told(1, 200)), []);
+        assert_eq!(found(paused().told(1, 201)).len(), 1);
+    }
+
+    #[test]
     fn whoever_died_need_not_be_told() {
         let sample = Sample::new()
             .acquired(1, 10, 7, 100)
