@@ -30,7 +30,8 @@ usage: cargo run --release -p fencepost-bench -- COMMAND [OPTIONS]
 
   core      acquire latency and cycles per second at 1, 16 and 64 tasks, n = 1 and n = 5,
             beside a hand-written floor and beside rslock
-  waiting   4 and 32 workers that want one lock, n = 5, beside rslock; and what 500 waiters cost
+  waiting   4 and 32 workers that want one lock, n = 5, beside rslock, and beside what no lock can
+            beat: a mutex in memory, and a hand-off written by hand; and what 500 waiters cost
   faults    acquire, extend and release with five nodes up, and with two of five killed
   leases    one process holds very many leases: none lost, and what it costs
 
