@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test panics where it fails")]
 
+use std::future::IntoFuture;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -436,4 +437,36 @@ async fn a_waiter_of_the_same_client_follows_a_release_without_being_told() {
         assert!(begin.elapsed() < 2 * POLL, "{:?}", begin.elapsed());
         lease.release().await.unwrap();
     }
+}
+
+/// The nodes tell nobody of a client that follows its own release. If the follower goes in that very
+/// moment, the one behind it must not wait for a poll: eight of those would take six seconds.
+#[tokio::test]
+async fn a_follower_that_is_dropped_lets_the_next_one_go() {
+    let cluster = Cluster::start(3);
+    let locks = cluster.client().await;
+    for fair in [false, true] {
+        let mut lease = locks.lock("job").await.unwrap();
+        let begin = Instant::now();
+        for _ in 0..8 {
+            // Nobody polls it once it is in line, so that it cannot make its attempt.
+            let mut follower = Box::pin(locks.lock("job").fair(fair).into_future());
+            let in_line = async {
+                while locks.status("job").await.unwrap().waiting == 0 {
+                    sleep(Duration::from_millis(1)).await;
+                }
+            };
+            tokio::select! {
+                _ = &mut follower => panic!("it is held"),
+                () = in_line => {}
+            }
+            let next = wait_in_line(locks.lock("job").fair(fair)).await;
+            lease.release().await.unwrap();
+            drop(follower);
+            lease = timeout(LATE, next).await.unwrap().unwrap();
+        }
+        assert!(begin.elapsed() < 3 * POLL, "{:?}", begin.elapsed());
+        lease.release().await.unwrap();
+    }
+    wait_until("nothing is left", LATE, || cluster.leftovers().is_empty()).await;
 }
