@@ -204,8 +204,9 @@ impl Line {
             return None;
         }
         let sitting = waiters.seats.values().filter(|waiter| waiter.sits());
-        let foremost = sitting.min_by(|a, b| a.rank().cmp(&b.rank()));
-        foremost.map(|waiter| waiter.id.clone())
+        let foremost = sitting.min_by(|a, b| a.rank().cmp(&b.rank()))?;
+        // Readers go together, and which of them may go is for the nodes to say.
+        (!foremost.id.is_reader()).then(|| foremost.id.clone())
     }
 
     /// The release of which this one is the follower is on its way.
