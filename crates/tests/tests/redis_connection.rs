@@ -27,6 +27,31 @@ async fn a_flushed_script_is_sent_again() {
     lock.granted(&node).await;
 }
 
+/// The release is on its way when the server says that it does not know the command before it. Sent
+/// again behind the release, that one would take the lock for nobody.
+#[tokio::test]
+async fn a_script_that_is_not_known_is_not_sent_again_behind_its_release() {
+    let server = RedisServer::start();
+    let node = open(&server.url());
+    within(SOON, node.ready()).await;
+    for name in ["acquired", "stolen", "extended"] {
+        let lock = Lock::new(name);
+        let taken = match name {
+            "acquired" => lock.acquire(&node),
+            "stolen" => lock.steal(&node),
+            _ => lock.extend(&node),
+        };
+        server.cli(&["SCRIPT", "FLUSH"]);
+        // The script of a release is all that it learns again.
+        Lock::new("another").release(&node).await.unwrap();
+        let both = async { tokio::join!(taken, lock.release(&node)) };
+        let (taken, released) = within(SOON, both).await;
+        assert_eq!(server.cli(&["EXISTS", name]), "0", "{name}");
+        let is_given_up = matches!(taken, Ok(Reply::Withdrawn | Reply::NotHeld(None)));
+        assert!(is_given_up && released.is_ok(), "{name}: {taken:?}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_killed_connection_is_replaced_without_a_failed_command() {
     let server = RedisServer::start();

@@ -13,11 +13,13 @@ use tokio::task::unconstrained;
 use tokio::time::{sleep, timeout};
 
 use super::keys::Keys;
+use super::released::{self, Released};
 use super::wire::{Urgency, Wire};
 use super::{fault, scripts};
 use crate::clock::{Clock, Moment};
 use crate::error::NodeError;
-use crate::state::{Command, Reply};
+use crate::state::{Command, Fate, Reply};
+use crate::value::AttemptValue;
 
 /// How many calls may be on their way. More are refused: a call that waited for room would be sent
 /// when its caller polls again, and those behind it could overtake it. Room is made when it is
@@ -58,6 +60,7 @@ pub(super) struct Link {
     connection: Connection,
     /// Until then the server may have forgotten locks.
     quarantine: Option<Moment>,
+    released: Released,
     /// How many commands were sent, and the number of the latest of which an answer is known. The
     /// server answers in order, so that one answer covers all before it.
     sent: AtomicU64,
@@ -76,6 +79,7 @@ impl Link {
         Self {
             connection,
             quarantine,
+            released: Released::default(),
             sent: AtomicU64::new(0),
             answered: AtomicU64::new(0),
             seen_alive: AtomicU64::new(nanos(now)),
@@ -131,11 +135,26 @@ impl Link {
             _ => Urgency::Now,
         };
         let cmd = scripts::by_digest(command, keys);
+        let before = self.released.count();
+        if let Command::Release { value, .. } = command {
+            self.released.note(value);
+        }
         let mut answer = self.send_when(&cmd, urgency, clock).await;
         if answer.as_ref().is_err_and(fault::is_no_script) {
-            // It goes behind whatever was sent meanwhile. A release that overtakes it here left a
-            // mark that refuses it; without one its caller had the answer to this already.
+            // Once more it goes behind whatever was sent meanwhile.
+            let taker = released::taker(command);
+            let is_released = || taker.is_some_and(|value| self.released.may_have(value, before));
+            if is_released() {
+                return Ok(given_up(command));
+            }
             answer = self.send(&scripts::by_source(command, keys), clock).await;
+            if let Some(value) = taker
+                && is_released()
+            {
+                // Nobody can tell which of the two came first.
+                self.give_back(keys, value, clock).await?;
+                return Ok(given_up(command));
+            }
         }
         let reply = answer
             .map_err(|error| fault::node_error(&error))
@@ -147,6 +166,22 @@ impl Link {
             }
             (reply, _) => Ok(reply),
         }
+    }
+
+    async fn give_back(
+        &self,
+        keys: &Keys,
+        value: &AttemptValue,
+        clock: &dyn Clock,
+    ) -> Result<(), NodeError> {
+        let release = Command::Release {
+            value: value.clone(),
+            refuse_for: None,
+            ticket: Fate::Stays,
+            follower: None,
+        };
+        let sent = self.send(&scripts::by_source(&release, keys), clock).await;
+        sent.map(|_| ()).map_err(|error| fault::node_error(&error))
     }
 
     /// Sends one command and waits for its answer.
@@ -221,6 +256,14 @@ impl Link {
             }
             self.activity.notified().await;
         }
+    }
+}
+
+/// The answer to one that may take the lock, and was given back before it could.
+fn given_up(command: &Command) -> Reply {
+    match command {
+        Command::Extend { .. } | Command::ExtendShared { .. } => Reply::NotHeld(None),
+        _ => Reply::Withdrawn,
     }
 }
 

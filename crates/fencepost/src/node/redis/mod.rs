@@ -38,6 +38,7 @@ mod link;
 mod list;
 mod listener;
 mod options;
+mod released;
 mod resp;
 mod rights;
 mod roster;

@@ -1,0 +1,105 @@
+//! [`Released`]: the values whose release was sent on a connection, as far back as it may matter.
+//!
+//! A server that does not know a script answers so, and the command goes to it once more. By then its
+//! release may have gone there, and what comes behind its own release must never take the lock: nobody
+//! would give it back.
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::state::Command;
+use crate::value::AttemptValue;
+
+/// How many are kept. Whatever is older counts as released.
+const KEPT: usize = 1024;
+
+/// The releases that were sent, in their order.
+#[derive(Default)]
+pub(super) struct Released(Mutex<Latest>);
+
+#[derive(Default)]
+struct Latest {
+    /// How many there were before those that are kept.
+    forgotten: u64,
+    kept: VecDeque<AttemptValue>,
+}
+
+impl Released {
+    /// A release of this value is about to be sent.
+    pub(super) fn note(&self, value: &AttemptValue) {
+        let mut latest = self.latest();
+        latest.kept.push_back(value.clone());
+        if latest.kept.len() > KEPT {
+            latest.kept.pop_front();
+            latest.forgotten += 1;
+        }
+    }
+
+    /// How many there have been.
+    pub(super) fn count(&self) -> u64 {
+        let latest = self.latest();
+        latest.forgotten + latest.kept.len() as u64
+    }
+
+    /// Whether this value may be among those that came when there had been so many.
+    pub(super) fn may_have(&self, value: &AttemptValue, since: u64) -> bool {
+        let latest = self.latest();
+        let Some(skip) = since.checked_sub(latest.forgotten) else {
+            return true;
+        };
+        let skip = usize::try_from(skip).unwrap_or(usize::MAX);
+        latest.kept.iter().skip(skip).any(|other| other == value)
+    }
+
+    fn latest(&self) -> MutexGuard<'_, Latest> {
+        // A panic while it was locked cannot have left it half changed.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The value for which the command may take the lock.
+pub(super) fn taker(command: &Command) -> Option<&AttemptValue> {
+    match command {
+        Command::Acquire { value, .. }
+        | Command::Share { value, .. }
+        | Command::Extend { value, .. }
+        | Command::ExtendShared { value, .. }
+        | Command::Steal { value, .. } => Some(value),
+        Command::Raise { .. }
+        | Command::Release { .. }
+        | Command::Queue { .. }
+        | Command::Leave { .. }
+        | Command::Inspect => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn value(n: usize) -> AttemptValue {
+        AttemptValue::reported(format!("{n}"))
+    }
+
+    #[test]
+    fn a_value_is_found_from_when_it_was_noted() {
+        let released = Released::default();
+        released.note(&value(1));
+        let since = released.count();
+        assert!(released.may_have(&value(1), 0) && !released.may_have(&value(1), since));
+        released.note(&value(1));
+        assert!(released.may_have(&value(1), since) && !released.may_have(&value(2), since));
+    }
+
+    #[test]
+    fn what_was_forgotten_counts_as_released() {
+        let released = Released::default();
+        for n in 0..KEPT {
+            released.note(&value(n));
+        }
+        assert!(!released.may_have(&value(KEPT), 0));
+        released.note(&value(KEPT + 1));
+        assert!(released.may_have(&value(KEPT), 0) && !released.may_have(&value(KEPT), 1));
+        assert_eq!(released.count(), KEPT as u64 + 1);
+    }
+}
