@@ -367,11 +367,13 @@ mod tests {
         let mut bytes = vec![0; both("a", "b").len()];
         within_time(server.read_exact(&mut bytes)).await.unwrap();
         assert_eq!(bytes, both("a", "b"));
-        let alone = held("c");
-        within_time(read_command(&mut server, &echo("c"))).await;
-        server.write_all(b":1\r\n:2\r\n:3\r\n").await.unwrap();
+        server.write_all(b":1\r\n:2\r\n").await.unwrap();
         assert_eq!(within_time(first).await.unwrap(), Value::Int(1));
         assert_eq!(second.await.unwrap().unwrap(), Value::Int(2));
+        // The task has nothing to do now, and must be told.
+        let alone = held("c");
+        within_time(read_command(&mut server, &echo("c"))).await;
+        server.write_all(b":3\r\n").await.unwrap();
         assert_eq!(within_time(alone).await.unwrap(), Value::Int(3));
     }
 
@@ -457,6 +459,13 @@ mod tests {
         }
     }
 
+    /// It ends, and takes nothing more.
+    async fn has_ended(wire: &Wire, task: JoinHandle<()>, said: &str) {
+        within_time(task).await.unwrap();
+        let answer = wire.outgoing().send(&echo("b"), Urgency::Now);
+        assert!(answer.is_none(), "{said}");
+    }
+
     #[tokio::test]
     async fn news_that_nobody_hears_end_it_and_so_does_what_only_looks_like_news() {
         let no_news = "*2\r\n$7\r\nmessage\r\n$1\r\nc\r\n".to_owned();
@@ -468,11 +477,7 @@ mod tests {
             let (wire, mut server, task) = wire_that_hears(1024, hear);
             let waiting = asked.then(|| sent(&wire, "a"));
             server.write_all(said.as_bytes()).await.unwrap();
-            within_time(task).await.unwrap();
-            assert!(
-                wire.outgoing().send(&echo("b"), Urgency::Now).is_none(),
-                "{said}"
-            );
+            has_ended(&wire, task, &said).await;
             if let Some(waiting) = waiting {
                 assert!(waiting.await.unwrap().is_err(), "{said}");
             }
@@ -490,11 +495,7 @@ mod tests {
             let (wire, mut server, task) = wire(1024);
             let waiting = asked.then(|| sent(&wire, "a"));
             server.write_all(said.as_bytes()).await.unwrap();
-            within_time(task).await.unwrap();
-            assert!(
-                wire.outgoing().send(&echo("b"), Urgency::Now).is_none(),
-                "{said}"
-            );
+            has_ended(&wire, task, said).await;
             if let Some(waiting) = waiting {
                 let answer = waiting.await.unwrap();
                 assert_eq!(answer.is_ok(), said.starts_with(':'), "{said}");
