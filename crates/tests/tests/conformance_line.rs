@@ -24,6 +24,7 @@ every_node_shows_that! {
     a_grant_takes_the_ticket_out_and_a_failed_attempt_brings_it_back,
     a_release_wakes_the_first_and_the_second_and_nobody_else,
     a_release_does_not_wake_its_follower,
+    a_release_passes_over_one_that_has_been_silent,
     the_next_is_woken_when_the_first_leaves_a_free_lock,
     a_release_wakes_all_readers_that_wait_side_by_side,
     a_writer_that_becomes_a_reader_wakes_readers_and_no_writer,
@@ -292,6 +293,20 @@ async fn a_release_wakes_the_first_and_the_second_and_nobody_else(node: &Arc<dyn
         // The watch of a file may say again what has been said.
         heard.nothing().await;
     }
+}
+
+async fn a_release_passes_over_one_that_has_been_silent(node: &Arc<dyn Node>) {
+    let lock = Lock(node);
+    let (_listener, mut heard) = listen(node).await;
+    let (silent, next) = (ticket(1, false), ticket(2, false));
+    let lease = Duration::from_millis(100);
+    lock.acquire("x", Turn::Newcomer).await;
+    lock.queue(&silent, proposed(1), lease).await;
+    lock.wait(&next).await;
+    // Nothing but time ends a ticket, and to look would end it before the release does.
+    tokio::time::sleep(lease * 2).await;
+    lock.release("x", Fate::Stays).await;
+    assert_eq!(heard.next().await, (next, true));
 }
 
 /// The client that follows by itself is not told; others are.
