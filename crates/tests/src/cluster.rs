@@ -1,8 +1,14 @@
 //! Several servers that form a quorum, and clients of them.
 
+use std::time::Duration;
+
 use fencepost::{Builder, Fencepost, RestartPolicy};
 
 use crate::server::RedisServer;
+use crate::wait_until;
+
+/// By then a node that is merely late has done what it was sent.
+const LATE: Duration = Duration::from_secs(10);
 
 /// Servers of our own, one a node.
 #[derive(Debug)]
@@ -40,6 +46,17 @@ impl Cluster {
     /// When it cannot connect.
     pub async fn client(&self) -> Fencepost {
         self.builder().connect().await.expect("servers of our own")
+    }
+
+    /// Waits until every server has the key. A client goes on as soon as a majority has it, and the
+    /// others may take it later: whoever is about to harm some of the servers must wait for all.
+    ///
+    /// # Panics
+    /// When one does not have it in time.
+    pub async fn all_have(&self, key: &str) {
+        let has = |server: &RedisServer| server.cli(&["EXISTS", key]) == "1";
+        let all = || self.servers.iter().all(has);
+        wait_until(&format!("{key} is on every server"), LATE, all).await;
     }
 
     /// The keys that are left on each server, without the token counters.

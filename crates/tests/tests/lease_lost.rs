@@ -238,6 +238,7 @@ mod by_hand {
         let cluster = Cluster::start(3);
         let locks = cluster.client().await;
         let lease = locks.lock("job").ttl(TTL).await.unwrap();
+        cluster.all_have("job").await;
         for server in &cluster.servers[1..] {
             server.cli(done);
         }
@@ -292,6 +293,7 @@ mod by_hand {
         let cluster = Cluster::start(3);
         let locks = cluster.client().await;
         let lease = locks.lock("job").ttl(TTL).await.unwrap();
+        cluster.all_have("job").await;
         cluster.servers[0].cli(&["FLUSHALL"]);
         assert!(tokio::time::timeout(TTL, lease.lost()).await.is_err());
         assert_eq!(cluster.servers[0].cli(&["GET", "job"]), lease.value());

@@ -251,6 +251,7 @@ async fn fifty_entries_with_a_server_that_comes_back_empty_are_given_back_on_eve
             let guard = session.reentrant("job").ttl(Duration::from_secs(20));
             guards.push(guard.await.unwrap());
             if depth == 25 {
+                cluster.all_have("job").await;
                 // It keeps nothing on disk.
                 cluster.servers[0].restart();
                 assert_eq!(cluster.servers[0].cli(&["EXISTS", "job"]), "0");
@@ -299,6 +300,7 @@ async fn a_session_inside_is_told_when_a_majority_has_forgotten_it() {
     let locks = cluster.client().await;
     let guard = enter(&locks, "one").await;
     let again = enter(&locks, "one").await;
+    cluster.all_have("job").await;
     for server in &cluster.servers[..2] {
         server.cli(&["FLUSHALL"]);
     }
