@@ -69,13 +69,17 @@ async fn a_killed_connection_is_replaced_without_a_failed_command() {
     assert!(matches!(lock.extend(&node).await, Ok(Reply::Extended)));
 }
 
-/// The ids of the server's connections, all but the one that asks.
-fn client_ids(server: &RedisServer) -> Vec<String> {
+/// The ids of the server's connections, all but the one that asks, which is the latest.
+fn client_ids(server: &RedisServer) -> Vec<u64> {
     let list = server.cli(&["CLIENT", "LIST"]);
-    let others = list.lines().filter(|line| !line.contains("cmd=client"));
-    others
-        .filter_map(|line| line.split(' ').next().map(str::to_owned))
-        .collect()
+    let ids = list.lines().map(|line| {
+        let id = line.split(' ').next().and_then(|id| id.strip_prefix("id="));
+        id.unwrap().parse().unwrap()
+    });
+    let mut ids: Vec<_> = ids.collect();
+    ids.sort_unstable();
+    ids.pop();
+    ids
 }
 
 #[tokio::test]
