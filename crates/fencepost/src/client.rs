@@ -88,6 +88,7 @@ impl Fencepost {
     /// | `redis://[user][:password]@host[:port][/db]` | a Redis or Valkey server |
     /// | `rediss://…` | the same over TLS |
     /// | `redis+unix:///path/to/socket` | the same over a Unix socket |
+    /// | `valkey://`, `valkeys://`, `valkey+unix://` | the same three |
     ///
     /// Returns as soon as a majority of the nodes can be asked. A comma inside a password is
     /// written `%2C`.

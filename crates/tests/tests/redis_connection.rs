@@ -10,11 +10,31 @@ use std::time::{Duration, Instant};
 use fencepost::node::Node;
 use fencepost::node::redis::{RedisOptions, Roster};
 use fencepost::state::Reply;
-use fencepost::{Error, NodeError};
+use fencepost::survey::Facts;
+use fencepost::{Error, Fencepost, NodeError};
 use fencepost_tests::{RedisServer, ServerOptions, eventually, free_port};
 use on_redis::{Lock, open, open_with, within};
 
 const SOON: Duration = Duration::from_secs(5);
+
+/// A client refused them, though a node did not.
+#[tokio::test]
+async fn urls_may_say_valkey() {
+    let server = RedisServer::start();
+    let tcp = server.url().replace("redis://", "valkey://");
+    let unix = format!("valkey+unix://{}", server.socket().display());
+    for url in [&tcp, &unix] {
+        let locks = Fencepost::connect(url).await.unwrap();
+        let lease = locks.try_lock("job", SOON).await.unwrap();
+        lease.release().await.unwrap();
+        let surveys = Fencepost::builder().url(url).survey().await.unwrap();
+        assert!(matches!(surveys[0].facts, Ok(Facts::Redis(_))), "{url}");
+    }
+    // By whatever name, a server votes once.
+    let error = Fencepost::connect(&format!("{tcp},{}", server.url())).await;
+    let error = error.unwrap_err().to_string();
+    assert!(error.contains("give each server once"), "{error}");
+}
 
 #[tokio::test]
 async fn a_flushed_script_is_sent_again() {

@@ -26,16 +26,25 @@ pub(crate) struct Opener {
     pub(crate) runtime: tokio::runtime::Handle,
 }
 
+/// Whether URLs of this scheme are those of Redis and Valkey servers.
+pub(crate) fn is_redis(scheme: &str) -> bool {
+    matches!(
+        scheme,
+        "redis" | "rediss" | "redis+unix" | "valkey" | "valkeys" | "valkey+unix" | "unix"
+    )
+}
+
 impl Opener {
     pub(crate) fn url(&self, url: &str) -> Result<Arc<dyn Node>, Error> {
         match url.split_once(':') {
             Some(("memory", name)) => Ok(Arc::new(MemoryNode::named(name, self.clock.clone()))),
             Some(("file", path)) => self.file_url(url, path),
-            Some(("redis" | "rediss" | "redis+unix" | "unix", _)) => self.redis(url),
+            Some((scheme, _)) if is_redis(scheme) => self.redis(url),
             _ => Err(Error::InvalidUrl {
                 // Whatever it is, it may hold a password: only its beginning is safe to show.
                 url: format!("{:?}", beginning(url)),
-                why: "it must begin with memory:, file:, redis://, rediss:// or redis+unix://"
+                why: "it must begin with memory:, file:, redis://, rediss:// or redis+unix:// \
+                      (or valkey for redis)"
                     .into(),
             }),
         }
