@@ -261,7 +261,11 @@ impl Task {
 
 impl Drop for Task {
     fn drop(&mut self) {
-        let _ = outgoing(&self.outgoing).close();
+        let mut outgoing = outgoing(&self.outgoing);
+        // Dropped with its runtime, it takes nothing along that was sent: a lease that is given back
+        // in that moment must not stay until its time is up.
+        let _ = outgoing.write(&mut Context::from_waker(Waker::noop()));
+        let _ = outgoing.close();
     }
 }
 
