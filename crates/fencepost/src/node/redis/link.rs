@@ -226,8 +226,16 @@ impl Link {
             .fetch_max(nanos(clock.now()), Ordering::Relaxed);
     }
 
+    /// What grows while the server answers.
+    fn progress(&self) -> u64 {
+        match &self.connection {
+            Connection::Ours(wire) => wire.answers(),
+            Connection::Given(_) => self.answered.load(Ordering::SeqCst),
+        }
+    }
+
     /// Resolves when the connection is of no use any more, with the reason: it broke under a call,
-    /// or it has left a command and then a PING unanswered.
+    /// or it has left a command and then a PING unanswered, and all that was sent before.
     ///
     /// However many calls were dropped, this sends at most one PING in half a `limit`, and none
     /// while later calls are answered.
@@ -245,11 +253,14 @@ impl Link {
             if self.answered.load(Ordering::SeqCst) >= mark {
                 continue;
             }
+            let progress = self.progress();
             match timeout(limit, self.connection.send(&redis::cmd("PING"))).await {
                 Ok(answer) if answer.as_ref().err().is_none_or(fault::is_answer) => {
                     self.note_answer(mark, clock);
                 }
                 Ok(_) => return disconnected("broken pipe"),
+                // It has much to do before.
+                Err(_) if self.progress() > progress => {}
                 Err(_) => return disconnected("the server has stopped answering"),
             }
         }
@@ -399,5 +410,35 @@ mod tests {
         };
         let (outcome, _, ()) = tokio::join!(client.perform(&taken), releases, scripted);
         assert!(outcome.is_err_and(|error| !error.is_uncertain()));
+    }
+
+    /// A PING waits for its turn behind all that was sent before it. The connection was given up while
+    /// one answer came after the other, because nobody waited for them any more.
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_is_behind_is_not_mute() {
+        const LIMIT: Duration = Duration::from_secs(1);
+        let (client, mut server) = Client::new();
+        for _ in 0..20 {
+            let command = extend("a");
+            let answer = timeout(Duration::ZERO, client.perform(&command));
+            assert!(answer.await.is_err());
+        }
+        let answers = async {
+            for _ in 0..20 {
+                sleep(LIMIT / 4).await;
+                server.write_all(b"$8\r\nextended\r\n").await.unwrap();
+            }
+        };
+        tokio::select! {
+            biased;
+            reason = client.link.until_useless(LIMIT, &SystemClock) => panic!("{reason}"),
+            () = answers => {}
+        }
+        // Now it is.
+        let useless = client.link.until_useless(LIMIT, &SystemClock);
+        assert!(matches!(
+            within_time(useless).await,
+            NodeError::Disconnected(_)
+        ));
     }
 }

@@ -65,6 +65,7 @@ impl Wire {
             written: 0,
             is_held: false,
             waiting: VecDeque::new(),
+            answers: 0,
             task: Waker::noop().clone(),
             is_closed: false,
         }));
@@ -85,6 +86,11 @@ impl Wire {
             Some(answer) => answer.await.map_err(|_| closed()),
             None => Err(closed()),
         }
+    }
+
+    /// How many answers have come, whether or not anybody waited for them.
+    pub(super) fn answers(&self) -> u64 {
+        self.outgoing().answers
     }
 
     fn outgoing(&self) -> MutexGuard<'_, Outgoing> {
@@ -110,6 +116,8 @@ struct Outgoing {
     is_held: bool,
     /// Who waits for an answer, in the order of the commands.
     waiting: VecDeque<oneshot::Sender<Value>>,
+    /// How many have come.
+    answers: u64,
     task: Waker,
     is_closed: bool,
 }
@@ -252,7 +260,11 @@ impl Task {
                 None => return Ok(0),
             },
         };
-        let waiting = outgoing(&self.outgoing).waiting.pop_front();
+        let waiting = {
+            let mut outgoing = outgoing(&self.outgoing);
+            outgoing.answers += 1;
+            outgoing.waiting.pop_front()
+        };
         // Whoever does not wait any more does not care.
         let _ = waiting.ok_or(Nonsense)?.send(value);
         Ok(bytes)
