@@ -393,6 +393,22 @@ mod tests {
         assert_eq!(within_time(alone).await.unwrap(), Value::Int(3));
     }
 
+    /// It was lost with its runtime.
+    #[tokio::test]
+    async fn a_command_that_waits_for_the_next_is_written_when_the_task_goes() {
+        let (wire, mut server, task) = wire(1024);
+        // So that the task has been run, and waits.
+        let before = sent(&wire, "a");
+        server.write_all(b":1\r\n").await.unwrap();
+        before.await.unwrap().unwrap();
+        let held = wire.outgoing().send(&echo("b"), Urgency::WithNext);
+        task.abort();
+        for text in ["a", "b"] {
+            within_time(read_command(&mut server, &echo(text))).await;
+        }
+        assert!(within_time(held.unwrap()).await.is_err());
+    }
+
     /// Whatever its sender could not write is written by the task, and in order.
     #[tokio::test]
     async fn nothing_is_lost_in_a_pipe_that_takes_a_few_bytes_at_a_time() {
