@@ -276,7 +276,9 @@ impl Drop for Task {
         let mut outgoing = outgoing(&self.outgoing);
         // Dropped with its runtime, it takes nothing along that was sent: a lease that is given back
         // in that moment must not stay until its time is up.
-        let _ = outgoing.write(&mut Context::from_waker(Waker::noop()));
+        if !outgoing.unwritten.is_empty() {
+            let _ = outgoing.write(&mut Context::from_waker(Waker::noop()));
+        }
         let _ = outgoing.close();
     }
 }
