@@ -363,9 +363,7 @@ impl Held {
         match (&mut *self.late(), self.heir.get()) {
             (Some(kept), _) => kept.join(late),
             (None, Some(reader)) => reader.take_over(late),
-            (None, None) => self
-                .fleet
-                .let_go(self.claim.clone(), None, NodeSet::NONE, late),
+            (None, None) => self.fleet.let_go(self.claim.clone(), NodeSet::NONE, late),
         }
     }
 

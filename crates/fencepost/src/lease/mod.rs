@@ -249,8 +249,7 @@ impl Drop for Lease {
             events::dropped(&self.held.claim.name, self.held.token);
             let fleet = &self.core.fleet;
             let follower = self.follower();
-            let client = self.client_of(&follower);
-            fleet.let_go(self.held.claim.clone(), client, fleet.all(), late);
+            fleet.let_go(self.held.claim.clone(), fleet.all(), late);
             self.call(follower);
         }
     }

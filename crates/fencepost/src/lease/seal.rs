@@ -101,7 +101,7 @@ impl Drop for Sealing {
     fn drop(&mut self) {
         if let Some(late) = self.late.take() {
             let all = self.fleet.all();
-            self.fleet.let_go(self.claim.clone(), None, all, late);
+            self.fleet.let_go(self.claim.clone(), all, late);
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Renewal and loss to the millisecond, on time that stands still unless everybody waits.
 
 mod downgrade;
+mod following;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};

@@ -323,16 +323,11 @@ impl Fleet {
         }
     }
 
-    /// Gives a lock back on these nodes without anybody waiting for it.
-    pub(crate) fn let_go(
-        self: &Arc<Self>,
-        claim: Claim,
-        follower: Option<ClientId>,
-        nodes: NodeSet,
-        late: Late,
-    ) {
+    /// Gives a lock back on these nodes without anybody waiting for it. There is no follower for whom
+    /// it could wait: whoever calls this may let nothing else run for a long time, or end the program.
+    pub(crate) fn let_go(self: &Arc<Self>, claim: Claim, nodes: NodeSet, late: Late) {
         let ticket = claim.ticket_leaves();
-        drop(Departure::begin(self, claim, ticket, follower, nodes, late));
+        drop(Departure::begin(self, claim, ticket, None, nodes, late));
     }
 
     pub(crate) fn all(&self) -> NodeSet {

@@ -209,12 +209,19 @@ impl Line {
         (!foremost.id.is_reader()).then(|| foremost.id.clone())
     }
 
-    /// The release of which this one is the follower is on its way.
+    /// The release of which this one is the follower is on its way. The nodes tell nobody else of us,
+    /// so whoever is next looks after it as if they had: the follower may be gone, or may not go.
     pub(super) fn follow(&self, follower: &TicketId) {
+        let now = Instant::now();
         let mut waiters = self.waiters();
         let mut seats = waiters.seats.values_mut();
         if let Some(waiter) = seats.find(|waiter| waiter.id == *follower && waiter.sits()) {
             waiter.call();
+        }
+        waiters.passed_over_since = Some(now);
+        if now + MOMENT < waiters.next_look {
+            waiters.look_by(now + MOMENT);
+            self.nudge.notify_one();
         }
     }
 

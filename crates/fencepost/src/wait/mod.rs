@@ -13,8 +13,9 @@
 //! A waiter takes its place on all nodes, and keeps it by asking again within the lease of its
 //! ticket. A node that is given a lock back tells the first in line, and the second, who acts only
 //! if the lock is still free a moment later. The first makes its attempt as soon as a majority of
-//! the nodes has called it. If the release comes from its own client, the attempt goes right behind
-//! it, and the nodes tell nobody of that client. Whoever hears nothing looks by itself: the first in
+//! the nodes has called it. If the lock comes from its own client, the attempt goes right behind the
+//! release; if somebody waits for that release, the two are written together, and the nodes tell
+//! nobody of that client. Whoever hears nothing looks by itself: the first in
 //! line when the holder's time is up, everybody once a second. Whoever hears fewer nodes than a
 //! majority gives its place up until it hears more.
 

@@ -10,7 +10,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use crate::state::Command;
 use crate::value::AttemptValue;
 
-/// How many are kept. Whatever is older counts as released.
+/// How many are kept.
 const KEPT: usize = 1024;
 
 /// The releases that were sent, in their order.
@@ -41,14 +41,14 @@ impl Released {
         latest.forgotten + latest.kept.len() as u64
     }
 
-    /// Whether this value may be among those that came when there had been so many.
-    pub(super) fn may_have(&self, value: &AttemptValue, since: u64) -> bool {
+    /// Whether this value is among those that came when there had been so many. `None` when too many
+    /// have come since to know.
+    pub(super) fn has(&self, value: &AttemptValue, since: u64) -> Option<bool> {
         let latest = self.latest();
-        let Some(skip) = since.checked_sub(latest.forgotten) else {
-            return true;
-        };
+        let skip = since.saturating_sub(latest.forgotten);
         let skip = usize::try_from(skip).unwrap_or(usize::MAX);
-        latest.kept.iter().skip(skip).any(|other| other == value)
+        let is_found = latest.kept.iter().skip(skip).any(|other| other == value);
+        (is_found || since >= latest.forgotten).then_some(is_found)
     }
 
     fn latest(&self) -> MutexGuard<'_, Latest> {
@@ -86,20 +86,24 @@ mod tests {
         let released = Released::default();
         released.note(&value(1));
         let since = released.count();
-        assert!(released.may_have(&value(1), 0) && !released.may_have(&value(1), since));
+        assert_eq!(released.has(&value(1), 0), Some(true));
+        assert_eq!(released.has(&value(1), since), Some(false));
         released.note(&value(1));
-        assert!(released.may_have(&value(1), since) && !released.may_have(&value(2), since));
+        assert_eq!(released.has(&value(1), since), Some(true));
+        assert_eq!(released.has(&value(2), since), Some(false));
     }
 
     #[test]
-    fn what_was_forgotten_counts_as_released() {
+    fn what_was_forgotten_is_not_known() {
         let released = Released::default();
         for n in 0..KEPT {
             released.note(&value(n));
         }
-        assert!(!released.may_have(&value(KEPT), 0));
-        released.note(&value(KEPT + 1));
-        assert!(released.may_have(&value(KEPT), 0) && !released.may_have(&value(KEPT), 1));
+        assert_eq!(released.has(&value(KEPT), 0), Some(false));
+        released.note(&value(KEPT));
+        assert_eq!(released.has(&value(0), 0), None);
+        assert_eq!(released.has(&value(0), 1), Some(false));
+        assert_eq!(released.has(&value(1), 0), Some(true));
         assert_eq!(released.count(), KEPT as u64 + 1);
     }
 }

@@ -65,6 +65,7 @@ impl Wire {
             written: 0,
             is_held: false,
             waiting: VecDeque::new(),
+            answers: 0,
             task: Waker::noop().clone(),
             is_closed: false,
         }));
@@ -85,6 +86,11 @@ impl Wire {
             Some(answer) => answer.await.map_err(|_| closed()),
             None => Err(closed()),
         }
+    }
+
+    /// How many answers have come, whether or not anybody waited for them.
+    pub(super) fn answers(&self) -> u64 {
+        self.outgoing().answers
     }
 
     fn outgoing(&self) -> MutexGuard<'_, Outgoing> {
@@ -110,6 +116,8 @@ struct Outgoing {
     is_held: bool,
     /// Who waits for an answer, in the order of the commands.
     waiting: VecDeque<oneshot::Sender<Value>>,
+    /// How many have come.
+    answers: u64,
     task: Waker,
     is_closed: bool,
 }
@@ -252,7 +260,11 @@ impl Task {
                 None => return Ok(0),
             },
         };
-        let waiting = outgoing(&self.outgoing).waiting.pop_front();
+        let waiting = {
+            let mut outgoing = outgoing(&self.outgoing);
+            outgoing.answers += 1;
+            outgoing.waiting.pop_front()
+        };
         // Whoever does not wait any more does not care.
         let _ = waiting.ok_or(Nonsense)?.send(value);
         Ok(bytes)
@@ -261,7 +273,13 @@ impl Task {
 
 impl Drop for Task {
     fn drop(&mut self) {
-        let _ = outgoing(&self.outgoing).close();
+        let mut outgoing = outgoing(&self.outgoing);
+        // Dropped with its runtime, it takes nothing along that was sent: a lease that is given back
+        // in that moment must not stay until its time is up.
+        if !outgoing.unwritten.is_empty() {
+            let _ = outgoing.write(&mut Context::from_waker(Waker::noop()));
+        }
+        let _ = outgoing.close();
     }
 }
 
@@ -375,6 +393,22 @@ mod tests {
         within_time(read_command(&mut server, &echo("c"))).await;
         server.write_all(b":3\r\n").await.unwrap();
         assert_eq!(within_time(alone).await.unwrap(), Value::Int(3));
+    }
+
+    /// It was lost with its runtime.
+    #[tokio::test]
+    async fn a_command_that_waits_for_the_next_is_written_when_the_task_goes() {
+        let (wire, mut server, task) = wire(1024);
+        // So that the task has been run, and waits.
+        let before = sent(&wire, "a");
+        server.write_all(b":1\r\n").await.unwrap();
+        before.await.unwrap().unwrap();
+        let held = wire.outgoing().send(&echo("b"), Urgency::WithNext);
+        task.abort();
+        for text in ["a", "b"] {
+            within_time(read_command(&mut server, &echo(text))).await;
+        }
+        assert!(within_time(held.unwrap()).await.is_err());
     }
 
     /// Whatever its sender could not write is written by the task, and in order.
