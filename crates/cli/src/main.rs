@@ -78,7 +78,7 @@ fn main() -> ExitCode {
         }
     };
     let voice = job.voice();
-    let outcome = match job {
+    let outcome = match *job {
         Job::Run(job) => run::run(&job),
         Job::Acquire(job) => acquire::run(&job),
         Job::Extend(job) => extend::run(&job),

@@ -31,6 +31,14 @@ impl Store {
         Ok(Self::Urls(urls))
     }
 
+    /// Whether any of it is reached over TLS.
+    pub(crate) fn has_tls(&self) -> bool {
+        match self {
+            Self::Urls(urls) => urls.split(',').any(|url| url.trim().starts_with("rediss:")),
+            Self::File(_) => false,
+        }
+    }
+
     fn default_file() -> Result<Self, Failure> {
         // The XDG specification: a path that is not absolute is to be ignored.
         let absolute = |name| {

@@ -138,21 +138,21 @@ pub(crate) struct LeaderJob {
 }
 
 impl RawStatus {
-    pub(super) fn checked(self) -> Result<StatusJob, Failure> {
+    pub(super) fn checked(self, matches: &ArgMatches) -> Result<StatusJob, Failure> {
         Ok(StatusJob {
             name: self.name,
-            place: self.place.checked()?,
+            place: self.place.checked(matches)?,
             json: self.json.json,
         })
     }
 }
 
 impl RawList {
-    pub(super) fn checked(self) -> Result<ListJob, Failure> {
+    pub(super) fn checked(self, matches: &ArgMatches) -> Result<ListJob, Failure> {
         Ok(ListJob {
             pattern: NamePattern::new(self.pattern),
             all: self.all,
-            place: self.place.checked()?,
+            place: self.place.checked(matches)?,
             json: self.json.json,
         })
     }
@@ -170,11 +170,11 @@ impl RawLooks {
 }
 
 impl RawWatch {
-    pub(super) fn checked(self) -> Result<WatchJob, Failure> {
+    pub(super) fn checked(self, matches: &ArgMatches) -> Result<WatchJob, Failure> {
         Ok(WatchJob {
             name: self.name,
             every: self.looks.checked_every()?,
-            place: self.looks.place.checked()?,
+            place: self.looks.place.checked(matches)?,
             json: self.looks.json.json,
         })
     }
@@ -191,7 +191,7 @@ impl RawLeader {
         Ok(LeaderJob {
             name: self.name,
             every: self.watch.then_some(every),
-            place: self.looks.place.checked()?,
+            place: self.looks.place.checked(matches)?,
             json: self.looks.json.json,
         })
     }

@@ -248,7 +248,7 @@ impl RawUnder {
             grace,
             claim,
             command,
-            place: self.place.checked()?,
+            place: self.place.checked(matches)?,
             max_hold: self.max_hold,
             on_lost: self.on_lost,
             voice: Voice::of(self.json, self.claim.quiet),

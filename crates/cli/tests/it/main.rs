@@ -20,3 +20,4 @@ mod slots;
 mod speed;
 mod status;
 mod terminal;
+mod tls;
