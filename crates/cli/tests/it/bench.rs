@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use fencepost_tests::eventually;
+use fencepost_tests::{Cluster, eventually};
 use tempfile::TempDir;
 
 /// More than anything here takes on a busy machine.
@@ -102,6 +102,17 @@ impl Bench {
         read().trim_end().to_owned()
     }
 
+    /// Whether the file holds a whole line before the program ends.
+    pub(crate) fn has_line(&self, name: &str, child: &mut Child) -> bool {
+        let read = || std::fs::read_to_string(self.path(name)).unwrap_or_default();
+        let mut ended = false;
+        eventually(name, LIMIT, || {
+            ended = child.try_wait().expect("our own child").is_some();
+            ended || read().ends_with('\n')
+        });
+        !ended
+    }
+
     /// Returns when that many wait for the lock.
     pub(crate) fn await_line(&self, name: &str, store: &[&str], count: u64) {
         let words = [&["status", name, "--json"], store].concat();
@@ -125,6 +136,16 @@ pub(crate) fn growing_tokens(bench: &Bench, name: &str) -> Vec<u64> {
     let tokens: Vec<u64> = tokens.collect();
     assert!(tokens.is_sorted_by(|a, b| a < b), "{tokens:?}");
     tokens
+}
+
+/// Returns when nothing but token counters is left on the servers: a client goes on as soon as a
+/// majority has what it was sent.
+pub(crate) fn nothing_is_left(cluster: &Cluster) {
+    // On a busy machine an answer may be so late that its attempt is refused for a while.
+    let is_left = |key: &String| !key.contains(":gone:");
+    eventually("nothing is left", LIMIT, || {
+        !cluster.leftovers().iter().any(is_left)
+    });
 }
 
 /// Its pid, as the system has it.

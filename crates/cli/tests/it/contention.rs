@@ -4,7 +4,7 @@ use std::fs;
 
 use fencepost_tests::Cluster;
 
-use crate::bench::{Bench, end_of, growing_tokens, send};
+use crate::bench::{Bench, end_of, growing_tokens, nothing_is_left, send};
 
 /// Not safe in two processes at once, and slow enough to show it.
 const INCREMENT: &str =
@@ -38,10 +38,7 @@ fn fifty_at_once_on_three_servers_lose_no_increment() {
     let urls = cluster.urls();
     let options = ["--store", &urls, "--restart-policy", "trust"];
     increments_are_exact(&Bench::new(), 50, &options);
-    // On a busy machine an answer may be so late that its attempt is refused for a while.
-    let mut left = cluster.leftovers();
-    left.retain(|key| !key.contains(":gone:"));
-    assert_eq!(left, Vec::<String>::new());
+    nothing_is_left(&cluster);
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::fs;
 
 use fencepost_tests::{Cluster, RedisServer};
 
-use crate::bench::{Bench, end_of};
+use crate::bench::{Bench, end_of, nothing_is_left};
 
 /// Not safe in two processes at once: each name has a count of its own.
 const INCREMENTS: &str = "for name in $(echo $FENCEPOST_LOCK | tr , ' '); do \
@@ -137,7 +137,7 @@ fn a_hundred_names_work_on_three_servers() {
     let ran = bench.run(&words);
     assert_eq!((ran.code, ran.out.trim()), (Some(0), "100"), "{ran:?}");
     assert_eq!(ran.err, "");
-    assert_eq!(cluster.leftovers(), Vec::<String>::new());
+    nothing_is_left(&cluster);
 }
 
 #[test]
@@ -151,7 +151,7 @@ fn when_one_of_them_is_lost_the_command_is_stopped_and_the_others_are_given_back
         "--store",
         &url,
         "--ttl",
-        "1s",
+        "3s",
         "--on-lost",
         on_lost,
         "--shell",

@@ -102,7 +102,7 @@ fn a_slot_that_was_taken_from_us_ends_the_command() {
     let server = RedisServer::start();
     let url = server.url();
     let line = "trap '' TERM; echo $FENCEPOST_SLOT >up; while :; do sleep 0.01; done";
-    let store = ["--store", &url, "--ttl", "1s"];
+    let store = ["--store", &url, "--ttl", "3s"];
     let run = bench.start_until("up", &words("2", &store, line));
     let key = format!("{{pool}}:semaphore:{}", bench.await_file("up"));
     server.cli(&["SET", &key, "operator", "PX", "60000"]);

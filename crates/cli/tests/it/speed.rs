@@ -5,7 +5,7 @@ use std::fs;
 use fencepost_tests::{Cluster, free_port};
 use serde_json::Value;
 
-use crate::bench::Bench;
+use crate::bench::{Bench, nothing_is_left};
 
 #[test]
 fn figures_bars_and_a_picture_of_every_store() {
@@ -38,7 +38,7 @@ fn figures_bars_and_a_picture_of_every_store() {
         assert_eq!(json["acquire"]["count"], counted);
         assert!(counted > 0);
     }
-    assert_eq!(cluster.leftovers(), Vec::<String>::new());
+    nothing_is_left(&cluster);
 }
 
 #[test]
