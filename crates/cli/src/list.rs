@@ -9,7 +9,7 @@ use crate::args::ListJob;
 use crate::client::{self, Connect, fault};
 use crate::duration::millis;
 use crate::exit::{Exit, Failure};
-use crate::status::{FREE, is_known};
+use crate::status::{holder, is_held_somewhere, is_known};
 use crate::table::{NOTHING, aligned, left, token};
 use crate::voice::{self, Event, Voice};
 
@@ -51,22 +51,6 @@ pub(crate) fn run(job: &ListJob) -> Result<ExitCode, Failure> {
         why.join(", ")
     );
     Err(Failure::new(Exit::Unavailable, message))
-}
-
-fn is_held_somewhere(lock: &Status) -> bool {
-    let held = |lock: &fencepost::state::Snapshot| lock.holder.is_some();
-    let mut nodes = lock.nodes.iter();
-    nodes.any(|node| node.lock.as_ref().is_ok_and(held))
-}
-
-/// Who holds it, as one cell.
-fn holder(lock: &Status) -> String {
-    match &lock.holder {
-        Some(holder) => holder.owner.to_string(),
-        None if is_held_somewhere(lock) => "nobody on a majority".into(),
-        None if is_known(lock) => FREE.into(),
-        None => "unknown".into(),
-    }
 }
 
 fn as_table(shown: &[&Status]) -> String {

@@ -189,7 +189,10 @@ fn target(names: Names, slots: Option<usize>, shared: bool) -> Result<Target, Fa
         ))),
         (Ok(name), None) => Ok(Target::One(name)),
         (Err(names), None) => Ok(Target::All(names)),
-        (Ok(of), Some(slots)) => checked_slots(of, slots),
+        (Ok(of), Some(slots)) => {
+            check_slots(&of, slots)?;
+            Ok(Target::Slot { of, slots })
+        }
         (Err(names), Some(_)) => Err(Failure::usage(format!(
             "--slots is for one name, and these are {}; run one under the other: fencepost run A \
              --slots K -- fencepost run B -- …",
@@ -198,7 +201,8 @@ fn target(names: Names, slots: Option<usize>, shared: bool) -> Result<Target, Fa
     }
 }
 
-fn checked_slots(of: LockName, slots: usize) -> Result<Target, Failure> {
+/// Whether the name can be that of a semaphore with so many slots.
+pub(super) fn check_slots(of: &LockName, slots: usize) -> Result<(), Failure> {
     if !(1..=MOST_SLOTS).contains(&slots) {
         let message = format!("--slots is 1 to {MOST_SLOTS}, and not {slots}");
         return Err(Failure::usage(message));
@@ -208,7 +212,7 @@ fn checked_slots(of: LockName, slots: usize) -> Result<Target, Failure> {
             "with --slots a name has at most {LONGEST_SEMAPHORE} bytes; take a shorter one"
         )));
     }
-    Ok(Target::Slot { of, slots })
+    Ok(())
 }
 
 impl RawElect {

@@ -109,6 +109,8 @@ const COMMANDS: &[(&str, &str)] = &[
     ("completions cmd", "bash"),
     ("man", "<DIR>"),
     ("status", "<NAME>"),
+    ("status job --slots 0", "1 to 1000"),
+    ("status job --slots many", "'many'"),
     ("status job --store nonsense", "must begin with"),
 ];
 
