@@ -18,11 +18,8 @@ fn increments_are_exact(bench: &Bench, runs: usize, options: &[&str]) {
         &["--", INCREMENT],
     ]
     .concat();
-    let all: Vec<_> = (0..runs).map(|_| bench.start(&words)).collect();
-    for one in all {
-        let ran = end_of(one);
-        assert_eq!((ran.code, ran.err.as_str()), (Some(0), ""));
-    }
+    let all = (0..runs).map(|_| (words.clone(), bench.start(&words)));
+    bench.all_run(all.collect());
     assert_eq!(bench.await_file("count"), runs.to_string());
     assert_eq!(growing_tokens(bench, "tokens").len(), runs);
 }

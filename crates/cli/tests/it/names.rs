@@ -51,12 +51,10 @@ fn crossing_orders_end_and_exclude(store: &[&str]) {
     let mut runs = Vec::new();
     for names in wanted.iter().cycle().take(24) {
         let words = [&["run", names, "-q"], store, &["--shell", INCREMENTS]].concat();
-        runs.push(bench.start(&words));
+        let run = bench.start(&words);
+        runs.push((words, run));
     }
-    for run in runs {
-        let ran = end_of(run);
-        assert_eq!((ran.code, ran.err.as_str()), (Some(0), ""));
-    }
+    bench.all_run(runs);
     for name in ["a", "b", "c", "d"] {
         let uses = wanted.iter().filter(|names| names.contains(name)).count() * 24 / wanted.len();
         let count = bench.await_file(&format!("count-{name}"));
