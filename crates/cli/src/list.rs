@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use fencepost::{Listing, Status};
+use fencepost::{Listing, NamePattern, Status};
 use serde_json::{Value, json};
 
 use crate::args::ListJob;
@@ -26,10 +26,11 @@ pub(crate) fn run(job: &ListJob) -> Result<ExitCode, Failure> {
     let shown: Vec<_> = listing
         .locks
         .iter()
-        .filter(|lock| job.all || is_held_somewhere(lock))
+        .filter(|lock| is_held_somewhere(lock) || (job.all && is_remembered(lock)))
         .collect();
     let text = match job.json {
         true => format!("{:#}\n", as_json(&listing, &shown)),
+        false if shown.is_empty() => nothing(job),
         false => as_table(&shown),
     };
     let printed = voice::print(&text);
@@ -53,6 +54,20 @@ pub(crate) fn run(job: &ListJob) -> Result<ExitCode, Failure> {
     Err(Failure::new(Exit::Unavailable, message))
 }
 
+/// Whether somebody has ever had it, or waits for it.
+fn is_remembered(lock: &Status) -> bool {
+    lock.token.get() > 0 || lock.waiting > 0
+}
+
+fn nothing(job: &ListJob) -> String {
+    let which = match job.pattern == NamePattern::all() {
+        true => "no lock",
+        false => "no lock that fits the pattern",
+    };
+    let how = if job.all { "remembered" } else { "held" };
+    format!("{which} is {how}\n")
+}
+
 fn as_table(shown: &[&Status]) -> String {
     let titles = ["lock", "holder", "remaining", "token", "waiting"].map(str::to_owned);
     let rows = shown.iter().map(|lock| {
@@ -65,10 +80,7 @@ fn as_table(shown: &[&Status]) -> String {
             lock.waiting.to_string(),
         ]
     });
-    match shown.is_empty() {
-        true => "no lock is held\n".into(),
-        false => aligned(&std::iter::once(titles).chain(rows).collect::<Vec<_>>()),
-    }
+    aligned(&std::iter::once(titles).chain(rows).collect::<Vec<_>>())
 }
 
 fn as_json(listing: &Listing, shown: &[&Status]) -> Value {

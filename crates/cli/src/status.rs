@@ -22,8 +22,9 @@ pub(crate) fn run(job: &StatusJob) -> Result<ExitCode, Failure> {
         || job.place.builder(),
         Connect::Meanwhile,
         async |locks| {
-            let status = locks.status(job.name.as_str()).await;
-            let has_slots = !job.json && slots::are_used(locks, &job.name).await;
+            // It is for people, and must not make them wait for longer.
+            let has_slots = async { !job.json && slots::are_used(locks, &job.name).await };
+            let (status, has_slots) = tokio::join!(locks.status(job.name.as_str()), has_slots);
             Ok((status.map_err(|error| fault(&error))?, has_slots))
         },
     )?;

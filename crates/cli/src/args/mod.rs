@@ -50,10 +50,10 @@ struct Raw {
 }
 
 const CONFIG_HELP: &str = "\
-Every option can be set by the environment variable that the help of its command names, and in the
-config file $XDG_CONFIG_HOME/fencepost/config.toml (or ~/.config/…, or --config FILE) by its long
-name: store = \"redis://a,redis://b,redis://c\". What is typed beats the environment, which beats
-the file.";
+Every option can be set by the environment variable that the help of its command names, and, unless
+it is about one call only, in the config file $XDG_CONFIG_HOME/fencepost/config.toml (or ~/.config/…,
+or --config FILE) by its long name: store = \"redis://a,redis://b,redis://c\". What is typed beats the
+environment, which beats the file.";
 
 #[derive(Subcommand)]
 enum RawCommand {
@@ -219,7 +219,8 @@ mod tests {
         let mut raw = definition();
         raw.build();
         for command in raw.get_subcommands() {
-            for option in command.get_opts().filter(|arg| arg.get_id() != "help") {
+            let options = command.get_arguments().filter(|arg| !arg.is_positional());
+            for option in options.filter(|arg| arg.get_id() != "help") {
                 let by_env = option.get_env().is_some();
                 assert!(by_env, "{} {}", command.get_name(), option.get_id());
             }

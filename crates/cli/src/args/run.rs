@@ -58,6 +58,7 @@ pub(super) struct RawRun {
     /// Share the lock with all who say so too, as readers do: a run without --shared excludes them
     /// all. Who waits is served in the order of coming
     #[arg(long, conflicts_with = "slots", value_parser = FalseyValueParser::new())]
+    #[arg(env = "FENCEPOST_SHARED", hide_env_values = true)]
     shared: bool,
 
     #[command(flatten)]

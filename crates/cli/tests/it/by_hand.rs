@@ -257,7 +257,7 @@ fn a_lock_is_stolen_only_when_it_was_said_and_the_old_holder_is_named_and_stoppe
 
         let ran = bench.run(&[&["steal", "job", "--yes", "--free"], store].concat());
         assert_eq!(ran.code, Some(0), "{ran:?}");
-        assert_eq!(ran.out, "nobody had lock \"job\", and is free\n");
+        assert_eq!(ran.out, "nobody had lock \"job\"; it is free now\n");
         assert!(is_free(bench, "job", store));
     });
 }

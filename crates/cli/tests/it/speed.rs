@@ -50,4 +50,5 @@ fn nodes_that_are_away_are_69_and_a_picture_that_cannot_be_written_is_73() {
     let ran = bench.run(&["bench", "--time", "10ms", "--svg", "/no/such/dir/x.svg"]);
     assert_eq!(ran.code, Some(73), "{ran:?}");
     assert_eq!(ran.err.lines().count(), 1, "{ran:?}");
+    assert!(ran.out.contains("per second"), "what was measured: {ran:?}");
 }
