@@ -86,6 +86,13 @@ impl Bench {
         shell.output().expect("a shell").into()
     }
 
+    /// Runs a script like that with a stdout that nobody reads any more, and then another.
+    pub(crate) fn unread(&self, script: &str, then: &str) -> Ran {
+        // The shell must outlive its own attempts to write there.
+        let alone = "trap '' PIPE; while echo 2>/dev/null; do sleep 0.01; done";
+        self.script(&format!("{{ {alone}; {script}; }} | : ; {then}"))
+    }
+
     /// Starts it.
     pub(crate) fn start(&self, words: &[&str]) -> Child {
         self.command(words).spawn().expect("the program")

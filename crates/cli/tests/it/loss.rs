@@ -127,7 +127,9 @@ fn when_all_nodes_hang_even_a_deaf_command_is_dead_before_the_lock_ends() {
                 Ok(early) if early < TTL => {}
                 // It was not alive any more when the servers froze.
                 Ok(_) => return Round::Void,
-                Err(late) if stall < STALL => panic!("{who}, round {round}: {late}"),
+                Err(late) if stall < STALL => {
+                    panic!("{who}, round {round}: {:?} too late", late.duration())
+                }
                 Err(_) => return Round::Void,
             }
         }
