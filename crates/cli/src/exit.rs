@@ -19,6 +19,8 @@ pub(crate) enum Exit {
     Internal,
     /// 73: a file cannot be written.
     CannotCreate,
+    /// 74: what was asked for cannot be printed.
+    CannotPrint,
     /// 75, or what `-E` says: somebody else has the lock.
     Busy(u8),
     /// 79: the lock was lost.
@@ -41,6 +43,7 @@ impl Exit {
             Self::Unavailable => 69,
             Self::Internal => 70,
             Self::CannotCreate => 73,
+            Self::CannotPrint => 74,
             Self::Busy(code) => code,
             Self::Lost => 79,
             Self::CannotExecute => 126,
@@ -111,6 +114,7 @@ mod tests {
         for (exit, code) in [
             (Exit::Usage, 64),
             (Exit::Unavailable, 69),
+            (Exit::CannotPrint, 74),
             (Exit::Busy(Exit::BUSY), 75),
             (Exit::Busy(0), 0),
             (Exit::Lost, 79),

@@ -42,8 +42,8 @@ async fn once(job: &LeaderJob, election: &Election) -> Result<ExitCode, Failure>
     };
     let printed = voice::print(&text);
     Ok(match leader {
-        None => NOBODY.into(),
-        Some(_) => printed,
+        None if printed == ExitCode::SUCCESS => NOBODY.into(),
+        _ => printed,
     })
 }
 
@@ -59,9 +59,8 @@ async fn again_and_again(
     loop {
         tokio::select! {
             Some(leader) = observer.next() => {
-                if voice::print(&line(job, &leader)) != ExitCode::SUCCESS {
-                    // Nobody reads it any more.
-                    return Ok(ExitCode::SUCCESS);
+                if let Err(end) = voice::go_on_printing(&line(job, &leader)) {
+                    return Ok(end);
                 }
             }
             _ = ticks.tick() => if !voice::is_heard() {

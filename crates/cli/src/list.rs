@@ -2,14 +2,14 @@
 
 use std::process::ExitCode;
 
-use fencepost::{Listing, Status};
+use fencepost::{Listing, NamePattern, Status};
 use serde_json::{Value, json};
 
 use crate::args::ListJob;
 use crate::client::{self, Connect, fault};
 use crate::duration::millis;
 use crate::exit::{Exit, Failure};
-use crate::status::{FREE, is_known};
+use crate::status::{holder, is_held_somewhere, is_known};
 use crate::table::{NOTHING, aligned, left, token};
 use crate::voice::{self, Event, Voice};
 
@@ -26,10 +26,11 @@ pub(crate) fn run(job: &ListJob) -> Result<ExitCode, Failure> {
     let shown: Vec<_> = listing
         .locks
         .iter()
-        .filter(|lock| job.all || is_held_somewhere(lock))
+        .filter(|lock| is_held_somewhere(lock) || (job.all && is_remembered(lock)))
         .collect();
     let text = match job.json {
         true => format!("{:#}\n", as_json(&listing, &shown)),
+        false if shown.is_empty() => nothing(job),
         false => as_table(&shown),
     };
     let printed = voice::print(&text);
@@ -53,20 +54,18 @@ pub(crate) fn run(job: &ListJob) -> Result<ExitCode, Failure> {
     Err(Failure::new(Exit::Unavailable, message))
 }
 
-fn is_held_somewhere(lock: &Status) -> bool {
-    let held = |lock: &fencepost::state::Snapshot| lock.holder.is_some();
-    let mut nodes = lock.nodes.iter();
-    nodes.any(|node| node.lock.as_ref().is_ok_and(held))
+/// Whether somebody has ever had it, or waits for it.
+fn is_remembered(lock: &Status) -> bool {
+    lock.token.get() > 0 || lock.waiting > 0
 }
 
-/// Who holds it, as one cell.
-fn holder(lock: &Status) -> String {
-    match &lock.holder {
-        Some(holder) => holder.owner.to_string(),
-        None if is_held_somewhere(lock) => "nobody on a majority".into(),
-        None if is_known(lock) => FREE.into(),
-        None => "unknown".into(),
-    }
+fn nothing(job: &ListJob) -> String {
+    let which = match job.pattern == NamePattern::all() {
+        true => "no lock",
+        false => "no lock that fits the pattern",
+    };
+    let how = if job.all { "remembered" } else { "held" };
+    format!("{which} is {how}\n")
 }
 
 fn as_table(shown: &[&Status]) -> String {
@@ -81,10 +80,7 @@ fn as_table(shown: &[&Status]) -> String {
             lock.waiting.to_string(),
         ]
     });
-    match shown.is_empty() {
-        true => "no lock is held\n".into(),
-        false => aligned(&std::iter::once(titles).chain(rows).collect::<Vec<_>>()),
-    }
+    aligned(&std::iter::once(titles).chain(rows).collect::<Vec<_>>())
 }
 
 fn as_json(listing: &Listing, shown: &[&Status]) -> Value {

@@ -8,7 +8,7 @@
 //! | `target`, `held` | what is to be held, and what is: a lock, several, a slot, the leadership |
 //! | `names` | names of locks as they are typed |
 //! | `acquire`, `extend`, `release`, `steal` | a lock in the hands of a script |
-//! | `status`, `list`, `watch` | who holds which lock? |
+//! | `status`, `slots`, `list`, `watch` | who holds which lock, and which slot? |
 //! | `leader` | who leads? |
 //! | `doctor` | what is unsafe about the nodes, and how is it mended? |
 //! | `bench` | how fast are they? |
@@ -47,6 +47,7 @@ mod release;
 mod run;
 mod shim;
 mod signals;
+mod slots;
 mod status;
 mod steal;
 mod store;
@@ -78,7 +79,7 @@ fn main() -> ExitCode {
         }
     };
     let voice = job.voice();
-    let outcome = match job {
+    let outcome = match *job {
         Job::Run(job) => run::run(&job),
         Job::Acquire(job) => acquire::run(&job),
         Job::Extend(job) => extend::run(&job),

@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+use fencepost::state::Snapshot;
 use fencepost::{NodeStatus, Status};
 use serde_json::{Value, json};
 
@@ -9,29 +10,44 @@ use crate::args::StatusJob;
 use crate::client::{self, Connect, fault};
 use crate::duration::millis;
 use crate::exit::{Exit, Failure};
+use crate::slots;
 use crate::table::{NOTHING, aligned, left, token};
 use crate::voice;
 
 pub(crate) fn run(job: &StatusJob) -> Result<ExitCode, Failure> {
-    let status = client::with(
+    if let Some(count) = job.slots {
+        return slots::run(job, count);
+    }
+    let (status, has_slots) = client::with(
         || job.place.builder(),
         Connect::Meanwhile,
         async |locks| {
-            let status = locks.status(job.name.as_str()).await;
-            status.map_err(|error| fault(&error))
+            // It is for people, and must not make them wait for longer.
+            let has_slots = async { !job.json && slots::are_used(locks, &job.name).await };
+            let (status, has_slots) = tokio::join!(locks.status(job.name.as_str()), has_slots);
+            Ok((status.map_err(|error| fault(&error))?, has_slots))
         },
     )?;
-    let text = match job.json {
+    let mut text = match job.json {
         true => format!("{:#}\n", as_json(&status)),
         false => as_table(&status),
     };
-    let printed = voice::print(&text);
-    if is_known(&status) {
-        return Ok(printed);
+    if has_slots {
+        text += "\nThe name is that of a semaphore, too: --slots K tells who has which of its K \
+                 slots.\n";
     }
-    let (answered, all) = (answered(&status), status.nodes.len());
+    let printed = voice::print(&text);
+    match is_known(&status) {
+        true => Ok(printed),
+        false => Err(too_few(&status)),
+    }
+}
+
+/// That fewer than a majority of the nodes answered.
+pub(crate) fn too_few(status: &Status) -> Failure {
+    let (answered, all) = (answered(status), status.nodes.len());
     let message = format!("no quorum: {answered} of {all} nodes answered");
-    Err(Failure::new(Exit::Unavailable, message))
+    Failure::new(Exit::Unavailable, message)
 }
 
 fn answered(status: &Status) -> usize {
@@ -45,6 +61,23 @@ pub(crate) fn is_known(status: &Status) -> bool {
 
 /// Who has a lock that is free.
 pub(crate) const FREE: &str = "nobody";
+
+/// Whether any node has it for somebody.
+pub(crate) fn is_held_somewhere(lock: &Status) -> bool {
+    let held = |lock: &Snapshot| lock.holder.is_some();
+    let mut nodes = lock.nodes.iter();
+    nodes.any(|node| node.lock.as_ref().is_ok_and(held))
+}
+
+/// Who holds it, as one cell.
+pub(crate) fn holder(lock: &Status) -> String {
+    match &lock.holder {
+        Some(holder) => holder.owner.to_string(),
+        None if is_held_somewhere(lock) => "nobody on a majority".into(),
+        None if is_known(lock) => FREE.into(),
+        None => "unknown".into(),
+    }
+}
 
 fn as_table(status: &Status) -> String {
     let (holder, remaining) = match &status.holder {

@@ -79,7 +79,7 @@ async fn steal(job: &StealJob, locks: &Fencepost) -> Result<ExitCode, Failure> {
             };
             match handed {
                 Some(handed) => format!("{from}\n{}", handed.print(form)),
-                None => format!("{from}, and is free\n"),
+                None => format!("{from}; it is free now\n"),
             }
         }
     };

@@ -22,13 +22,18 @@ impl Store {
         let Some(urls) = urls else {
             return Self::default_file();
         };
-        if urls.split(',').any(|url| url.trim().starts_with("memory:")) {
-            return Err(Failure::usage(
-                "the store memory: is seen by one process only, so it would exclude nobody; \
-                 use file:PATH or redis://HOST",
-            ));
+        match urls.split(',').find_map(|url| misuse(url.trim())) {
+            Some(why) => Err(Failure::usage(why)),
+            None => Ok(Self::Urls(urls)),
         }
-        Ok(Self::Urls(urls))
+    }
+
+    /// Whether any of it is reached over TLS.
+    pub(crate) fn has_tls(&self) -> bool {
+        match self {
+            Self::Urls(urls) => urls.split(',').any(|url| url.trim().starts_with("rediss:")),
+            Self::File(_) => false,
+        }
     }
 
     fn default_file() -> Result<Self, Failure> {
@@ -55,5 +60,28 @@ impl Store {
             Self::Urls(urls) => Fencepost::builder().url(urls),
             Self::File(path) => Fencepost::builder().file(path),
         }
+    }
+}
+
+/// What is wrong with a URL whose beginning says so. It may have a password in it, so that nothing is
+/// shown of it but what can only be a path.
+fn misuse(url: &str) -> Option<String> {
+    let beginning = url.split_once(':').map(|(scheme, _)| scheme);
+    match beginning {
+        Some("file" | "redis" | "rediss" | "redis+unix" | "unix") => None,
+        Some("memory") => Some(
+            "the store memory: is seen by one process only, so it would exclude nobody; use \
+             file:PATH or redis://HOST"
+                .into(),
+        ),
+        _ if url.starts_with(['/', '.', '~']) => Some(format!(
+            "a store must begin with file:, redis://, rediss:// or redis+unix://; for a file write \
+             file:{url}"
+        )),
+        _ => Some(
+            "a store must begin with file:, redis://, rediss:// or redis+unix://; write \
+             redis://HOST:PORT for a server, and several with commas between them"
+                .into(),
+        ),
     }
 }

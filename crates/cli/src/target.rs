@@ -28,8 +28,7 @@ pub(crate) enum Target {
 }
 
 impl Target {
-    /// Asks for it, waits for as long as the options say, and tells how the wait goes on. Of a
-    /// semaphore, whose lines are many, nothing is told.
+    /// Asks for it, waits for as long as the options say, and tells how the wait goes on.
     pub(crate) async fn ask(
         &self,
         locks: &Fencepost,
@@ -52,7 +51,8 @@ impl Target {
             }
             Self::Slot { of, slots } => {
                 let semaphore = locks.semaphore(of.as_str(), *slots);
-                Ok(Held::Slot(semaphore.acquire().options(options).await?))
+                let request = semaphore.acquire().options(options);
+                Ok(Held::Slot(request.on_progress(tell).await?))
             }
             Self::Leader { of, value } => {
                 let campaign = locks.election(of.as_str()).campaign(value);
@@ -79,6 +79,14 @@ impl Target {
             (Self::All(_), Some(name)) => format!("lock \"{name}\""),
             (Self::All(_), None) => format!("one of {self}"),
             _ => self.to_string(),
+        }
+    }
+
+    /// What is told of it while others have it, before how long and who.
+    pub(crate) fn taken(&self) -> String {
+        match self {
+            Self::Slot { slots, .. } if *slots > 1 => format!("all {slots} are taken, one"),
+            _ => "held".into(),
         }
     }
 

@@ -2,7 +2,7 @@
 //!
 //! Nothing here may panic or fail: a closed stderr must not end a command that runs under a lock.
 
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -126,13 +126,30 @@ impl Voice {
     }
 }
 
-/// Says it on stdout, for whoever asked for it.
+/// Says it on stdout, for whoever asked for it. What cannot be written there is told on stderr,
+/// unless it is only that nobody reads on.
 pub(crate) fn print(text: &str) -> ExitCode {
     let mut out = std::io::stdout();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Ok(()) => ExitCode::SUCCESS,
-        // Nobody reads it: `| head` has had enough.
-        Err(_) => ExitCode::FAILURE,
+        // `| head` has had enough.
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => ExitCode::FAILURE,
+        Err(error) => {
+            let message = format!("cannot write to stdout: {error}");
+            let failure = Failure::new(Exit::CannotPrint, message);
+            Voice::Plain.tell(&Event::Failed(&failure));
+            failure.exit.into()
+        }
+    }
+}
+
+/// Says one of many things on stdout. `Err` when it was the last: with how to end.
+pub(crate) fn go_on_printing(text: &str) -> Result<(), ExitCode> {
+    match print(text) {
+        ExitCode::SUCCESS => Ok(()),
+        // Nobody reads it any more, which is no fault.
+        ExitCode::FAILURE => Err(ExitCode::SUCCESS),
+        code => Err(code),
     }
 }
 

@@ -48,9 +48,8 @@ pub(crate) fn run(job: &WatchJob) -> Result<ExitCode, Failure> {
                     true => format!("{}\n", as_json(&status, millis(now))),
                     false => format!("{}  {}\n", clock(now), sentence(&status)),
                 };
-                if voice::print(&line) != ExitCode::SUCCESS {
-                    // Nobody reads it any more.
-                    return Ok(ExitCode::SUCCESS);
+                if let Err(end) = voice::go_on_printing(&line) {
+                    return Ok(end);
                 }
                 last = seen;
             }

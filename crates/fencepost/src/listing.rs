@@ -14,8 +14,6 @@ use crate::status::Status;
 
 /// How long one node may take to name its locks.
 const LIMIT: Duration = Duration::from_secs(30);
-/// How many locks are looked at at the same time.
-const AT_ONCE: usize = 64;
 /// The most names that one node gives.
 pub(crate) const MOST_NAMES: usize = 10_000;
 
@@ -157,13 +155,8 @@ impl Fencepost {
         }
         names.sort_unstable();
         names.dedup();
-        let mut locks = Vec::with_capacity(names.len());
-        for some in names.chunks(AT_ONCE) {
-            let looks = some.iter().map(|name| Status::ask(fleet, name.clone()));
-            locks.extend(join_all(looks).await);
-        }
         Ok(Listing {
-            locks,
+            locks: Status::ask_for_all(fleet, &names).await,
             failed,
             more,
         })

@@ -209,6 +209,10 @@ impl Watcher {
     pub(crate) fn new(tell: impl Fn(Progress) + Send + Sync + 'static) -> Self {
         Self(Arc::new(tell))
     }
+
+    pub(crate) fn tell(&self, progress: Progress) {
+        self.0(progress);
+    }
 }
 
 impl fmt::Debug for Watcher {
@@ -376,8 +380,8 @@ impl Wait {
                 Call::Go => return Ok(false),
                 Call::News(News::Progress(progress)) => {
                     self.plan.patience.take_heart();
-                    if let Some(Watcher(tell)) = &self.watcher {
-                        tell(progress);
+                    if let Some(watcher) = &self.watcher {
+                        watcher.tell(progress);
                     }
                 }
                 Call::News(News::NoQuorum(error)) => {

@@ -4,12 +4,17 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::join_all;
+
 use crate::error::NodeError;
 use crate::name::LockName;
 use crate::quorum::fleet::Fleet;
 use crate::state::{Command, Holder, Reply, Snapshot};
 use crate::token::FencingToken;
 use crate::value::Owner;
+
+/// How many locks are looked at at the same time.
+const AT_ONCE: usize = 64;
 
 /// One lock, as its nodes see it.
 #[derive(Clone, Debug, PartialEq)]
@@ -82,6 +87,16 @@ impl Status {
             waiting,
             nodes,
         }
+    }
+
+    /// What is known of each of them, in their order.
+    pub(crate) async fn ask_for_all(fleet: &Arc<Fleet>, names: &[LockName]) -> Vec<Self> {
+        let mut all = Vec::with_capacity(names.len());
+        for some in names.chunks(AT_ONCE) {
+            let looks = some.iter().map(|name| Self::ask(fleet, name.clone()));
+            all.extend(join_all(looks).await);
+        }
+        all
     }
 }
 

@@ -8,6 +8,7 @@ mod cluster;
 mod crowd;
 mod history;
 mod server;
+mod tls;
 mod visits;
 
 pub use by_count::ByCount;
@@ -16,6 +17,7 @@ pub use cluster::Cluster;
 pub use crowd::{Stay, check_crowd};
 pub use history::{Turn, check};
 pub use server::{RedisServer, ServerOptions, free_port};
+pub use tls::{Authority, TlsServer};
 pub use visits::{Visit, check_visits};
 
 use std::time::{Duration, Instant};

@@ -234,7 +234,7 @@ impl RawAcquire {
         Ok(AcquireJob {
             claim: self.claim.checked(matches)?,
             target: Target::One(self.name),
-            place: self.place.checked()?,
+            place: self.place.checked(matches)?,
             holder: self.holder.checked()?,
             form,
             voice: Voice::of(form == Form::Json, self.claim.quiet),
@@ -263,7 +263,7 @@ impl RawReceipt {
 }
 
 impl RawExtend {
-    pub(super) fn checked(self) -> Result<ExtendJob, Failure> {
+    pub(super) fn checked(self, matches: &ArgMatches) -> Result<ExtendJob, Failure> {
         checked_ttl(self.ttl)?;
         Ok(ExtendJob {
             receipt: self.receipt.checked(self.token)?,
@@ -278,29 +278,29 @@ impl RawExtend {
                 Some(holder) => holder.checked()?,
                 None => ForPid::Nobody,
             },
-            place: self.place.checked()?,
+            place: self.place.checked(matches)?,
             form: Form::of(&self.json),
         })
     }
 }
 
 impl RawRelease {
-    pub(super) fn checked(self) -> Result<ReleaseJob, Failure> {
+    pub(super) fn checked(self, matches: &ArgMatches) -> Result<ReleaseJob, Failure> {
         Ok(ReleaseJob {
             // A release asks for the value only.
             receipt: self.receipt.checked(0)?,
-            place: self.place.checked()?,
+            place: self.place.checked(matches)?,
             json: self.json.json,
         })
     }
 }
 
 impl RawSteal {
-    pub(super) fn checked(self) -> Result<StealJob, Failure> {
+    pub(super) fn checked(self, matches: &ArgMatches) -> Result<StealJob, Failure> {
         checked_ttl(self.ttl)?;
         Ok(StealJob {
             name: self.name,
-            place: self.place.checked()?,
+            place: self.place.checked(matches)?,
             yes: self.yes,
             free: self.free,
             ttl: self.ttl,

@@ -9,6 +9,7 @@ use fencepost::{LockName, NamePattern};
 
 use super::RawJson;
 use super::place::{Place, RawPlace};
+use super::run::check_slots;
 use crate::duration;
 use crate::exit::Failure;
 use crate::names::Names;
@@ -18,12 +19,17 @@ const SHORTEST_EVERY: Duration = Duration::from_millis(50);
 
 /// Tell who holds a lock, and what each node says of it
 ///
-/// Exits with 0 when a majority of the nodes answered, and with 69 otherwise.
+/// With --slots it tells who has which slot of a semaphore, and how many are free. Exits with 0 when a majority of the nodes answered, and with 69 otherwise.
 #[derive(Args)]
 pub(super) struct RawStatus {
     /// The lock's name
     #[arg(value_parser = Names::parse_one)]
     name: LockName,
+
+    /// Tell of the first K slots of the semaphore of that name, as `run --slots K` uses it
+    #[arg(long, value_name = "K")]
+    #[arg(env = "FENCEPOST_SLOTS", hide_env_values = true)]
+    slots: Option<usize>,
 
     #[command(flatten)]
     place: RawPlace,
@@ -108,6 +114,8 @@ struct RawLooks {
 /// A look at a lock.
 pub(crate) struct StatusJob {
     pub(crate) name: LockName,
+    /// How many slots to look at, if it is a semaphore.
+    pub(crate) slots: Option<usize>,
     pub(crate) place: Place,
     pub(crate) json: bool,
 }
@@ -138,21 +146,25 @@ pub(crate) struct LeaderJob {
 }
 
 impl RawStatus {
-    pub(super) fn checked(self) -> Result<StatusJob, Failure> {
+    pub(super) fn checked(self, matches: &ArgMatches) -> Result<StatusJob, Failure> {
+        if let Some(slots) = self.slots {
+            check_slots(&self.name, slots)?;
+        }
         Ok(StatusJob {
             name: self.name,
-            place: self.place.checked()?,
+            slots: self.slots,
+            place: self.place.checked(matches)?,
             json: self.json.json,
         })
     }
 }
 
 impl RawList {
-    pub(super) fn checked(self) -> Result<ListJob, Failure> {
+    pub(super) fn checked(self, matches: &ArgMatches) -> Result<ListJob, Failure> {
         Ok(ListJob {
             pattern: NamePattern::new(self.pattern),
             all: self.all,
-            place: self.place.checked()?,
+            place: self.place.checked(matches)?,
             json: self.json.json,
         })
     }
@@ -170,11 +182,11 @@ impl RawLooks {
 }
 
 impl RawWatch {
-    pub(super) fn checked(self) -> Result<WatchJob, Failure> {
+    pub(super) fn checked(self, matches: &ArgMatches) -> Result<WatchJob, Failure> {
         Ok(WatchJob {
             name: self.name,
             every: self.looks.checked_every()?,
-            place: self.looks.place.checked()?,
+            place: self.looks.place.checked(matches)?,
             json: self.looks.json.json,
         })
     }
@@ -191,7 +203,7 @@ impl RawLeader {
         Ok(LeaderJob {
             name: self.name,
             every: self.watch.then_some(every),
-            place: self.looks.place.checked()?,
+            place: self.looks.place.checked(matches)?,
             json: self.looks.json.json,
         })
     }

@@ -3,6 +3,7 @@
 //! | file | which arguments |
 //! | --- | --- |
 //! | `place` | where the locks are: common to all commands |
+//! | `tls` | whom to trust there, and who we are |
 //! | `claim` | how to take a lock: common to those that take one |
 //! | `run` | a command under a lock: `run`, `elect` |
 //! | `hand` | a lock taken, kept and given back by hand: `acquire`, `extend`, `release`, `steal` |
@@ -16,6 +17,7 @@ mod hand;
 mod look;
 mod place;
 mod run;
+mod tls;
 mod tools;
 
 use std::ffi::OsString;
@@ -48,10 +50,10 @@ struct Raw {
 }
 
 const CONFIG_HELP: &str = "\
-Every option can be set by the environment variable that the help of its command names, and in the
-config file $XDG_CONFIG_HOME/fencepost/config.toml (or ~/.config/…, or --config FILE) by its long
-name: store = \"redis://a,redis://b,redis://c\". What is typed beats the environment, which beats
-the file.";
+Every option can be set by the environment variable that the help of its command names, and, unless
+it is about one call only, in the config file $XDG_CONFIG_HOME/fencepost/config.toml (or ~/.config/…,
+or --config FILE) by its long name: store = \"redis://a,redis://b,redis://c\". What is typed beats the
+environment, which beats the file.";
 
 #[derive(Subcommand)]
 enum RawCommand {
@@ -83,7 +85,7 @@ struct RawJson {
 /// What the user wants.
 pub(crate) enum Asked {
     /// Something to be done.
-    Job(Job),
+    Job(Box<Job>),
     /// The help or the version: this.
     Answer(String),
 }
@@ -143,19 +145,19 @@ pub(crate) fn parse(words: Vec<OsString>) -> Result<Asked, Failure> {
         RawCommand::Run(raw) => Job::Run(raw.checked(matches)?),
         RawCommand::Elect(raw) => Job::Run(raw.checked(matches)?),
         RawCommand::Acquire(raw) => Job::Acquire(raw.checked(matches)?),
-        RawCommand::Extend(raw) => Job::Extend(raw.checked()?),
-        RawCommand::Release(raw) => Job::Release(raw.checked()?),
-        RawCommand::Status(raw) => Job::Status(raw.checked()?),
-        RawCommand::List(raw) => Job::List(raw.checked()?),
-        RawCommand::Watch(raw) => Job::Watch(raw.checked()?),
+        RawCommand::Extend(raw) => Job::Extend(raw.checked(matches)?),
+        RawCommand::Release(raw) => Job::Release(raw.checked(matches)?),
+        RawCommand::Status(raw) => Job::Status(raw.checked(matches)?),
+        RawCommand::List(raw) => Job::List(raw.checked(matches)?),
+        RawCommand::Watch(raw) => Job::Watch(raw.checked(matches)?),
         RawCommand::Leader(raw) => Job::Leader(raw.checked(matches)?),
-        RawCommand::Steal(raw) => Job::Steal(raw.checked()?),
-        RawCommand::Doctor(raw) => Job::Doctor(raw.checked()?),
-        RawCommand::Bench(raw) => Job::Bench(raw.checked()?),
+        RawCommand::Steal(raw) => Job::Steal(raw.checked(matches)?),
+        RawCommand::Doctor(raw) => Job::Doctor(raw.checked(matches)?),
+        RawCommand::Bench(raw) => Job::Bench(raw.checked(matches)?),
         RawCommand::Completions(raw) => Job::Completions(raw.checked()),
         RawCommand::Man(raw) => Job::Man(raw.checked()),
     };
-    Ok(Asked::Job(job))
+    Ok(Asked::Job(Box::new(job)))
 }
 
 /// The config file, for a command that looks at it.
@@ -217,7 +219,8 @@ mod tests {
         let mut raw = definition();
         raw.build();
         for command in raw.get_subcommands() {
-            for option in command.get_opts().filter(|arg| arg.get_id() != "help") {
+            let options = command.get_arguments().filter(|arg| !arg.is_positional());
+            for option in options.filter(|arg| arg.get_id() != "help") {
                 let by_env = option.get_env().is_some();
                 assert!(by_env, "{} {}", command.get_name(), option.get_id());
             }

@@ -3,9 +3,11 @@
 use std::ffi::OsString;
 use std::time::Duration;
 
-use clap::{Args, ValueEnum};
+use clap::{ArgMatches, Args, ValueEnum};
 use fencepost::RestartPolicy;
+use fencepost::node::redis::TlsOptions;
 
+use super::tls::RawTls;
 use crate::duration;
 use crate::exit::Failure;
 use crate::store::Store;
@@ -22,6 +24,9 @@ pub(super) struct RawPlace {
         hide_env_values = true
     )]
     store: Option<String>,
+
+    #[command(flatten)]
+    tls: RawTls,
 
     /// Whether a Redis server that restarted a short while ago may vote at once, or has to wait
     /// because it may have forgotten locks [default: trust for one or two, delay for more]
@@ -51,14 +56,17 @@ enum RawRestartPolicy {
 /// Where the locks are, and what to think of nodes that restarted.
 pub(crate) struct Place {
     pub(crate) store: Store,
+    pub(crate) tls: TlsOptions,
     pub(crate) restart_policy: Option<RestartPolicy>,
     pub(crate) max_ttl: Duration,
 }
 
 impl RawPlace {
-    pub(super) fn checked(self) -> Result<Place, Failure> {
+    pub(super) fn checked(self, matches: &ArgMatches) -> Result<Place, Failure> {
+        let store = Store::checked(self.store)?;
         Ok(Place {
-            store: Store::checked(self.store)?,
+            tls: self.tls.checked(&store, matches)?,
+            store,
             restart_policy: self.restart_policy.map(|policy| match policy {
                 RawRestartPolicy::Trust => RestartPolicy::Trust,
                 RawRestartPolicy::Delay => RestartPolicy::Delay,
@@ -71,7 +79,13 @@ impl RawPlace {
 impl Place {
     /// A client, to set up further.
     pub(crate) fn builder(&self) -> fencepost::Builder {
-        let builder = self.store.builder().max_ttl(self.max_ttl);
+        let mut builder = self.store.builder().max_ttl(self.max_ttl);
+        if let Some(authorities) = &self.tls.ca_pem {
+            builder = builder.tls_ca(authorities.clone());
+        }
+        if let Some((certificate, key)) = &self.tls.client_pem {
+            builder = builder.tls_client(certificate.clone(), key.clone());
+        }
         match self.restart_policy {
             Some(policy) => builder.restart_policy(policy),
             None => builder,

@@ -58,6 +58,7 @@ pub(super) struct RawRun {
     /// Share the lock with all who say so too, as readers do: a run without --shared excludes them
     /// all. Who waits is served in the order of coming
     #[arg(long, conflicts_with = "slots", value_parser = FalseyValueParser::new())]
+    #[arg(env = "FENCEPOST_SHARED", hide_env_values = true)]
     shared: bool,
 
     #[command(flatten)]
@@ -189,7 +190,10 @@ fn target(names: Names, slots: Option<usize>, shared: bool) -> Result<Target, Fa
         ))),
         (Ok(name), None) => Ok(Target::One(name)),
         (Err(names), None) => Ok(Target::All(names)),
-        (Ok(of), Some(slots)) => checked_slots(of, slots),
+        (Ok(of), Some(slots)) => {
+            check_slots(&of, slots)?;
+            Ok(Target::Slot { of, slots })
+        }
         (Err(names), Some(_)) => Err(Failure::usage(format!(
             "--slots is for one name, and these are {}; run one under the other: fencepost run A \
              --slots K -- fencepost run B -- …",
@@ -198,7 +202,8 @@ fn target(names: Names, slots: Option<usize>, shared: bool) -> Result<Target, Fa
     }
 }
 
-fn checked_slots(of: LockName, slots: usize) -> Result<Target, Failure> {
+/// Whether the name can be that of a semaphore with so many slots.
+pub(super) fn check_slots(of: &LockName, slots: usize) -> Result<(), Failure> {
     if !(1..=MOST_SLOTS).contains(&slots) {
         let message = format!("--slots is 1 to {MOST_SLOTS}, and not {slots}");
         return Err(Failure::usage(message));
@@ -208,7 +213,7 @@ fn checked_slots(of: LockName, slots: usize) -> Result<Target, Failure> {
             "with --slots a name has at most {LONGEST_SEMAPHORE} bytes; take a shorter one"
         )));
     }
-    Ok(Target::Slot { of, slots })
+    Ok(())
 }
 
 impl RawElect {
@@ -248,7 +253,7 @@ impl RawUnder {
             grace,
             claim,
             command,
-            place: self.place.checked()?,
+            place: self.place.checked(matches)?,
             max_hold: self.max_hold,
             on_lost: self.on_lost,
             voice: Voice::of(self.json, self.claim.quiet),

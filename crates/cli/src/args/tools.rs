@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::Args;
+use clap::{ArgMatches, Args};
 use clap_complete::Shell;
 
 use super::RawJson;
@@ -108,16 +108,16 @@ pub(crate) struct ManJob {
 }
 
 impl RawDoctor {
-    pub(super) fn checked(self) -> Result<DoctorJob, Failure> {
+    pub(super) fn checked(self, matches: &ArgMatches) -> Result<DoctorJob, Failure> {
         Ok(DoctorJob {
-            place: self.place.checked()?,
+            place: self.place.checked(matches)?,
             json: self.json.json,
         })
     }
 }
 
 impl RawBench {
-    pub(super) fn checked(self) -> Result<BenchJob, Failure> {
+    pub(super) fn checked(self, matches: &ArgMatches) -> Result<BenchJob, Failure> {
         if !(1..=MOST_TASKS).contains(&self.tasks) {
             return Err(Failure::usage(format!(
                 "--tasks is 1 to {MOST_TASKS}, and not {}",
@@ -131,7 +131,7 @@ impl RawBench {
             time: self.time,
             tasks: self.tasks,
             svg: self.svg,
-            place: self.place.checked()?,
+            place: self.place.checked(matches)?,
             json: self.json.json,
         })
     }

@@ -80,6 +80,11 @@ pub(crate) fn run(job: &BenchJob) -> Result<ExitCode, Failure> {
         return Err(fault(error));
     }
     let histogram = Histogram::of(&times.acquire);
+    // First: they must not be lost with a picture that cannot be written.
+    let printed = voice::print(&match job.json {
+        true => format!("{:#}\n", as_json(job, &times, took, &histogram)),
+        false => as_text(job, &times, took, &histogram),
+    });
     if let Some(file) = &job.svg {
         let title = format!("fencepost acquire, {} task(s)", job.tasks);
         std::fs::write(file, svg::draw(&histogram, &title)).map_err(|error| {
@@ -87,10 +92,7 @@ pub(crate) fn run(job: &BenchJob) -> Result<ExitCode, Failure> {
             Failure::new(Exit::CannotCreate, message)
         })?;
     }
-    Ok(voice::print(&match job.json {
-        true => format!("{:#}\n", as_json(job, &times, took, &histogram)),
-        false => as_text(job, &times, took, &histogram),
-    }))
+    Ok(printed)
 }
 
 fn name(task: usize) -> String {

@@ -137,6 +137,12 @@ impl Ward {
 
     fn unreachable(&mut self, error: &NodeError) {
         let (what, mend) = match error {
+            _ if error.to_string().contains("certificate") => (
+                "tls",
+                "give --tls-ca FILE with the certificate of the authority that signed the \
+                 server's, and --tls-cert FILE and --tls-key FILE if the server asks who we are \
+                 (tls-auth-clients); the host in the URL has to be a name that its certificate has",
+            ),
             NodeError::Auth(_) => (
                 "auth",
                 "correct user and password in the URL: redis://USER:PASSWORD@HOST, with special \
@@ -145,7 +151,8 @@ impl Ward {
             NodeError::Store(_) => ("store", "do as it says, or give another file:PATH"),
             NodeError::Timeout(_) => (
                 "timeout",
-                "see whether the server hangs, and whether a firewall drops what is sent to it",
+                "see whether the server hangs, whether a firewall drops what is sent to it, and \
+                 whether it speaks TLS (rediss://) or not (redis://)",
             ),
             _ => (
                 "unreachable",

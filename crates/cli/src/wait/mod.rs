@@ -114,7 +114,7 @@ async fn watched(
         want.voice.tell(&Event::Waiting { lock, why });
         return lock.ask(locks, options, |_| {}).await;
     };
-    if let Some(told) = Told::by(why, lock) {
+    if let Some(told) = Told::by(why) {
         spinner.tell(told);
     }
     let board = spinner.board();

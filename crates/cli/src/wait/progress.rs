@@ -6,9 +6,8 @@ use std::time::Duration;
 
 use fencepost::{Error, Progress};
 
-use crate::target::Target;
-
-/// Who has the lock, and when it may be ours.
+/// Who has the lock, and when it may be ours. Of a semaphore it is the slot whose holder's time ends
+/// first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Told {
     /// `None` while it passes from one to the next.
@@ -20,11 +19,9 @@ pub(super) struct Told {
 }
 
 impl Told {
-    /// What an attempt that failed has told. Nothing of a semaphore: which of its slots will be
-    /// free first cannot be told for longer than a moment.
-    pub(super) fn by(why: &Error, target: &Target) -> Option<Self> {
+    /// What an attempt that failed has told.
+    pub(super) fn by(why: &Error) -> Option<Self> {
         match why {
-            _ if matches!(target, Target::Slot { .. }) => None,
             Error::Held { by, remaining, .. } => Some(Self {
                 by: Some(by.to_string()),
                 remaining: *remaining,

@@ -24,10 +24,17 @@ const USUAL_WIDTH: usize = 80;
 
 /// The line, for as long as this lives.
 pub(super) struct Spinner {
-    /// What is waited for.
-    target: String,
+    words: Words,
     began: Instant,
     board: Board,
+}
+
+/// What is said of what is waited for.
+struct Words {
+    /// What it is.
+    target: String,
+    /// That others have it, before how long and who: `held`.
+    taken: String,
 }
 
 /// Where what is known is written for the spinner to read, from whatever thread.
@@ -53,7 +60,10 @@ impl Spinner {
         let dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
         let fits = voice == Voice::Plain && !dumb && std::io::stderr().is_terminal();
         fits.then(|| Self {
-            target: target.to_string(),
+            words: Words {
+                target: target.to_string(),
+                taken: target.taken(),
+            },
             began: Instant::now(),
             board: Board::default(),
         })
@@ -83,7 +93,7 @@ impl Spinner {
     fn line(&self) -> String {
         let latest = self.board.latest();
         let told = latest.as_ref().map(|(told, at)| (told, at.elapsed()));
-        describe(&self.target, told, self.began.elapsed())
+        describe(&self.words, told, self.began.elapsed())
     }
 }
 
@@ -94,7 +104,8 @@ impl Drop for Spinner {
 }
 
 /// What the line says of what was told some time ago.
-fn describe(target: &str, told: Option<(&Told, Duration)>, waited: Duration) -> String {
+fn describe(words: &Words, told: Option<(&Told, Duration)>, waited: Duration) -> String {
+    let Words { target, taken } = words;
     let waited = seconds(waited);
     let Some((told, ago)) = told else {
         return format!("waiting for {target} ({waited})");
@@ -109,9 +120,9 @@ fn describe(target: &str, told: Option<(&Told, Duration)>, waited: Duration) -> 
         // Its holder may renew it: so long it lasts at least, unless it is given back.
         (Some(by), Some(time)) => {
             let left = seconds(time.saturating_sub(ago));
-            format!("held for {left} by {by}")
+            format!("{taken} for {left} by {by}")
         }
-        (Some(by), None) => format!("held by {by}"),
+        (Some(by), None) => format!("{taken} by {by}"),
         (None, _) => "it passes on".to_owned(),
     };
     format!("waiting for {target} ({waited}){place}: {held}")
@@ -162,21 +173,37 @@ mod tests {
             place: Some(2),
         };
         let (ago, waited) = (Duration::from_millis(4500), Duration::from_secs(65));
-        let line = describe("lock \"job\"", Some((&progress, ago)), waited);
+        let words = Words {
+            target: "lock \"job\"".into(),
+            taken: "held".into(),
+        };
+        let line = describe(&words, Some((&progress, ago)), waited);
         assert_eq!(
             line,
             "waiting for lock \"job\" (1m 5s), number 2 in line: held for 15s by web-3:7:sh"
         );
         progress.place = Some(1);
         progress.remaining = None;
-        let line = describe("lock \"job\"", Some((&progress, ago)), waited);
+        let line = describe(&words, Some((&progress, ago)), waited);
         assert!(line.ends_with("next in line: held by web-3:7:sh"), "{line}");
         progress.by = None;
-        let line = describe("lock \"job\"", Some((&progress, ago)), waited);
+        let line = describe(&words, Some((&progress, ago)), waited);
         assert!(line.ends_with("next in line: it passes on"), "{line}");
         assert_eq!(
-            describe("lock \"job\"", None, Duration::ZERO),
+            describe(&words, None, Duration::ZERO),
             "waiting for lock \"job\" (0s)"
+        );
+        let words = Words {
+            target: "a slot of \"pool\"".into(),
+            taken: "all 3 are taken, one".into(),
+        };
+        progress.by = Some("web-3:7:sh".into());
+        progress.remaining = Some(Duration::from_secs(20));
+        let line = describe(&words, Some((&progress, ago)), waited);
+        assert_eq!(
+            line,
+            "waiting for a slot of \"pool\" (1m 5s), next in line: all 3 are taken, one for 15s by \
+             web-3:7:sh"
         );
     }
 

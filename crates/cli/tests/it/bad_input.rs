@@ -109,7 +109,19 @@ const COMMANDS: &[(&str, &str)] = &[
     ("completions cmd", "bash"),
     ("man", "<DIR>"),
     ("status", "<NAME>"),
+    ("status job --slots 0", "1 to 1000"),
+    ("status job --slots many", "'many'"),
     ("status job --store nonsense", "must begin with"),
+    (
+        "status job --store 127.0.0.1:6379",
+        "write redis://HOST:PORT",
+    ),
+    ("status job --store file:a,", "with commas between them"),
+    (
+        "status job --store /tmp/locks.db",
+        "write file:/tmp/locks.db",
+    ),
+    ("status job --store ./locks", "write file:./locks"),
 ];
 
 /// With words that are empty, or have spaces or control characters in them.
@@ -195,6 +207,8 @@ fn a_password_is_never_shown() {
     for store in [
         "redis://me:s3cret@h:x",
         "ftp://me:s3cret@h",
+        "me:s3cret@h",
+        "s3cret@h",
         "redis://me:s3cret@127.0.0.1:1",
     ] {
         for words in [
@@ -248,6 +262,12 @@ fn options_come_from_the_environment_and_what_is_typed_beats_it() {
     assert_eq!(
         ran("FENCEPOST_SHELL", "0", &["run", "job", "true"]).0,
         Some(0)
+    );
+    let words = ["run", "a,b", "true"];
+    assert!(
+        ran("FENCEPOST_SHARED", "1", &words)
+            .1
+            .contains("for one name")
     );
     let (code, err) = ran("FENCEPOST_JSON", "yes", &["run", "job", "true"]);
     assert_eq!(code, Some(0));

@@ -4,11 +4,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use fencepost_tests::eventually;
+use fencepost_tests::{Cluster, eventually};
 use tempfile::TempDir;
 
 /// More than anything here takes on a busy machine.
 pub(crate) const LIMIT: Duration = Duration::from_secs(20);
+
+/// How often a run that could not connect is started again.
+const TRIES: usize = 10;
 
 /// A directory of its own, and the program with its store in it.
 pub(crate) struct Bench {
@@ -83,9 +86,33 @@ impl Bench {
         shell.output().expect("a shell").into()
     }
 
+    /// Runs a script like that with a stdout that nobody reads any more, and then another.
+    pub(crate) fn unread(&self, script: &str, then: &str) -> Ran {
+        // The shell must outlive its own attempts to write there.
+        let alone = "trap '' PIPE; while echo 2>/dev/null; do sleep 0.01; done";
+        self.script(&format!("{{ {alone}; {script}; }} | : ; {then}"))
+    }
+
     /// Starts it.
     pub(crate) fn start(&self, words: &[&str]) -> Child {
         self.command(words).spawn().expect("the program")
+    }
+
+    /// Waits until all these runs have run their commands to the end, in silence. One that could not
+    /// connect is started again: many that begin at once on a busy machine keep a server from
+    /// answering in time.
+    pub(crate) fn all_run(&self, all: Vec<(Vec<&str>, Child)>) {
+        let is_away = |ran: &Ran| ran.code == Some(69) && ran.err.contains("cannot connect");
+        for (words, child) in all {
+            let mut ran = end_of(child);
+            for _ in 0..TRIES {
+                if !is_away(&ran) {
+                    break;
+                }
+                ran = end_of(self.start(&words));
+            }
+            assert_eq!((ran.code, ran.err.as_str()), (Some(0), ""), "{words:?}");
+        }
     }
 
     /// Starts it, and returns when its command has made the file `name`.
@@ -100,6 +127,17 @@ impl Bench {
         let read = || std::fs::read_to_string(self.path(name)).unwrap_or_default();
         eventually(name, LIMIT, || read().ends_with('\n'));
         read().trim_end().to_owned()
+    }
+
+    /// Whether the file holds a whole line before the program ends.
+    pub(crate) fn has_line(&self, name: &str, child: &mut Child) -> bool {
+        let read = || std::fs::read_to_string(self.path(name)).unwrap_or_default();
+        let mut ended = false;
+        eventually(name, LIMIT, || {
+            ended = child.try_wait().expect("our own child").is_some();
+            ended || read().ends_with('\n')
+        });
+        !ended
     }
 
     /// Returns when that many wait for the lock.
@@ -125,6 +163,16 @@ pub(crate) fn growing_tokens(bench: &Bench, name: &str) -> Vec<u64> {
     let tokens: Vec<u64> = tokens.collect();
     assert!(tokens.is_sorted_by(|a, b| a < b), "{tokens:?}");
     tokens
+}
+
+/// Returns when nothing but token counters is left on the servers: a client goes on as soon as a
+/// majority has what it was sent.
+pub(crate) fn nothing_is_left(cluster: &Cluster) {
+    // On a busy machine an answer may be so late that its attempt is refused for a while.
+    let is_left = |key: &String| !key.contains(":gone:");
+    eventually("nothing is left", LIMIT, || {
+        !cluster.leftovers().iter().any(is_left)
+    });
 }
 
 /// Its pid, as the system has it.

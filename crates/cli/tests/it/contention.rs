@@ -4,7 +4,7 @@ use std::fs;
 
 use fencepost_tests::Cluster;
 
-use crate::bench::{Bench, end_of, growing_tokens, send};
+use crate::bench::{Bench, end_of, growing_tokens, nothing_is_left, send};
 
 /// Not safe in two processes at once, and slow enough to show it.
 const INCREMENT: &str =
@@ -18,11 +18,8 @@ fn increments_are_exact(bench: &Bench, runs: usize, options: &[&str]) {
         &["--", INCREMENT],
     ]
     .concat();
-    let all: Vec<_> = (0..runs).map(|_| bench.start(&words)).collect();
-    for one in all {
-        let ran = end_of(one);
-        assert_eq!((ran.code, ran.err.as_str()), (Some(0), ""));
-    }
+    let all = (0..runs).map(|_| (words.clone(), bench.start(&words)));
+    bench.all_run(all.collect());
     assert_eq!(bench.await_file("count"), runs.to_string());
     assert_eq!(growing_tokens(bench, "tokens").len(), runs);
 }
@@ -38,10 +35,7 @@ fn fifty_at_once_on_three_servers_lose_no_increment() {
     let urls = cluster.urls();
     let options = ["--store", &urls, "--restart-policy", "trust"];
     increments_are_exact(&Bench::new(), 50, &options);
-    // On a busy machine an answer may be so late that its attempt is refused for a while.
-    let mut left = cluster.leftovers();
-    left.retain(|key| !key.contains(":gone:"));
-    assert_eq!(left, Vec::<String>::new());
+    nothing_is_left(&cluster);
 }
 
 #[test]

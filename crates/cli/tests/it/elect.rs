@@ -110,8 +110,15 @@ fn a_leader_that_is_killed_is_followed_by_another_within_its_ttl() {
     send("KILL", pid_of(&first));
     let killed = Instant::now();
     first.wait().unwrap();
-    dies(command, TTL / 2);
-    await_leaders(&bench, 2);
+    eventually("another leads", LIMIT, || {
+        let led = tokens(&bench).len();
+        // In this order: what runs now ran beside the second.
+        assert!(
+            led < 2 || !runs(command),
+            "the first runs beside the second"
+        );
+        led == 2
+    });
     let took = killed.elapsed();
     println!("another led {took:?} after the kill, with a TTL of {TTL:?}");
     assert!(took < TTL + AND_A_WHILE, "{took:?}");
@@ -126,7 +133,7 @@ fn whoever_loses_the_leadership_stops_and_leads_again_only_if_asked_to() {
         let server = RedisServer::start();
         let url = server.url();
         let bench = Bench::new();
-        let store = ["--store", &url, "--ttl", "1s", "--again", again];
+        let store = ["--store", &url, "--ttl", "2s", "--again", again];
         let on_lost = "echo $FENCEPOST_REASON >>lost";
         let elect = ["elect", "job", "--on-lost", on_lost, "--shell", LEAD];
         let words = [&elect[..2], &store, &elect[2..]].concat();
@@ -155,7 +162,7 @@ fn nodes_that_stay_away_are_waited_for_after_a_loss_and_told_of_once() {
     let server = RedisServer::start();
     let url = server.url();
     let bench = Bench::new();
-    let elect = ["elect", "job", "--ttl", "300ms", "--again", "lost"];
+    let elect = ["elect", "job", "--ttl", "2s", "--again", "lost"];
     let words = [&elect[..], &["--store", &url, "--json", "--shell", LEAD]].concat();
     let mut run = bench.command(&words);
     let said = fs::File::create(bench.path("said")).unwrap();
@@ -216,7 +223,7 @@ fn a_candidate_that_lost_waits_in_line_and_can_be_stopped_and_ended_there() {
     let bench = Bench::new();
     let server = RedisServer::start();
     let url = server.url();
-    let elect = ["elect", "job", "--ttl", "1s", "--again", "lost", "-q"];
+    let elect = ["elect", "job", "--ttl", "2s", "--again", "lost", "-q"];
     let words = [&elect[..], &["--store", &url, "--shell", LEAD]].concat();
     let run = bench.start_until("pid", &words);
     let (us, command) = (pid_of(&run), bench.pid("pid"));

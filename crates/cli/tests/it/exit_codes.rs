@@ -109,3 +109,40 @@ fn a_majority_that_does_not_vote_is_69() {
     assert_eq!(ran.code, Some(0), "{ran:?}");
     assert!(bench.path("began").exists());
 }
+
+/// It was told by the exit code only, and by `watch` not even so.
+#[test]
+fn what_cannot_be_written_to_stdout_is_74_and_told_but_a_closed_pipe_is_not() {
+    let bench = Bench::new();
+    for words in [
+        &["--help"][..],
+        &["status", "job"],
+        &["status", "job", "--slots", "2"],
+        &["list"],
+        &["leader", "job"],
+        &["watch", "job"],
+        &["acquire", "job"],
+        &["completions", "bash"],
+    ] {
+        let full = std::fs::File::options().write(true).open("/dev/full");
+        let run = bench.command(words).stdout(full.unwrap()).spawn();
+        let ran = end_of(run.unwrap());
+        assert_eq!(ran.code, Some(74), "{words:?}: {ran:?}");
+        let says = "fencepost: cannot write to stdout: ";
+        assert!(ran.err.starts_with(says), "{words:?}: {ran:?}");
+        assert_eq!(ran.err.lines().count(), 1, "{words:?}: {ran:?}");
+    }
+    let ran = bench.unread(r#""$F" status job; echo $? >&2"#, "true");
+    assert_eq!(ran.err, "1\n");
+}
+
+#[test]
+fn the_help_is_wrapped_where_the_terminal_ends() {
+    let bench = Bench::new();
+    let mut help = bench.command(&["run", "--help"]);
+    let help = help.env("COLUMNS", "70").output().unwrap();
+    let help = String::from_utf8(help.stdout).unwrap();
+    let (text, _codes) = help.split_once("Exit codes:").unwrap();
+    let longest = text.lines().map(|line| line.chars().count()).max();
+    assert!(longest.unwrap() <= 70, "{help}");
+}

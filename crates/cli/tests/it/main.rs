@@ -18,5 +18,7 @@ mod shared;
 mod signals;
 mod slots;
 mod speed;
+mod stalls;
 mod status;
 mod terminal;
+mod tls;

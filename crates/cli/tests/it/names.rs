@@ -4,7 +4,7 @@ use std::fs;
 
 use fencepost_tests::{Cluster, RedisServer};
 
-use crate::bench::{Bench, end_of};
+use crate::bench::{Bench, end_of, nothing_is_left};
 
 /// Not safe in two processes at once: each name has a count of its own.
 const INCREMENTS: &str = "for name in $(echo $FENCEPOST_LOCK | tr , ' '); do \
@@ -51,12 +51,10 @@ fn crossing_orders_end_and_exclude(store: &[&str]) {
     let mut runs = Vec::new();
     for names in wanted.iter().cycle().take(24) {
         let words = [&["run", names, "-q"], store, &["--shell", INCREMENTS]].concat();
-        runs.push(bench.start(&words));
+        let run = bench.start(&words);
+        runs.push((words, run));
     }
-    for run in runs {
-        let ran = end_of(run);
-        assert_eq!((ran.code, ran.err.as_str()), (Some(0), ""));
-    }
+    bench.all_run(runs);
     for name in ["a", "b", "c", "d"] {
         let uses = wanted.iter().filter(|names| names.contains(name)).count() * 24 / wanted.len();
         let count = bench.await_file(&format!("count-{name}"));
@@ -137,7 +135,7 @@ fn a_hundred_names_work_on_three_servers() {
     let ran = bench.run(&words);
     assert_eq!((ran.code, ran.out.trim()), (Some(0), "100"), "{ran:?}");
     assert_eq!(ran.err, "");
-    assert_eq!(cluster.leftovers(), Vec::<String>::new());
+    nothing_is_left(&cluster);
 }
 
 #[test]
@@ -151,7 +149,7 @@ fn when_one_of_them_is_lost_the_command_is_stopped_and_the_others_are_given_back
         "--store",
         &url,
         "--ttl",
-        "1s",
+        "3s",
         "--on-lost",
         on_lost,
         "--shell",

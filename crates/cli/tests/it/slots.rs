@@ -2,7 +2,8 @@
 
 use std::fs;
 
-use fencepost_tests::{Cluster, RedisServer, eventually};
+use fencepost_tests::{Cluster, RedisServer, eventually, free_port};
+use serde_json::Value;
 
 use crate::bench::{Bench, LIMIT, end_of, growing_tokens, pid_of, send};
 
@@ -20,11 +21,8 @@ fn never_more_than_three(store: &[&str]) {
     const RUNS: usize = 24;
     let bench = Bench::new();
     let words = words("3", store, EXCLUSIVE);
-    let all: Vec<_> = (0..RUNS).map(|_| bench.start(&words)).collect();
-    for one in all {
-        let ran = end_of(one);
-        assert_eq!((ran.code, ran.err.as_str()), (Some(0), ""));
-    }
+    let all = (0..RUNS).map(|_| (words.clone(), bench.start(&words)));
+    bench.all_run(all.collect());
     assert!(!bench.path("clashes").exists());
     let all_slots = ["tokens-0", "tokens-1", "tokens-2"];
     let seen = all_slots.map(|slot| growing_tokens(&bench, slot).len());
@@ -97,12 +95,91 @@ fn as_many_as_there_are_slots_run_at_once_and_the_next_one_waits() {
 }
 
 #[test]
+fn status_tells_who_has_which_slot_and_how_many_are_free() {
+    let (one, three) = (Cluster::start(1), Cluster::start(3));
+    let trust = ["--restart-policy", "trust"];
+    for store in [None, Some(one.urls()), Some(three.urls())] {
+        let bench = Bench::new();
+        let store = store.as_deref().map_or(vec![], |url| vec!["--store", url]);
+        let store = [&store[..], &trust].concat();
+        let status = |options: &[&str]| bench.run(&[&["status", "pool"], options, &store].concat());
+        let free = status(&["--slots", "3"]);
+        assert_eq!(free.code, Some(0), "{free:?}");
+        assert!(free.out.contains("slots      3 free of 3\n"), "{free:?}");
+        assert!(!status(&[]).out.contains("--slots"), "nobody has used it");
+
+        let line = "echo $FENCEPOST_SLOT $FENCEPOST_TOKEN >up; sleep 60";
+        let holder = bench.start_until("up", &words("3", &store, line));
+        let up = bench.await_file("up");
+        let (slot, token) = up.split_once(' ').unwrap();
+        let owner = format!(":{}:sh", holder.id());
+        let table = status(&["--slots", "3"]).out;
+        assert!(table.contains("semaphore  pool\nslots      2 free of 3\nwaiting    0\n"));
+        let row = table
+            .lines()
+            .find(|row| row.starts_with(&format!("{slot}  ")));
+        let row = row.unwrap_or_else(|| panic!("{table}"));
+        assert!(row.contains(&owner) && row.ends_with(token), "{table}");
+        let hint = status(&[]).out;
+        assert!(hint.contains("a semaphore, too: --slots K"), "{hint}");
+
+        let json: Value = serde_json::from_str(&status(&["--slots=3", "--json"]).out).unwrap();
+        assert_eq!(
+            (&json["semaphore"], &json["free"]),
+            (&"pool".into(), &2.into())
+        );
+        let number: usize = slot.parse().unwrap();
+        for (place, row) in json["slots"].as_array().unwrap().iter().enumerate() {
+            assert_eq!(
+                (&row["slot"], &row["held"]),
+                (&place.into(), &(place == number).into())
+            );
+        }
+        let row = &json["slots"][number];
+        assert!(row["holder"].as_str().unwrap().ends_with(&owner), "{json}");
+        assert_eq!(row["token"].to_string(), token);
+        assert!(row["remaining_ms"].as_u64().unwrap() <= 30_000);
+        assert_eq!(row["lock"], format!("{{pool}}:semaphore:{slot}"));
+        send("TERM", pid_of(&holder));
+        end_of(holder);
+    }
+}
+
+#[test]
+fn a_node_that_is_away_is_part_of_what_status_tells_of_slots() {
+    let (bench, server) = (Bench::new(), RedisServer::start());
+    let away = || format!("redis://127.0.0.1:{}", free_port());
+    let status = |store: &str| {
+        let words = [
+            "status",
+            "pool",
+            "--slots",
+            "2",
+            "--restart-policy",
+            "trust",
+        ];
+        bench.run(&[&words[..], &["--store", store]].concat())
+    };
+    let ran = status(&[server.url(), away(), away()].join(","));
+    assert_eq!(ran.code, Some(69), "{ran:?}");
+    assert!(ran.err.contains("1 of 3 nodes answered"), "{ran:?}");
+    for words in [
+        "slots      unknown of 2\n",
+        "unknown",
+        "(cannot connect",
+        "  0\n",
+    ] {
+        assert!(ran.out.contains(words), "{words}: {}", ran.out);
+    }
+}
+
+#[test]
 fn a_slot_that_was_taken_from_us_ends_the_command() {
     let bench = Bench::new();
     let server = RedisServer::start();
     let url = server.url();
     let line = "trap '' TERM; echo $FENCEPOST_SLOT >up; while :; do sleep 0.01; done";
-    let store = ["--store", &url, "--ttl", "1s"];
+    let store = ["--store", &url, "--ttl", "3s"];
     let run = bench.start_until("up", &words("2", &store, line));
     let key = format!("{{pool}}:semaphore:{}", bench.await_file("up"));
     server.cli(&["SET", &key, "operator", "PX", "60000"]);

@@ -5,7 +5,7 @@ use std::fs;
 use fencepost_tests::{Cluster, free_port};
 use serde_json::Value;
 
-use crate::bench::Bench;
+use crate::bench::{Bench, nothing_is_left};
 
 #[test]
 fn figures_bars_and_a_picture_of_every_store() {
@@ -38,7 +38,7 @@ fn figures_bars_and_a_picture_of_every_store() {
         assert_eq!(json["acquire"]["count"], counted);
         assert!(counted > 0);
     }
-    assert_eq!(cluster.leftovers(), Vec::<String>::new());
+    nothing_is_left(&cluster);
 }
 
 #[test]
@@ -50,4 +50,5 @@ fn nodes_that_are_away_are_69_and_a_picture_that_cannot_be_written_is_73() {
     let ran = bench.run(&["bench", "--time", "10ms", "--svg", "/no/such/dir/x.svg"]);
     assert_eq!(ran.code, Some(73), "{ran:?}");
     assert_eq!(ran.err.lines().count(), 1, "{ran:?}");
+    assert!(ran.out.contains("per second"), "what was measured: {ran:?}");
 }

@@ -48,21 +48,24 @@ fn a_spinner_tells_for_whom_we_wait_and_is_gone_in_the_end() {
 
 #[test]
 fn the_spinner_tells_what_else_is_waited_for() {
-    for (hold, wait, says) in [
+    for (hold, wait, what, who) in [
         (
             "run b",
             "run a,b",
-            "waiting for locks \"a,b\" (1s), next in line: held for ",
+            "waiting for locks \"a,b\" (",
+            "s), next in line: held for ",
         ),
         (
             "run pool --slots 1",
             "run pool --slots 1",
-            "waiting for a slot of \"pool\" (1s)",
+            "waiting for a slot of \"pool\" (0s): held for ",
+            "s), next in line: held for ",
         ),
         (
             "elect job --value me",
             "elect job",
             "waiting for the leadership of \"job\" (0s): held for ",
+            "s), next in line: held for ",
         ),
     ] {
         let bench = Bench::new();
@@ -71,13 +74,39 @@ fn the_spinner_tells_what_else_is_waited_for() {
         let holder = bench.start_until("up", &[&words(hold)[..], &line].concat());
         let waiter = bench.command(&[&words(wait)[..], &["--", "echo", "ran"]].concat());
         let waiter = Terminal::start(waiter);
-        waiter.shows(says);
+        waiter.shows(what);
+        waiter.shows(who);
         send("TERM", i32::try_from(holder.id()).unwrap());
         end_of(holder);
         waiter.shows("ran\r\n");
         let (code, seen) = waiter.end();
         assert_eq!(code, Some(0), "{seen}");
     }
+}
+
+#[test]
+fn the_spinner_tells_that_all_slots_are_taken_until_when_and_by_whom() {
+    let bench = Bench::new();
+    let line = "echo >up-$FENCEPOST_SLOT; sleep 60";
+    let hold = |ttl| {
+        let words = ["run", "pool", "--slots", "2", "--ttl", ttl, "--shell", line];
+        bench.start(&words)
+    };
+    let holders = [hold("30s"), hold("60s")];
+    bench.await_file("up-0");
+    bench.await_file("up-1");
+    let waiter = bench.command(&["run", "pool", "--slots", "2", "--", "echo", "ran"]);
+    let waiter = Terminal::start(waiter);
+    // The one with the shorter TTL ends first, however often both renew theirs.
+    waiter.shows("waiting for a slot of \"pool\" (0s): all 2 are taken, one for ");
+    waiter.shows("s), next in line: all 2 are taken, one for 2");
+    for holder in holders {
+        send("TERM", i32::try_from(holder.id()).unwrap());
+        end_of(holder);
+    }
+    waiter.shows("ran\r\n");
+    let (code, seen) = waiter.end();
+    assert_eq!(code, Some(0), "{seen}");
 }
 
 #[test]

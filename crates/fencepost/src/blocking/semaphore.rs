@@ -7,6 +7,7 @@ use super::{Fencepost, Lease};
 use crate::error::Error;
 use crate::lock::LockOptions;
 use crate::semaphore::{PermitHolder, Place};
+use crate::status::Status;
 
 impl Fencepost {
     /// A semaphore: at most `permits` hold one of its permits at the same time.
@@ -76,6 +77,14 @@ impl Semaphore {
     /// As there.
     pub fn holders(&self) -> Result<Vec<PermitHolder>, Error> {
         self.client.background.run(self.semaphore.holders())
+    }
+
+    /// What is known of each slot: see [`Semaphore::status`](crate::Semaphore::status).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn status(&self) -> Result<Vec<Status>, Error> {
+        self.client.background.run(self.semaphore.status())
     }
 
     fn keep(&self, permit: crate::Permit) -> Permit {

@@ -5,12 +5,14 @@
 //! | this one | what the user sees |
 //! | `slots` | what the slots' locks are called, and which were free when last seen |
 //! | `free` | what a look at all slots means; pure |
+//! | `outlook` | what is told to one who waits; pure |
 //! | `seek` | finding a slot, and waiting for one |
 //!
 //! A permit is a lock of one of k slots. It must never become "k on each node, and whoever has a
 //! majority is in": that lets up to `n * k / q` in, five where three were asked for.
 
 mod free;
+mod outlook;
 pub(crate) mod seek;
 pub(crate) mod slots;
 
@@ -24,10 +26,11 @@ use std::time::Duration;
 use crate::client::Fencepost;
 use crate::error::Error;
 use crate::lease::Lease;
-use crate::lock::LockOptions;
+use crate::lock::{LockOptions, Watcher};
 use crate::look::look;
 use crate::options::option_methods;
-use crate::status::{HolderStatus, majority_holder};
+use crate::status::{HolderStatus, Status, majority_holder};
+use crate::wait::Progress;
 use seek::Seeker;
 use slots::{Kind, Slots};
 
@@ -133,6 +136,7 @@ impl Semaphore {
         PermitRequest {
             semaphore: self.clone(),
             options: LockOptions::new(),
+            watcher: None,
         }
     }
 
@@ -181,6 +185,28 @@ impl Semaphore {
             Some(PermitHolder { slot, holder })
         });
         Ok(holders.collect())
+    }
+
+    /// What is known of each slot, held or not, in the order of their numbers: as
+    /// [`Fencepost::status`] tells it of a lock.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), fencepost::Error> {
+    /// # let locks = fencepost::Fencepost::memory()?;
+    /// let workers = locks.semaphore("workers", 3);
+    /// let permit = workers.acquire().await?;
+    /// let slots = workers.status().await?;
+    /// assert_eq!(slots[permit.slot()].token, permit.token());
+    /// assert_eq!(slots.iter().filter(|slot| slot.holder.is_none()).count(), 2);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`holders`](Self::holders). A node that cannot be asked is part of the answer.
+    pub async fn status(&self) -> Result<Vec<Status>, Error> {
+        let slots = self.slots.clone()?;
+        Ok(Status::ask_for_all(&self.locks.core.fleet, &slots.names).await)
     }
 }
 
@@ -233,6 +259,7 @@ pub struct PermitHolder {
 pub struct PermitRequest {
     semaphore: Semaphore,
     options: LockOptions,
+    watcher: Option<Watcher>,
 }
 
 impl PermitRequest {
@@ -243,6 +270,30 @@ impl PermitRequest {
 
     option_methods!(options, ttl, wait, fair, renew, max_hold, max_renewals);
 
+    /// See [`LockRequest::on_progress`](crate::LockRequest::on_progress): it tells of the slot whose
+    /// holder's time ends first, and of the best place in the line of any slot, each time that there
+    /// is something to tell of one of them.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), fencepost::Error> {
+    /// # let locks = fencepost::Fencepost::memory()?;
+    /// use std::time::Duration;
+    ///
+    /// # let workers = locks.semaphore("workers", 1);
+    /// # let permit = workers.acquire().await?;
+    /// let waiting = workers
+    ///     .acquire()
+    ///     .wait(Duration::from_millis(20))
+    ///     .on_progress(|progress| println!("place {:?} in line", progress.place));
+    /// # waiting.await.unwrap_err();
+    /// # Ok(()) }
+    /// ```
+    pub fn on_progress(mut self, tell: impl Fn(Progress) + Send + Sync + 'static) -> Self {
+        self.watcher = Some(Watcher::new(tell));
+        self
+    }
+
     async fn find(self) -> Result<Permit, Error> {
         let Semaphore { locks, slots } = self.semaphore;
         let slots = slots?;
@@ -251,7 +302,7 @@ impl PermitRequest {
             locks: &locks,
             slots: &slots,
         };
-        let (slot, lease) = seeker.find().await?;
+        let (slot, lease) = seeker.find(self.watcher.as_ref()).await?;
         let place = Place { slots, slot };
         Ok(Permit { lease, place })
     }

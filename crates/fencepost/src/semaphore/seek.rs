@@ -6,13 +6,15 @@
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
+use tokio::time::Instant;
 
 use super::free;
+use super::outlook::Outlook;
 use super::slots::Slots;
 use crate::client::Fencepost;
 use crate::error::Error;
 use crate::lease::Lease;
-use crate::lock::Plan;
+use crate::lock::{Plan, Watcher};
 use crate::look::{look, too_few};
 use crate::state::Turn;
 use crate::wait::{Call, News, Seat};
@@ -28,9 +30,10 @@ pub(crate) struct Seeker<'a> {
 pub(crate) type Found = (usize, Lease);
 
 impl Seeker<'_> {
-    pub(super) async fn find(mut self) -> Result<Found, Error> {
+    /// Tells the watcher how the wait goes on, if there is one.
+    pub(super) async fn find(mut self, watcher: Option<&Watcher>) -> Result<Found, Error> {
         match self.at_once().await {
-            Err(error) if self.plan.patience.goes_on_after(&error) => self.in_line().await,
+            Err(error) if self.plan.patience.goes_on_after(&error) => self.in_line(watcher).await,
             outcome => outcome,
         }
     }
@@ -82,11 +85,14 @@ impl Seeker<'_> {
     }
 
     /// Waits for whichever slot comes first.
-    async fn in_line(mut self) -> Result<Found, Error> {
+    async fn in_line(mut self, watcher: Option<&Watcher>) -> Result<Found, Error> {
         let (room, mode) = (&self.locks.core.room, self.plan.ticket_mode());
         let names = self.slots.names.iter();
-        let mut seats: Vec<_> = names.map(|name| room.join(name, mode, false)).collect();
-        let outcome = match self.until_called(&seats).await {
+        let is_watched = watcher.is_some();
+        let mut seats: Vec<_> = names
+            .map(|name| room.join(name, mode, is_watched))
+            .collect();
+        let outcome = match self.until_called(&seats, watcher).await {
             Ok(None) => self.look_around(&seats).await,
             Ok(Some(found)) => Ok(found),
             Err(error) => Err(error),
@@ -98,7 +104,12 @@ impl Seeker<'_> {
     }
 
     /// Makes an attempt whenever a slot calls, until one succeeds. `None` when the wait is over.
-    async fn until_called(&mut self, seats: &[Seat]) -> Result<Option<Found>, Error> {
+    async fn until_called(
+        &mut self,
+        seats: &[Seat],
+        watcher: Option<&Watcher>,
+    ) -> Result<Option<Found>, Error> {
+        let mut outlook = Outlook::of(seats.len());
         let call = |slot: usize| async move { (slot, seats[slot].call().await) };
         let mut calls: FuturesUnordered<_> = (0..seats.len()).map(call).collect();
         loop {
@@ -113,7 +124,12 @@ impl Seeker<'_> {
                     Err(error) if !self.plan.patience.goes_on_after(&error) => return Err(error),
                     Err(_) => seats[slot].sit_down(),
                 },
-                Call::News(News::Progress(_)) => self.plan.patience.take_heart(),
+                Call::News(News::Progress(news)) => {
+                    self.plan.patience.take_heart();
+                    if let Some(watcher) = watcher {
+                        watcher.tell(outlook.after(slot, news, Instant::now()));
+                    }
+                }
                 Call::News(News::NoQuorum(error)) => {
                     if !self.plan.patience.goes_on_after(&error) {
                         return Err(error);

@@ -152,7 +152,10 @@ impl Keeper {
     async fn attempt(&self, memory: &mut Memory) -> Result<(Arc<Link>, Driver), NodeError> {
         let limit = self.options.connect_timeout;
         match timeout(limit, self.connect(memory, limit)).await {
-            Ok(outcome) => outcome,
+            Ok(outcome) => outcome.map_err(|error| match &*self.source {
+                Source::Url { route, .. } => route.explained(error),
+                Source::Given(_) => error,
+            }),
             Err(_) => Err(NodeError::Timeout(limit)),
         }
     }

@@ -12,7 +12,7 @@ use tokio::net::TcpStream;
 
 use super::options::TlsOptions;
 use super::url::Place;
-use crate::error::Error;
+use crate::error::{Error, NodeError};
 
 /// After that much silence the kernel asks whether the peer is still there, and how often.
 const KEEPALIVE_AFTER: Duration = Duration::from_secs(10);
@@ -68,6 +68,17 @@ impl Route {
             #[cfg(not(unix))]
             Place::Unix(_) => Err(io::ErrorKind::Unsupported.into()),
         }
+    }
+
+    /// Why a new connection could not be used, with what may be the cause if it was closed.
+    pub(super) fn explained(&self, error: NodeError) -> NodeError {
+        #[cfg(feature = "tls")]
+        if let NodeError::Disconnected(why) = &error
+            && let Some(hint) = self.tls.as_ref().and_then(super::tls::Tls::why_closed)
+        {
+            return NodeError::Disconnected(format!("{why}; {hint}"));
+        }
+        error
     }
 }
 

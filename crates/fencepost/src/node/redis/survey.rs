@@ -66,6 +66,7 @@ pub(crate) fn survey(
                 facts
             }
         };
+        let facts = facts.map_err(|error| route.explained(error));
         NodeSurvey {
             node: label,
             facts: facts.map(|facts| Facts::Redis(Box::new(facts))),

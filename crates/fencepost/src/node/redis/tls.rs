@@ -4,13 +4,16 @@
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
+use tokio_rustls::rustls::client::ResolvesClientCert;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use tokio_rustls::rustls::{ClientConfig, RootCertStore};
+use tokio_rustls::rustls::sign::CertifiedKey;
+use tokio_rustls::rustls::{CertificateError, ClientConfig, RootCertStore, SignatureScheme};
 use tokio_rustls::{TlsConnector, rustls};
 
 use super::options::TlsOptions;
@@ -20,65 +23,172 @@ use crate::error::Error;
 pub(super) struct Tls {
     connector: TlsConnector,
     host: ServerName<'static>,
+    identity: Arc<Identity>,
 }
 
 impl Tls {
     /// # Errors
     /// [`Error::InvalidOption`] for certificates that cannot be used.
     pub(super) fn new(host: &str, options: &TlsOptions) -> Result<Self, Error> {
-        let invalid = |why: String| Error::InvalidOption { option: "tls", why };
         let name = ServerName::try_from(host.to_owned()).map_err(|_| {
             invalid(format!(
                 "{host:?} is not a host that a certificate can name"
             ))
         })?;
-        let config = config(options).map_err(invalid)?;
+        let identity = Identity::new(options).map_err(invalid)?;
+        let identity = Arc::new(identity);
+        let config = config(options, identity.clone()).map_err(invalid)?;
         Ok(Self {
             connector: TlsConnector::from(Arc::new(config)),
             host: name,
+            identity,
         })
     }
 
     /// Shakes hands over a connection.
     pub(super) async fn over(&self, stream: TcpStream) -> io::Result<TlsStream<TcpStream>> {
-        self.connector.connect(self.host.clone(), stream).await
+        let shaking = self.connector.connect(self.host.clone(), stream);
+        shaking.await.map_err(explained)
+    }
+
+    /// Why a server may have closed the connection after the handshake: in TLS 1.3 a client hears
+    /// only then that its certificate is missing, or is not liked.
+    pub(super) fn why_closed(&self) -> Option<&'static str> {
+        let asked = self.identity.is_asked_for.load(Ordering::Relaxed);
+        asked.then_some(match self.identity.key {
+            None => {
+                "the server asks for our certificate; give it with its key: tls_client, or \
+                 --tls-cert and --tls-key of the program"
+            }
+            Some(_) => "the server may not trust our certificate; see its tls-ca-cert-file",
+        })
     }
 }
 
-fn config(options: &TlsOptions) -> Result<ClientConfig, String> {
+/// Who we are, and whether a server has asked for that.
+#[derive(Debug)]
+struct Identity {
+    key: Option<Arc<CertifiedKey>>,
+    is_asked_for: AtomicBool,
+}
+
+impl Identity {
+    fn new(options: &TlsOptions) -> Result<Self, String> {
+        let key = options.client_pem.as_ref().map(certified).transpose()?;
+        Ok(Self {
+            key: key.map(Arc::new),
+            is_asked_for: AtomicBool::new(false),
+        })
+    }
+}
+
+impl ResolvesClientCert for Identity {
+    fn resolve(&self, _: &[&[u8]], _: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
+        self.is_asked_for.store(true, Ordering::Relaxed);
+        self.key.clone()
+    }
+
+    fn has_certs(&self) -> bool {
+        self.key.is_some()
+    }
+}
+
+impl TlsOptions {
+    /// Looks whether these certificates can be used, before a server is asked.
+    ///
+    /// # Errors
+    /// [`Error::InvalidOption`] for what is not PEM, and for a key that is not the certificate's.
+    pub fn check(&self) -> Result<(), Error> {
+        let authorities = self.ca_pem.as_deref().map(trusted).transpose();
+        authorities.map_err(invalid)?;
+        Identity::new(self).map(drop).map_err(invalid)
+    }
+}
+
+fn invalid(why: String) -> Error {
+    Error::InvalidOption { option: "tls", why }
+}
+
+/// What to do about a handshake that failed, where rustls tells only what it is.
+fn explained(error: io::Error) -> io::Error {
+    let cause = error.get_ref().and_then(|inner| inner.downcast_ref());
+    let hint = match cause {
+        Some(rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer)) => {
+            "give the certificate of the authority that signed it: tls_ca, or --tls-ca of the program"
+        }
+        // What `openssl req -x509` makes unless it is told otherwise.
+        Some(rustls::Error::InvalidCertificate(_))
+            if error.to_string().contains("CaUsedAsEndEntity") =>
+        {
+            "a server's certificate must not be an authority's, too; make it with \
+             basicConstraints=CA:FALSE"
+        }
+        Some(rustls::Error::InvalidMessage(_)) => {
+            "the server does not seem to speak TLS on this port; without it the URL begins with \
+             redis://"
+        }
+        _ => return error,
+    };
+    io::Error::new(error.kind(), format!("{error}; {hint}"))
+}
+
+fn config(options: &TlsOptions, identity: Arc<Identity>) -> Result<ClientConfig, String> {
     let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
         .map_err(|error| error.to_string())?
         .with_root_certificates(roots(options)?);
-    let Some((chain, key)) = &options.client_pem else {
-        return Ok(builder.with_no_client_auth());
-    };
+    Ok(builder.with_client_cert_resolver(identity))
+}
+
+/// A certificate that goes with its key.
+fn certified((chain, key): &(Vec<u8>, Vec<u8>)) -> Result<CertifiedKey, String> {
     let chain = certificates(chain, "the client's certificate")?;
-    let key = PrivateKeyDer::from_pem_slice(key)
-        .map_err(|error| format!("the client's private key is not PEM: {error}"))?;
-    builder
-        .with_client_auth_cert(chain, key)
-        .map_err(|error| format!("the client's certificate and key: {error}"))
+    let key = private_key(key)?;
+    let certified = CertifiedKey::from_der(chain, key, &ring::default_provider());
+    certified.map_err(|error| match error {
+        rustls::Error::InconsistentKeys(_) => {
+            "the client's private key is not that of its certificate; give the two that were made \
+             together"
+                .into()
+        }
+        error => format!("the client's certificate and private key: {error}"),
+    })
+}
+
+fn private_key(pem: &[u8]) -> Result<PrivateKeyDer<'static>, String> {
+    if String::from_utf8_lossy(pem).contains("ENCRYPTED") {
+        return Err(
+            "the client's private key is encrypted; decrypt it with `openssl pkey -in KEY -out \
+             PLAIN`, and let nobody else read that file"
+                .into(),
+        );
+    }
+    PrivateKeyDer::from_pem_slice(pem).map_err(|_| {
+        "the client's private key is not PEM: it has no whole PRIVATE KEY; `openssl pkey` makes \
+         one of other forms"
+            .into()
+    })
 }
 
 fn roots(options: &TlsOptions) -> Result<RootCertStore, String> {
+    if let Some(pem) = &options.ca_pem {
+        return trusted(pem);
+    }
     let mut roots = RootCertStore::empty();
-    match &options.ca_pem {
-        Some(pem) => {
-            for certificate in certificates(pem, "the authority's certificate")? {
-                roots.add(certificate).map_err(|error: rustls::Error| {
-                    format!("the authority's certificate: {error}")
-                })?;
-            }
-        }
-        None => {
-            // Some of a system's certificates may be broken; the others still serve.
-            let found = rustls_native_certs::load_native_certs();
-            let (taken, _) = roots.add_parsable_certificates(found.certs);
-            if taken == 0 {
-                return Err("this system has no trusted certificates; give them in ca_pem".into());
-            }
-        }
+    // Some of a system's certificates may be broken; the others still serve.
+    let found = rustls_native_certs::load_native_certs();
+    match roots.add_parsable_certificates(found.certs) {
+        (0, _) => Err("this system has no trusted certificates; give them: tls_ca, or --tls-ca of the program".into()),
+        _ => Ok(roots),
+    }
+}
+
+/// The authorities in a file of them.
+fn trusted(pem: &[u8]) -> Result<RootCertStore, String> {
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates(pem, "the authority's certificate")? {
+        let added = roots.add(certificate);
+        added.map_err(|error| format!("the authority's certificate: {error}"))?;
     }
     Ok(roots)
 }
@@ -86,8 +196,9 @@ fn roots(options: &TlsOptions) -> Result<RootCertStore, String> {
 fn certificates(pem: &[u8], what: &str) -> Result<Vec<CertificateDer<'static>>, String> {
     let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
     match all {
-        Ok(all) if all.is_empty() => Err(format!("{what} is not PEM: it has no CERTIFICATE")),
-        Ok(all) => Ok(all),
-        Err(error) => Err(format!("{what} is not PEM: {error}")),
+        Ok(all) if !all.is_empty() => Ok(all),
+        _ => Err(format!(
+            "{what} is not PEM: it has no whole CERTIFICATE; `openssl x509` makes one of other forms"
+        )),
     }
 }
