@@ -7,6 +7,7 @@ mod chaos;
 mod cluster;
 mod crowd;
 mod history;
+mod machine;
 mod server;
 mod visits;
 
@@ -15,6 +16,7 @@ pub use chaos::{Random, run_in_chaos, stop_and_continue};
 pub use cluster::Cluster;
 pub use crowd::{Stay, check_crowd};
 pub use history::{Turn, check};
+pub use machine::{Stalls, is_prompt, typical};
 pub use server::{RedisServer, ServerOptions, free_port};
 pub use visits::{Visit, check_visits};
 
