@@ -14,13 +14,13 @@ use std::time::{Duration, Instant};
 use engines::every_node_shows_that;
 use fencepost::node::Node;
 use fencepost::{Barrier, Counted, Error, Fencepost, Passage};
-use fencepost_tests::{Cluster, stop_and_continue, wait_until};
+use fencepost_tests::{Cluster, RedisServer, eventually, stop_and_continue, wait_until};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{sleep, timeout};
 
 /// How late something may happen on a busy machine.
 const LATE: Duration = Duration::from_secs(20);
-/// Longer than anybody takes to look again who may pass.
+/// Longer than anybody takes to look again who may pass: that it does not pass, only time can tell.
 const LOOKS: Duration = Duration::from_millis(600);
 
 every_node_shows_that! {
@@ -248,7 +248,7 @@ async fn wait_for_free(locks: &Fencepost, name: &str) {
 
 async fn a_party_that_loses_its_place_takes_another(node: &Arc<dyn Node>) {
     let barrier = client(node).barrier("phase", 2);
-    let barrier = barrier.ttl(Duration::from_millis(600));
+    let barrier = barrier.ttl(Duration::from_secs(2));
     let robbed = party(&barrier);
     until_missing(&barrier, 1).await;
     let locks = client(node);
@@ -310,6 +310,9 @@ async fn threads_gather_too(node: &Arc<dyn Node>) {
 
         let barrier = locks.barrier("phase", 3).ttl(LATE).keep(LATE * 10);
         assert!(barrier.wait_at_most(soon).unwrap_err().is_not_open());
+        eventually("its place is given back", LATE, || {
+            barrier.missing().is_ok_and(|missing| missing == 3)
+        });
         let wait = || {
             let barrier = barrier.clone();
             std::thread::spawn(move || barrier.wait_at_most(LATE).unwrap().place())
@@ -321,7 +324,7 @@ async fn threads_gather_too(node: &Arc<dyn Node>) {
         assert_eq!(barrier.missing().unwrap(), 0);
         assert!(barrier.wait().is_err());
     });
-    timeout(LATE, threads).await.unwrap().unwrap();
+    timeout(3 * LATE, threads).await.unwrap().unwrap();
 }
 
 /// A process that is killed when it is dropped.
@@ -353,7 +356,11 @@ impl Drop for Process {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn twelve_processes_count_and_end_while_a_node_dies() {
     let mut cluster = Cluster::start(3);
-    let latch = cluster.client().await.latch("ready", 12);
+    let locks = cluster.client().await;
+    // The servers know the scripts from now on, so that a process leaves nothing to be sent again.
+    in_time(locks.latch("known", 1).count_down()).await;
+    cluster.all_have("{known}:latch:0").await;
+    let latch = locks.latch("ready", 12);
     let waiting: Vec<_> = (0..3)
         .map(|_| {
             let latch = latch.clone();
@@ -365,6 +372,8 @@ async fn twelve_processes_count_and_end_while_a_node_dies() {
     let mut first: Vec<_> = (0..6).map(|_| count()).collect();
     first.iter_mut().for_each(Process::ends_well);
     assert_eq!(in_time(latch.remaining()).await, 6);
+    let everywhere = || cluster.leftovers().len() == 3 * (1 + 6);
+    wait_until("all nodes have all counts", LATE, everywhere).await;
     cluster.servers[1].kill();
     let mut others: Vec<_> = (0..5).map(|_| count()).collect();
     others.iter_mut().for_each(Process::ends_well);
@@ -407,7 +416,7 @@ async fn a_count_in_a_file_outlives_its_process_and_a_place_does_not() {
 async fn a_killed_party_frees_its_place_one_ttl_later() {
     let cluster = Cluster::start(3);
     let barrier = cluster.client().await.barrier("phase", 3);
-    let ttl = Duration::from_secs(2);
+    let ttl = Duration::from_secs(3);
     let millis = ttl.as_millis().to_string();
     let mut killed = Process::party(&[&cluster.urls(), "wait", "phase", "3", &millis]);
     let one = party(&barrier);
@@ -416,7 +425,7 @@ async fn a_killed_party_frees_its_place_one_ttl_later() {
     let begin = Instant::now();
     until_missing(&barrier, 2).await;
     let took = begin.elapsed();
-    assert!(took < ttl + LOOKS, "{took:?}");
+    assert!(took < ttl * 5 / 3, "{took:?}");
     sleep(LOOKS).await;
     assert!(!one.is_finished());
     let others = [party(&barrier), party(&barrier)];
@@ -431,8 +440,16 @@ async fn a_minority_of_nodes_may_freeze_die_or_forget() {
     let mut cluster = Cluster::start(5);
     let barrier = cluster.client().await.barrier("phase", 3);
     cluster.servers[0].freeze();
-    let first = [party(&barrier), party(&barrier)];
-    until_missing(&barrier, 1).await;
+    let mut first = Vec::new();
+    // One after the other, and the next when all have it: whoever has its place on a bare majority, because
+    // another had asked for it too, has lost it when one of those dies.
+    for places in 1..=2 {
+        first.push(party(&barrier));
+        let is_there = |server: &RedisServer| server.keys().len() == places;
+        let everywhere = || cluster.servers[1..].iter().all(is_there);
+        wait_until("all that are up have it", LATE, everywhere).await;
+    }
+    assert_eq!(in_time(barrier.missing()).await, 1);
     cluster.servers[1].kill();
     let last = party(&barrier);
     for party in first.into_iter().chain([last]) {
@@ -502,7 +519,7 @@ async fn nothing_is_left_of_those_who_gave_up_and_of_what_was_kept_long_enough()
     }
     let nothing_left = || cluster.leftovers().is_empty();
     wait_until("nobody left anything", LATE, nothing_left).await;
-    let keep = Duration::from_millis(1100);
+    let keep = Duration::from_secs(3);
     let barrier = locks.barrier("c", 2).keep(keep);
     let parties = [party(&barrier), party(&barrier)];
     for party in parties {
