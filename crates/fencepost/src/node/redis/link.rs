@@ -219,7 +219,7 @@ impl Link {
     }
 
     /// Resolves when the connection is of no use any more, with the reason: it broke under a call,
-    /// or it has left a command and then a PING unanswered.
+    /// or it has left a command and then a PING unanswered, and answered nothing else meanwhile.
     ///
     /// However many calls were dropped, this sends at most one PING in half a `limit`, and none
     /// while later calls are answered.
@@ -234,7 +234,8 @@ impl Link {
                 () = sleep(limit / 2) => {}
                 () = self.broken.notified() => return disconnected("broken pipe"),
             }
-            if self.answered.load(Ordering::SeqCst) >= mark {
+            let answered = self.answered.load(Ordering::SeqCst);
+            if answered >= mark {
                 continue;
             }
             match timeout(limit, self.connection.send(&redis::cmd("PING"))).await {
@@ -242,6 +243,8 @@ impl Link {
                     self.note_answer(mark, clock);
                 }
                 Ok(_) => return disconnected("broken pipe"),
+                // It is at work on what was sent before the PING.
+                Err(_) if self.answered.load(Ordering::SeqCst) > answered => {}
                 Err(_) => return disconnected("the server has stopped answering"),
             }
         }
