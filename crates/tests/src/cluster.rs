@@ -1,14 +1,9 @@
 //! Several servers that form a quorum, and clients of them.
 
-use std::time::Duration;
-
 use fencepost::{Builder, Fencepost, RestartPolicy};
 
 use crate::server::RedisServer;
-use crate::wait_until;
-
-/// By then a node that is merely late has done what it was sent.
-const LATE: Duration = Duration::from_secs(10);
+use crate::{LATE, wait_until};
 
 /// Servers of our own, one a node.
 #[derive(Debug)]

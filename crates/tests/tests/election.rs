@@ -20,7 +20,9 @@ use fencepost::ticket::ClientId;
 use fencepost::{
     Error, Fencepost, Leader, Leadership, LockName, LockOptions, LossReason, Observer,
 };
-use fencepost_tests::{Cluster, Turn, check, eventually, stop_and_continue, typical};
+use fencepost_tests::{
+    Cluster, Turn, check, eventually, stop_and_continue, typical, until_somebody_waits,
+};
 use futures_util::StreamExt;
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::task::JoinHandle;
@@ -91,7 +93,7 @@ async fn whoever_resigns_or_is_dropped_is_followed_at_once(node: &Arc<dyn Node>)
     for n in 1..6 {
         let campaign = client(node).election("chief").campaign(n.to_string());
         let waiting = tokio::spawn(campaign.into_future());
-        until_somebody_waits(node).await;
+        until_somebody_waits(&client(node), "chief").await;
         assert!(!waiting.is_finished());
         let (begin, token) = (Instant::now(), leadership.token());
         match n % 2 {
@@ -103,14 +105,6 @@ async fn whoever_resigns_or_is_dropped_is_followed_at_once(node: &Arc<dyn Node>)
         assert!(leadership.token() > token);
     }
     assert!(typical(&took) < WOKEN, "{took:?}");
-}
-
-async fn until_somebody_waits(node: &Arc<dyn Node>) {
-    let (locks, end) = (client(node), Instant::now() + LATE);
-    while locks.status("chief").await.unwrap().waiting == 0 {
-        assert!(Instant::now() < end, "nobody waits");
-        sleep(Duration::from_millis(2)).await;
-    }
 }
 
 async fn a_leader_that_is_thrown_out_is_told(node: &Arc<dyn Node>) {
@@ -288,11 +282,7 @@ async fn stand_by(locks: &Fencepost, value: &str) -> JoinHandle<(Turn, Leadershi
         };
         (turn, leadership)
     });
-    let end = Instant::now() + LATE;
-    while locks.status("chief").await.unwrap().waiting == 0 {
-        assert!(Instant::now() < end);
-        sleep(Duration::from_millis(2)).await;
-    }
+    until_somebody_waits(locks, "chief").await;
     waiting
 }
 

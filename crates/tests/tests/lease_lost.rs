@@ -110,6 +110,7 @@ mod frozen {
             let rivals: Vec<_> = (0..LEASES)
                 .map(|i| tokio::spawn(compete(rival.clone(), name(i))))
                 .collect();
+            // By then all of them are watched.
             tokio::time::sleep(TTL / 2).await;
             while nanos(now()) < last_deadline.load(Ordering::SeqCst) {
                 tokio::time::sleep(Duration::from_millis(1)).await;
@@ -416,6 +417,7 @@ mod waiting {
                 tokio::spawn(async move { lease.lost().await })
             })
             .collect();
+        // Somewhere in between.
         tokio::time::sleep(TTL / 3).await;
         quitters.iter().for_each(tokio::task::JoinHandle::abort);
         for waiter in waiters {

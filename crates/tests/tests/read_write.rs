@@ -16,7 +16,7 @@ use fencepost::node::Node;
 use fencepost::ticket::TICKET_LEASE;
 use fencepost::{Error, Fencepost, Lease, LockRequest, LossReason, ReadWriteLock};
 use fencepost_tests::{
-    Cluster, Visit, check_visits, eventually, is_prompt, run_in_chaos, wait_until,
+    Cluster, Visit, check_visits, eventually, is_prompt, run_in_chaos, until, wait_until,
 };
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
@@ -75,11 +75,8 @@ async fn served(waiting: JoinHandle<Lease>) -> Lease {
 }
 
 async fn until_in_line(locks: &Fencepost, how_many: usize) {
-    let end = Instant::now() + LATE;
-    while locks.status("shelf").await.unwrap().waiting != how_many {
-        assert!(Instant::now() < end, "never {how_many} in line");
-        sleep(Duration::from_millis(5)).await;
-    }
+    let so_many = async || locks.status("shelf").await.unwrap().waiting == how_many;
+    until(&format!("{how_many} are in line"), LATE, so_many).await;
 }
 
 async fn many_read_or_one_writes(node: &Arc<dyn Node>) {
@@ -298,6 +295,7 @@ async fn readers_renew_and_are_told_when_they_are_stolen_from(node: &Arc<dyn Nod
     let ttl = Duration::from_millis(1500);
     let one = shelf.read().ttl(ttl).await.unwrap();
     let other = shelf.read().ttl(ttl).await.unwrap();
+    // That they are kept past their TTL, only time can tell.
     sleep(ttl * 4 / 3).await;
     assert!(one.is_valid() && other.is_valid(), "renewed");
     let stolen = locks.steal("shelf", Duration::from_secs(30)).await.unwrap();
@@ -321,15 +319,11 @@ async fn a_reader_that_is_dropped_leaves_nothing_behind(node: &Arc<dyn Node>) {
         let change = async { other.write().wait(LATE).await.unwrap().downgrade().await };
         let _ = timeout(some_time, change).await;
     }
-    let end = Instant::now() + LATE;
-    loop {
+    until("nothing is left", LATE, async || {
         let status = locks.status("shelf").await.unwrap();
-        if status.holder.is_none() && status.waiting == 0 {
-            break;
-        }
-        assert!(Instant::now() < end, "{status:?}");
-        sleep(Duration::from_millis(5)).await;
-    }
+        status.holder.is_none() && status.waiting == 0
+    })
+    .await;
     assert!(!is_refused(shelf.write()).await);
 }
 

@@ -9,7 +9,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 use fencepost::{Error, Fencepost, ReentrantGuard};
-use fencepost_tests::{Cluster, RedisServer, typical, wait_until};
+use fencepost_tests::{Cluster, RedisServer, typical, until, until_somebody_waits, wait_until};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
@@ -187,7 +187,7 @@ async fn we_do_not_get_in_while_a_java_program_is_and_are_woken_when_it_leaves()
             );
             let waiting = wait_for(&locks, name);
             wait_until("we listen", LATE, || subscribers(java.server, channel) == 1).await;
-            until_seated(&locks, name).await;
+            until_somebody_waits(&locks, name).await;
             assert_eq!(
                 (java.unlock(), java.renew()),
                 ("0".to_owned(), "1".to_owned())
@@ -222,14 +222,6 @@ fn subscribers(server: &RedisServer, channel: &str) -> u32 {
     answer.lines().last().unwrap().parse().unwrap()
 }
 
-async fn until_seated(locks: &Fencepost, name: &str) {
-    let end = Instant::now() + LATE;
-    while locks.status(name).await.unwrap().waiting == 0 {
-        assert!(Instant::now() < end, "nobody waits");
-        tokio::time::sleep(Duration::from_millis(2)).await;
-    }
-}
-
 #[tokio::test]
 async fn a_java_program_on_a_majority_keeps_us_out_and_wakes_us() {
     let cluster = Cluster::start(3);
@@ -253,7 +245,7 @@ async fn a_java_program_on_a_majority_keeps_us_out_and_wakes_us() {
         for one in &java {
             wait_until("we listen", LATE, || subscribers(one.server, channel) == 1).await;
         }
-        until_seated(&locks, name).await;
+        until_somebody_waits(&locks, name).await;
         assert_eq!(java[0].unlock(), "1");
         assert!(!waiting.is_finished(), "two of three are theirs");
         assert_eq!(java[1].unlock(), "1");
@@ -289,7 +281,7 @@ async fn what_redisson_says_is_heard_again_after_the_connection_broke() {
         subscribers(java.server, channel) == 1
     })
     .await;
-    until_seated(&locks, name).await;
+    until_somebody_waits(&locks, name).await;
     assert_eq!(java.unlock(), "1");
     timeout(LATE, waiting).await.unwrap().unwrap();
 }
@@ -310,14 +302,14 @@ async fn a_user_who_may_not_hear_redisson_is_woken_by_us_and_looks_for_the_other
     };
     assert!(java.try_lock());
     let waiting = wait_for(&locks, name);
-    until_seated(&locks, name).await;
+    until_somebody_waits(&locks, name).await;
     assert_eq!(java.unlock(), "1");
     let guard = timeout(LATE, waiting).await.unwrap().unwrap();
     let next = tokio::spawn({
         let locks = locks.clone();
         async move { enter(&locks, "two").await }
     });
-    until_seated(&locks, name).await;
+    until_somebody_waits(&locks, name).await;
     // It is not told on that channel, and nothing is left of it.
     guard.release().await.unwrap();
     timeout(LATE, next).await.unwrap().unwrap();
@@ -345,16 +337,13 @@ async fn a_release_sends_only_those_who_are_next_to_look() {
     wait_until("all wait", LATE, last_place).await;
     // Whoever has begun to listen looks once. Everybody looks once a second anyway, or a little more often.
     let by_themselves = |time: Duration| time.as_secs_f64() * CLIENTS as f64 / 0.7;
-    let end = Instant::now() + LATE;
-    loop {
-        assert!(Instant::now() < end, "they look all the time");
+    until("they are quiet", LATE, async || {
         let (before, begin) = (server.scripts_run(), Instant::now());
         tokio::time::sleep(Duration::from_millis(200)).await;
         let commands = server.scripts_run() - before;
-        if (commands as f64) < by_themselves(begin.elapsed()) + 5.0 {
-            break;
-        }
-    }
+        (commands as f64) < by_themselves(begin.elapsed()) + 5.0
+    })
+    .await;
     let (mut commands, mut time) = (0, Duration::ZERO);
     for _ in 0..HAND_OVERS {
         let (before, begin) = (server.scripts_run(), Instant::now());

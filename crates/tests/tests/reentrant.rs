@@ -7,14 +7,14 @@ mod engines;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use engines::every_node_shows_that;
 use fencepost::node::Node;
 use fencepost::{
     Error, Fencepost, LockOptions, LossReason, NodeError, NodeOutcome, ReentrantGuard,
 };
-use fencepost_tests::{Cluster, RedisServer, wait_until};
+use fencepost_tests::{Cluster, RedisServer, until, until_somebody_waits, wait_until};
 use tokio::time::timeout;
 
 /// How late something may happen on a busy machine.
@@ -51,14 +51,6 @@ async fn is_shut(locks: &Fencepost, session: &str) -> bool {
     }
 }
 
-async fn until_somebody_waits(locks: &Fencepost) {
-    let end = Instant::now() + LATE;
-    while locks.status("job").await.unwrap().waiting == 0 {
-        assert!(Instant::now() < end, "nobody waits");
-        tokio::time::sleep(Duration::from_millis(2)).await;
-    }
-}
-
 async fn a_session_enters_again_and_leaves_in_any_order(node: &Arc<dyn Node>) {
     let (locks, others) = (client(node), client(node));
     let mut guards = vec![enter(&locks, "one").await];
@@ -91,7 +83,7 @@ async fn sessions_keep_each_other_out_and_the_next_is_woken(node: &Arc<dyn Node>
         let others = others.clone();
         async move { enter(&others, "two").await }
     });
-    until_somebody_waits(&locks).await;
+    until_somebody_waits(&locks, "job").await;
     drop(guards);
     let guard = timeout(LATE, waiting).await.unwrap().unwrap();
     assert!(is_shut(&locks, "one").await);
@@ -166,13 +158,10 @@ async fn a_session_that_stops_waiting_leaves_nothing_behind(node: &Arc<dyn Node>
         let others = others.clone();
         async move { enter(&others, "two").await }
     });
-    until_somebody_waits(&locks).await;
+    until_somebody_waits(&locks, "job").await;
     waiting.abort();
-    let end = Instant::now() + LATE;
-    while locks.status("job").await.unwrap().waiting > 0 {
-        assert!(Instant::now() < end, "still in line");
-        tokio::time::sleep(Duration::from_millis(2)).await;
-    }
+    let nobody = async || locks.status("job").await.unwrap().waiting == 0;
+    until("it has left the line", LATE, nobody).await;
     guard.release().await.unwrap();
     others
         .session("two")
@@ -289,13 +278,12 @@ async fn fifty_entries_with_a_server_that_comes_back_empty_are_given_back_on_eve
 }
 
 /// A node that has missed a renewal, or had to be sent the script again, learns the number by a later one.
-async fn renew_until(what: &str, guard: &ReentrantGuard, mut holds: impl FnMut() -> bool) {
-    let end = Instant::now() + LATE;
-    while !holds() {
-        assert!(Instant::now() < end, "never {what}");
+async fn renew_until(what: &str, guard: &ReentrantGuard, holds: impl Fn() -> bool) {
+    until(what, LATE, async || {
         guard.extend().await.unwrap();
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+        holds()
+    })
+    .await;
 }
 
 #[tokio::test]

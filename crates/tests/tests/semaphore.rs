@@ -15,7 +15,7 @@ use engines::every_node_shows_that;
 use fencepost::node::Node;
 use fencepost::{Fencepost, LockOptions, LossReason, Permit, Semaphore};
 use fencepost_tests::{
-    ByCount, Cluster, Stay, Turn, check_crowd, eventually, is_prompt, run_in_chaos, typical,
+    ByCount, Cluster, Stay, Turn, check_crowd, eventually, is_prompt, run_in_chaos, typical, until,
 };
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
@@ -60,15 +60,8 @@ async fn in_line(locks: &Fencepost, permits: usize) -> Vec<usize> {
 }
 
 async fn until_in_line(locks: &Fencepost, lines: &[usize]) {
-    let end = Instant::now() + LATE;
-    loop {
-        let now = in_line(locks, lines.len()).await;
-        if now == lines {
-            return;
-        }
-        assert!(Instant::now() < end, "{now:?} instead of {lines:?}");
-        sleep(Duration::from_millis(5)).await;
-    }
+    let so_many = async || in_line(locks, lines.len()).await == lines;
+    until(&format!("{lines:?} are in line"), LATE, so_many).await;
 }
 
 /// Gets in line, for as long as it takes.
@@ -189,11 +182,8 @@ async fn a_request_that_is_dropped_leaves_every_line(node: &Arc<dyn Node>) {
         let request = semaphore.acquire().into_future();
         let _ = timeout(Duration::from_micros(micros), request).await;
     }
-    let end = Instant::now() + LATE;
-    while !semaphore.holders().await.unwrap().is_empty() {
-        assert!(Instant::now() < end);
-        sleep(Duration::from_millis(5)).await;
-    }
+    let is_free = async || semaphore.holders().await.unwrap().is_empty();
+    until("all are given back", LATE, is_free).await;
     until_in_line(&locks, &[0, 0]).await;
 }
 
@@ -391,15 +381,12 @@ async fn whoever_waits_looks_once_a_second_at_each_slot() {
     let waiting: Vec<_> = (0..WAITERS).map(|_| wait_for(&other)).collect();
     until_in_line(&locks, &[WAITERS; 3]).await;
     // Until all have agreed on their places, of which nothing is seen but that they are quiet.
-    let end = Instant::now() + LATE;
-    loop {
-        assert!(Instant::now() < end, "they are never quiet");
+    until("they are quiet", LATE, async || {
         let before = scripts_run(&cluster);
         sleep(Duration::from_millis(300)).await;
-        if scripts_run(&cluster) - before <= 3 {
-            break;
-        }
-    }
+        scripts_run(&cluster) - before <= 3
+    })
+    .await;
     let (before, begin) = (scripts_run(&cluster), Instant::now());
     sleep(Duration::from_secs(3)).await;
     let run = scripts_run(&cluster) - before;

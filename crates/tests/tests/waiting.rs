@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use fencepost::ticket::TICKET_LEASE;
 use fencepost::{Fencepost, Lease, LockRequest, Progress};
-use fencepost_tests::{Cluster, RedisServer, is_prompt, wait_until};
+use fencepost_tests::{Cluster, RedisServer, is_prompt, until, until_somebody_waits, wait_until};
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
@@ -110,20 +110,15 @@ async fn a_release_among_five_hundred_waiters_causes_a_handful_of_commands() {
         }
         clients.push(locks);
     }
-    let end = Instant::now() + LATE;
-    while holder.status("job").await.unwrap().waiting < 500 {
-        assert!(Instant::now() < end);
-        sleep(Duration::from_millis(20)).await;
-    }
-    // Until all have agreed on their places.
-    loop {
-        assert!(Instant::now() < end);
+    let all = async || holder.status("job").await.unwrap().waiting == 500;
+    until("all are in line", LATE, all).await;
+    // Until all have agreed on their places, of which nothing is seen but that they are quiet.
+    until("they are quiet", LATE, async || {
         let before = cluster.scripts_run();
         sleep(POLL / 2).await;
-        if most_since(&before, &cluster.scripts_run()) <= CLIENTS as u64 {
-            break;
-        }
-    }
+        most_since(&before, &cluster.scripts_run()) <= CLIENTS as u64
+    })
+    .await;
     // While nothing happens, which only time can tell: each client refreshes all its waiters by one
     // command a second.
     let (before, begin) = (cluster.scripts_run(), Instant::now());
@@ -458,14 +453,9 @@ async fn a_follower_that_is_dropped_lets_the_next_one_go() {
         for _ in 0..8 {
             // Nobody polls it once it is in line, so that it cannot make its attempt.
             let mut follower = Box::pin(locks.lock("job").fair(fair).into_future());
-            let in_line = async {
-                while locks.status("job").await.unwrap().waiting == 0 {
-                    sleep(Duration::from_millis(1)).await;
-                }
-            };
             tokio::select! {
                 _ = &mut follower => panic!("it is held"),
-                () = in_line => {}
+                () = until_somebody_waits(&locks, "job") => {}
             }
             let next = wait_in_line(locks.lock("job").fair(fair)).await;
             lease.release().await.unwrap();

@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use fencepost::Fencepost;
-use fencepost_tests::is_prompt;
+use fencepost_tests::{is_prompt, until_somebody_waits};
 use tempfile::TempDir;
 use tokio::time::timeout;
 
@@ -75,10 +75,7 @@ async fn the_death_of_a_holder_elsewhere_is_noticed_long_before_its_ttl() {
         let busy = locks.lock("job").wait(Duration::from_millis(100)).await;
         assert!(busy.unwrap_err().is_held());
         let waiting = tokio::spawn(locks.lock("job").wait(LATE).into_future());
-        let end = Instant::now() + LATE;
-        while locks.status("job").await.unwrap().waiting == 0 {
-            assert!(Instant::now() < end);
-        }
+        until_somebody_waits(&locks, "job").await;
         let begin = Instant::now();
         holder.0.kill().unwrap();
         holder.0.wait().unwrap();

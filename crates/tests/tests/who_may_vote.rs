@@ -11,7 +11,7 @@ use fencepost::NodeError;
 use fencepost::node::Node;
 use fencepost::node::redis::{Eviction, RedisNode, RedisOptions, Roster};
 use fencepost::state::Reply;
-use fencepost_tests::RedisServer;
+use fencepost_tests::{RedisServer, until};
 use on_redis::{Lock, open_with, quarantined, within};
 
 const SOON: Duration = Duration::from_secs(15);
@@ -124,16 +124,16 @@ async fn a_server_that_turns_us_away_is_quoted() {
     let second = open(&server.url(), &Roster::default());
     // The server speaks and hangs up in one breath: when our question crosses that, the connection
     // is found broken before its last words are read. The node tries again all the time.
-    let end = Instant::now() + SOON;
-    loop {
+    until("it is quoted", SOON, async || {
         let error = within(SOON, second.hello()).await.unwrap_err().to_string();
-        if error.contains("max number of clients") {
-            break;
-        }
-        assert!(error.contains("the connection broke"), "{error}");
-        assert!(Instant::now() < end, "never quoted");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+        let is_quoted = error.contains("max number of clients");
+        assert!(
+            is_quoted || error.contains("the connection broke"),
+            "{error}"
+        );
+        is_quoted
+    })
+    .await;
     drop(only);
     within(SOON, second.ready()).await;
 }
@@ -146,11 +146,8 @@ fn with_quarantine(max_ttl: Duration) -> RedisOptions {
 }
 
 async fn until_it_votes(node: &RedisNode) {
-    let end = Instant::now() + SOON;
-    while node.hello().await.is_err() {
-        assert!(Instant::now() < end, "quarantine does not end");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    let votes = async || node.hello().await.is_ok();
+    until("quarantine ends", SOON, votes).await;
 }
 
 #[tokio::test]
@@ -188,15 +185,11 @@ async fn a_node_that_sees_its_server_restart_puts_it_in_quarantine() {
     until_it_votes(&node).await;
     Lock::new("job").granted(&node).await;
     server.restart();
-    let end = Instant::now() + SOON;
-    loop {
-        match Lock::new("job").acquire(&node).await {
-            Err(NodeError::Quarantined(_)) => break,
-            Err(_) => assert!(Instant::now() < end, "not back"),
-            Ok(reply) => panic!("{reply:?}"),
-        }
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    until("it is back", SOON, async || {
+        let error = Lock::new("job").acquire(&node).await.unwrap_err();
+        matches!(error, NodeError::Quarantined(_))
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -208,19 +201,15 @@ async fn a_server_that_keeps_every_write_is_trusted_after_a_restart() {
     let lock = Lock::new("job");
     lock.granted(&node).await;
     server.restart();
-    let end = Instant::now() + SOON;
-    let reply = loop {
+    until("it is back", SOON, async || {
         match Lock::new("job").acquire(&node).await {
             Err(NodeError::Quarantined(left)) => panic!("in quarantine for {left:?}"),
-            Err(_) => assert!(Instant::now() < end, "not back"),
-            Ok(reply) => break reply,
+            Err(_) => false,
+            Ok(Reply::Held(_)) => true,
+            Ok(reply) => panic!("it did not keep the lock: {reply:?}"),
         }
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    };
-    assert!(
-        matches!(reply, Reply::Held(_)),
-        "it kept the lock: {reply:?}"
-    );
+    })
+    .await;
     assert_eq!(lock.extend(&node).await, Ok(Reply::Extended));
 }
 
