@@ -12,18 +12,24 @@ pub struct ByCount {
 }
 
 impl ByCount {
-    /// One client for each of the servers, separated by commas, with `places` on each.
+    /// One client for each of the servers, separated by commas, with `places` on each. A server that
+    /// does not answer in time is passed over.
     ///
     /// # Errors
-    /// When one of them cannot be reached.
-    pub async fn connect(urls: &str, name: &str, places: usize) -> Result<Self, Error> {
+    /// When it is called outside of a runtime, or the URLs are none.
+    pub fn open(
+        urls: &str,
+        name: &str,
+        places: usize,
+        node_timeout: Duration,
+    ) -> Result<Self, Error> {
         let mut nodes = Vec::new();
         for url in urls.split(',') {
             let node = Fencepost::builder()
                 .url(url)
                 .restart_policy(RestartPolicy::Trust)
-                .node_timeout(Duration::from_millis(100));
-            nodes.push(node.connect().await?.semaphore(name, places));
+                .node_timeout(node_timeout);
+            nodes.push(node.build()?.semaphore(name, places));
         }
         Ok(Self { nodes })
     }

@@ -1,14 +1,9 @@
 //! Several servers that form a quorum, and clients of them.
 
-use std::time::Duration;
-
 use fencepost::{Builder, Fencepost, RestartPolicy};
 
 use crate::server::RedisServer;
-use crate::wait_until;
-
-/// By then a node that is merely late has done what it was sent.
-const LATE: Duration = Duration::from_secs(10);
+use crate::{LATE, wait_until};
 
 /// Servers of our own, one a node.
 #[derive(Debug)]
@@ -55,22 +50,30 @@ impl Cluster {
     /// When one does not have it in time.
     pub async fn all_have(&self, key: &str) {
         let has = |server: &RedisServer| server.cli(&["EXISTS", key]) == "1";
-        let all = || self.servers.iter().all(has);
-        wait_until(&format!("{key} is on every server"), LATE, all).await;
+        self.all(&format!("{key} is there"), has).await;
+    }
+
+    /// Waits until that holds of every server, also of those that are later than a majority.
+    ///
+    /// # Panics
+    /// When it does not hold of one in time.
+    pub async fn all(&self, what: &str, holds: impl Fn(&RedisServer) -> bool) {
+        let everywhere = || self.servers.iter().all(&holds);
+        wait_until(&format!("on every server: {what}"), LATE, everywhere).await;
+    }
+
+    /// How many scripts each server has run so far.
+    ///
+    /// # Panics
+    /// When a server cannot be asked.
+    #[must_use]
+    pub fn scripts_run(&self) -> Vec<u64> {
+        self.servers.iter().map(RedisServer::scripts_run).collect()
     }
 
     /// The keys that are left on each server, without the token counters.
     #[must_use]
     pub fn leftovers(&self) -> Vec<String> {
-        let mut left = Vec::new();
-        for server in &self.servers {
-            let keys = server.cli(&["KEYS", "*"]);
-            let keys = keys.lines().filter(|key| !key.is_empty());
-            left.extend(
-                keys.filter(|key| !key.ends_with(":fence"))
-                    .map(str::to_owned),
-            );
-        }
-        left
+        self.servers.iter().flat_map(RedisServer::keys).collect()
     }
 }

@@ -7,6 +7,7 @@ mod chaos;
 mod cluster;
 mod crowd;
 mod history;
+mod machine;
 mod server;
 mod tls;
 mod visits;
@@ -16,13 +17,18 @@ pub use chaos::{Random, run_in_chaos, stop_and_continue};
 pub use cluster::Cluster;
 pub use crowd::{Stay, check_crowd};
 pub use history::{Turn, check};
+pub use machine::{Stalls, is_prompt, typical};
 pub use server::{RedisServer, ServerOptions, free_port};
 pub use tls::{Authority, TlsServer};
 pub use visits::{Visit, check_visits};
 
 use std::time::{Duration, Instant};
 
+use fencepost::Fencepost;
+
 const PAUSE: Duration = Duration::from_millis(5);
+/// How late something may happen on a busy machine.
+const LATE: Duration = Duration::from_secs(20);
 
 /// Waits until `condition` holds, looking every few milliseconds. Blocks the thread: in async tests
 /// whose own tasks have to go on, use [`wait_until`].
@@ -42,9 +48,28 @@ pub fn eventually(what: &str, limit: Duration, mut condition: impl FnMut() -> bo
 /// # Panics
 /// When it does not hold within `limit`.
 pub async fn wait_until(what: &str, limit: Duration, mut condition: impl FnMut() -> bool) {
+    until(what, limit, async || condition()).await;
+}
+
+/// As [`wait_until`], where the condition has to be awaited.
+///
+/// # Panics
+/// When it does not hold within `limit`.
+pub async fn until(what: &str, limit: Duration, mut condition: impl AsyncFnMut() -> bool) {
     let end = Instant::now() + limit;
-    while !condition() {
+    while !condition().await {
         assert!(Instant::now() < end, "not within {limit:?}: {what}");
         tokio::time::sleep(PAUSE).await;
     }
+}
+
+/// Waits until somebody waits for that lock, as most of the nodes see it.
+///
+/// # Panics
+/// When nobody does in time, or the name is none.
+pub async fn until_somebody_waits(locks: &Fencepost, name: &str) {
+    until("somebody waits", LATE, async || {
+        locks.status(name).await.expect("a name").waiting > 0
+    })
+    .await;
 }

@@ -176,6 +176,34 @@ impl RedisServer {
         String::from_utf8_lossy(&stdout).trim_end().to_owned()
     }
 
+    /// Its keys, without the token counters.
+    ///
+    /// # Panics
+    /// When it cannot be asked.
+    #[must_use]
+    pub fn keys(&self) -> Vec<String> {
+        let all = self.cli(&["KEYS", "*"]);
+        let keys = all.lines().filter(|key| !key.is_empty());
+        let keys = keys.filter(|key| !key.ends_with(":fence"));
+        keys.map(str::to_owned).collect()
+    }
+
+    /// How many scripts it has run so far, by their digest or by their text.
+    ///
+    /// # Panics
+    /// When it cannot be asked.
+    #[must_use]
+    pub fn scripts_run(&self) -> u64 {
+        let stats = self.cli(&["INFO", "commandstats"]);
+        let calls = |command: &str| {
+            let prefix = format!("cmdstat_{command}:calls=");
+            let line = stats.lines().find_map(|line| line.strip_prefix(&prefix));
+            let number = line.and_then(|line| line.split(',').next());
+            number.map_or(0, |number| number.parse::<u64>().expect("a number"))
+        };
+        calls("evalsha") + calls("eval")
+    }
+
     /// Kills the server with -9, as a power cut would. [`restart`](Self::restart) brings it back.
     pub fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {

@@ -87,10 +87,12 @@ async fn a_wrong_name_or_ttl_is_refused_before_anything_is_sent() {
         assert!(error.to_string().contains(hint), "{error}");
         assert!(locks.lock("job").ttl(ttl).await.is_err());
     }
-    locks
-        .try_lock("job", Duration::from_millis(10))
-        .await
-        .unwrap();
+    // On a busy machine it is over before it is granted; refused it is not.
+    let shortest = locks.try_lock("job", Duration::from_millis(10)).await;
+    assert!(
+        matches!(shortest, Ok(_) | Err(Error::TooLate { .. })),
+        "{shortest:?}"
+    );
 }
 
 #[tokio::test]

@@ -13,6 +13,7 @@ use fencepost::node::{Ear, Node, Notice};
 use fencepost::state::{Command, Fate, Line, Reply, Turn};
 use fencepost::ticket::{ClientId, Standing, Ticket, TicketId, TicketMode, TicketNumber, WakeUp};
 use fencepost::{AttemptValue, Fencepost, FencingToken, LockName, NodeError, Owner, Ttl};
+use fencepost_tests::until;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout};
 
@@ -234,11 +235,8 @@ async fn a_ticket_is_kept_for_its_lease_and_not_longer(node: &Arc<dyn Node>) {
     let begin = Instant::now();
     lock.queue(&ticket(1, true), proposed(1), SHORT).await;
     lock.queue(&ticket(2, true), proposed(1), SHORT).await;
-    let end = begin + LATE;
-    while lock.wait(&ticket(3, true)).await.1 > 0 {
-        assert!(Instant::now() < end);
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    let is_first = async || lock.wait(&ticket(3, true)).await.1 == 0;
+    until("the others are gone", LATE, is_first).await;
     assert!(begin.elapsed() >= SHORT - Duration::from_millis(2));
     assert_eq!(lock.waiting().await, 1, "both are gone together");
 }
@@ -481,11 +479,9 @@ async fn a_client_hands_the_lock_on_without_waiting_for_a_poll(node: &Arc<dyn No
             tokio::spawn(async move { request.await.unwrap().release().await.unwrap() })
         })
         .collect();
-    let status = || async { locks.status("job").await.unwrap() };
-    let end = Instant::now() + LATE;
-    while status().await.waiting < TURNS {
-        assert!(Instant::now() < end);
-    }
+    let status = async || locks.status("job").await.unwrap();
+    let all = async || status().await.waiting == TURNS;
+    until("all are in line", LATE, all).await;
     let begin = Instant::now();
     lease.release().await.unwrap();
     for task in waiting {

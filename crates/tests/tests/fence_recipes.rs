@@ -19,7 +19,7 @@ const GUIDE: &str = include_str!("../../fencepost/src/fence.md");
 async fn old_and_new() -> (FencingToken, FencingToken) {
     let locks = Fencepost::memory().unwrap();
     let old = locks
-        .try_lock("account", Duration::from_millis(20))
+        .try_lock("account", Duration::from_millis(300))
         .await
         .unwrap();
     let new = locks.lock("account").await.unwrap();

@@ -14,13 +14,13 @@ use std::time::{Duration, Instant};
 use engines::every_node_shows_that;
 use fencepost::node::Node;
 use fencepost::{Barrier, Counted, Error, Fencepost, Passage};
-use fencepost_tests::{Cluster, stop_and_continue, wait_until};
+use fencepost_tests::{Cluster, RedisServer, eventually, stop_and_continue, until, wait_until};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{sleep, timeout};
 
 /// How late something may happen on a busy machine.
 const LATE: Duration = Duration::from_secs(20);
-/// Longer than anybody takes to look again who may pass.
+/// Longer than anybody takes to look again who may pass: that it does not pass, only time can tell.
 const LOOKS: Duration = Duration::from_millis(600);
 
 every_node_shows_that! {
@@ -65,11 +65,8 @@ async fn passage(party: JoinHandle<Result<Passage, Error>>) -> Result<Passage, E
 
 /// Waits until so many are missing.
 async fn until_missing(barrier: &Barrier, missing: usize) {
-    let end = Instant::now() + LATE;
-    while in_time(barrier.missing()).await != missing {
-        assert!(Instant::now() < end, "not {missing} missing");
-        sleep(Duration::from_millis(5)).await;
-    }
+    let so_many = async || in_time(barrier.missing()).await == missing;
+    until(&format!("{missing} are missing"), LATE, so_many).await;
 }
 
 async fn a_latch_opens_when_all_have_counted_and_not_before(node: &Arc<dyn Node>) {
@@ -123,11 +120,8 @@ async fn a_count_lapses_when_its_time_is_up(node: &Arc<dyn Node>) {
     in_time(latch.count_down()).await;
     let seen = in_time(latch.remaining()).await;
     assert!(seen == 1 || begin.elapsed() > keep);
-    let end = Instant::now() + LATE;
-    while in_time(latch.remaining()).await == 1 {
-        assert!(Instant::now() < end);
-        sleep(Duration::from_millis(10)).await;
-    }
+    let has_lapsed = async || in_time(latch.remaining()).await != 1;
+    until("it has lapsed", LATE, has_lapsed).await;
     assert!(begin.elapsed() >= keep, "{:?}", begin.elapsed());
     assert_eq!(in_time(latch.remaining()).await, 2, "as new");
 }
@@ -239,16 +233,13 @@ async fn a_place_whose_party_died_after_the_opening_is_good_for_one_who_is_late(
 }
 
 async fn wait_for_free(locks: &Fencepost, name: &str) {
-    let end = Instant::now() + LATE;
-    while locks.status(name).await.unwrap().holder.is_some() {
-        assert!(Instant::now() < end, "{name} is not free");
-        sleep(Duration::from_millis(5)).await;
-    }
+    let is_free = async || locks.status(name).await.unwrap().holder.is_none();
+    until(&format!("{name} is free"), LATE, is_free).await;
 }
 
 async fn a_party_that_loses_its_place_takes_another(node: &Arc<dyn Node>) {
     let barrier = client(node).barrier("phase", 2);
-    let barrier = barrier.ttl(Duration::from_millis(600));
+    let barrier = barrier.ttl(Duration::from_secs(2));
     let robbed = party(&barrier);
     until_missing(&barrier, 1).await;
     let locks = client(node);
@@ -310,6 +301,9 @@ async fn threads_gather_too(node: &Arc<dyn Node>) {
 
         let barrier = locks.barrier("phase", 3).ttl(LATE).keep(LATE * 10);
         assert!(barrier.wait_at_most(soon).unwrap_err().is_not_open());
+        eventually("its place is given back", LATE, || {
+            barrier.missing().is_ok_and(|missing| missing == 3)
+        });
         let wait = || {
             let barrier = barrier.clone();
             std::thread::spawn(move || barrier.wait_at_most(LATE).unwrap().place())
@@ -321,7 +315,7 @@ async fn threads_gather_too(node: &Arc<dyn Node>) {
         assert_eq!(barrier.missing().unwrap(), 0);
         assert!(barrier.wait().is_err());
     });
-    timeout(LATE, threads).await.unwrap().unwrap();
+    timeout(3 * LATE, threads).await.unwrap().unwrap();
 }
 
 /// A process that is killed when it is dropped.
@@ -353,7 +347,11 @@ impl Drop for Process {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn twelve_processes_count_and_end_while_a_node_dies() {
     let mut cluster = Cluster::start(3);
-    let latch = cluster.client().await.latch("ready", 12);
+    let locks = cluster.client().await;
+    // The servers know the scripts from now on, so that a process leaves nothing to be sent again.
+    in_time(locks.latch("known", 1).count_down()).await;
+    cluster.all_have("{known}:latch:0").await;
+    let latch = locks.latch("ready", 12);
     let waiting: Vec<_> = (0..3)
         .map(|_| {
             let latch = latch.clone();
@@ -362,8 +360,13 @@ async fn twelve_processes_count_and_end_while_a_node_dies() {
         .collect();
     let urls = cluster.urls();
     let count = || Process::party(&[&urls, "count", "ready", "12"]);
-    let mut first: Vec<_> = (0..6).map(|_| count()).collect();
-    first.iter_mut().for_each(Process::ends_well);
+    // One after the other: where two ask for one slot, a node that had given it to the one that lost may
+    // lack the other's count for good, which is lost then with the node that dies.
+    for counted in 1..=6 {
+        count().ends_well();
+        let everywhere = || cluster.leftovers().len() == 3 * (1 + counted);
+        wait_until("all nodes have all counts", LATE, everywhere).await;
+    }
     assert_eq!(in_time(latch.remaining()).await, 6);
     cluster.servers[1].kill();
     let mut others: Vec<_> = (0..5).map(|_| count()).collect();
@@ -407,7 +410,7 @@ async fn a_count_in_a_file_outlives_its_process_and_a_place_does_not() {
 async fn a_killed_party_frees_its_place_one_ttl_later() {
     let cluster = Cluster::start(3);
     let barrier = cluster.client().await.barrier("phase", 3);
-    let ttl = Duration::from_secs(2);
+    let ttl = Duration::from_secs(3);
     let millis = ttl.as_millis().to_string();
     let mut killed = Process::party(&[&cluster.urls(), "wait", "phase", "3", &millis]);
     let one = party(&barrier);
@@ -416,7 +419,7 @@ async fn a_killed_party_frees_its_place_one_ttl_later() {
     let begin = Instant::now();
     until_missing(&barrier, 2).await;
     let took = begin.elapsed();
-    assert!(took < ttl + LOOKS, "{took:?}");
+    assert!(took < ttl * 5 / 3, "{took:?}");
     sleep(LOOKS).await;
     assert!(!one.is_finished());
     let others = [party(&barrier), party(&barrier)];
@@ -431,8 +434,16 @@ async fn a_minority_of_nodes_may_freeze_die_or_forget() {
     let mut cluster = Cluster::start(5);
     let barrier = cluster.client().await.barrier("phase", 3);
     cluster.servers[0].freeze();
-    let first = [party(&barrier), party(&barrier)];
-    until_missing(&barrier, 1).await;
+    let mut first = Vec::new();
+    // One after the other, and the next when all have it: whoever has its place on a bare majority, because
+    // another had asked for it too, has lost it when one of those dies.
+    for places in 1..=2 {
+        first.push(party(&barrier));
+        let is_there = |server: &RedisServer| server.keys().len() == places;
+        let everywhere = || cluster.servers[1..].iter().all(is_there);
+        wait_until("all that are up have it", LATE, everywhere).await;
+    }
+    assert_eq!(in_time(barrier.missing()).await, 1);
     cluster.servers[1].kill();
     let last = party(&barrier);
     for party in first.into_iter().chain([last]) {
@@ -502,7 +513,7 @@ async fn nothing_is_left_of_those_who_gave_up_and_of_what_was_kept_long_enough()
     }
     let nothing_left = || cluster.leftovers().is_empty();
     wait_until("nobody left anything", LATE, nothing_left).await;
-    let keep = Duration::from_millis(1100);
+    let keep = Duration::from_secs(3);
     let barrier = locks.barrier("c", 2).keep(keep);
     let parties = [party(&barrier), party(&barrier)];
     for party in parties {

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use fencepost::clock::{Clock, Moment, SystemClock};
 use fencepost::{Fencepost, Lease, LockRequest, LossReason};
-use fencepost_tests::{Cluster, RedisServer};
+use fencepost_tests::{Cluster, RedisServer, Stalls, wait_until};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// How soon something has to happen that is not the matter of a test.
@@ -62,7 +62,7 @@ mod frozen {
                     let at = now();
                     return Loss { lease, why, at, deadline };
                 }
-                () = tokio::time::sleep(Duration::from_millis(1)) => {}
+                () = tokio::time::sleep(Duration::from_millis(10)) => {}
             }
         }
     }
@@ -91,6 +91,8 @@ mod frozen {
         let mut earliest = Duration::ZERO;
         let mut latest = Duration::MAX;
         for round in 0..ROUNDS {
+            // A task is told as late as the machine lets it run.
+            let stalls = Stalls::watch();
             let name = |i: usize| format!("job-{round}-{i}");
             let mut leases = Vec::new();
             for i in 0..LEASES {
@@ -108,6 +110,7 @@ mod frozen {
             let rivals: Vec<_> = (0..LEASES)
                 .map(|i| tokio::spawn(compete(rival.clone(), name(i))))
                 .collect();
+            // By then all of them are watched.
             tokio::time::sleep(TTL / 2).await;
             while nanos(now()) < last_deadline.load(Ordering::SeqCst) {
                 tokio::time::sleep(Duration::from_millis(1)).await;
@@ -117,7 +120,9 @@ mod frozen {
             for watcher in watchers {
                 losses.push(within(SOON, watcher).await.unwrap());
             }
+            let stalled = stalls.allowance();
             let told_at: Vec<_> = losses.iter().map(|loss| loss.at).collect();
+            let ended_at: Vec<_> = losses.iter().map(|loss| loss.deadline).collect();
             for Loss {
                 lease,
                 why,
@@ -126,8 +131,14 @@ mod frozen {
             } in losses
             {
                 let late = at.since(deadline);
-                assert!(late.is_zero(), "{}: told {late:?} late", lease.name());
-                assert_eq!(why, LossReason::NoQuorum);
+                assert!(
+                    late <= stalled.saturating_sub(NOTICE),
+                    "{}: told {late:?} late, by a machine that stalls for {stalled:?}",
+                    lease.name()
+                );
+                // Told late, it looks as if the process had been stopped.
+                let is_stopped = stalled > NOTICE && why == LossReason::Suspended;
+                assert!(why == LossReason::NoQuorum || is_stopped, "{why}");
                 assert!(!lease.is_valid() && lease.remaining().is_zero());
                 let early = deadline.since(at);
                 assert!(
@@ -137,10 +148,11 @@ mod frozen {
                 earliest = earliest.max(early);
                 latest = latest.min(early);
             }
-            for (told, rival) in told_at.into_iter().zip(rivals) {
+            for ((told, ended), rival) in told_at.into_iter().zip(ended_at).zip(rivals) {
                 let acquired = within(SOON, rival).await.unwrap();
+                assert!(acquired > ended, "while it was valid");
                 assert!(
-                    acquired > told,
+                    acquired + stalled.saturating_sub(NOTICE) > told,
                     "acquired {:?} before",
                     told.since(acquired)
                 );
@@ -153,7 +165,7 @@ mod frozen {
 mod stopped {
     use super::*;
 
-    const TTL: Duration = Duration::from_millis(400);
+    const TTL: Duration = Duration::from_millis(1500);
 
     struct Holder {
         process: Child,
@@ -228,9 +240,9 @@ mod stopped {
 mod by_hand {
     use super::*;
 
-    const TTL: Duration = Duration::from_millis(1500);
-    /// One renewal period, and a little for the machine.
-    const PERIOD: Duration = Duration::from_millis(500 + 100);
+    const TTL: Duration = Duration::from_millis(4500);
+    /// One renewal period, and some time for the machine: less than is left of the TTL.
+    const PERIOD: Duration = Duration::from_millis(1500 + 1200);
 
     /// Holds a lock while something is done to the lock on two of its three nodes, and returns what
     /// the holder was told.
@@ -296,7 +308,8 @@ mod by_hand {
         cluster.all_have("job").await;
         cluster.servers[0].cli(&["FLUSHALL"]);
         assert!(tokio::time::timeout(TTL, lease.lost()).await.is_err());
-        assert_eq!(cluster.servers[0].cli(&["GET", "job"]), lease.value());
+        let has_it = || cluster.servers[0].cli(&["GET", "job"]) == lease.value();
+        wait_until("it is mended", PERIOD, has_it).await;
         lease.release().await.unwrap();
     }
 }
@@ -304,12 +317,12 @@ mod by_hand {
 mod limits {
     use super::*;
 
-    const TTL: Duration = Duration::from_millis(300);
-    const MAX_HOLD: Duration = Duration::from_millis(800);
-    /// Two renewals, each after a third of the TTL, and then what 300 ms are worth.
-    const TWO_RENEWALS: Duration = Duration::from_millis(100 + 100 + 295);
-    /// For the machine: a renewal may be late, the end of a hold may not.
-    const SLACK: Duration = Duration::from_millis(100);
+    const TTL: Duration = Duration::from_millis(1500);
+    const MAX_HOLD: Duration = Duration::from_millis(2000);
+    /// Two renewals, each after a third of the TTL, and then what 1500 ms are worth.
+    const TWO_RENEWALS: Duration = Duration::from_millis(500 + 500 + 1483);
+    /// A renewal may be late, the end of a hold may not. Less than a third renewal would add.
+    const SLACK: Duration = Duration::from_millis(400);
 
     /// A lease, and when it began.
     async fn begin(request: LockRequest) -> (Lease, Instant) {
@@ -332,6 +345,7 @@ mod limits {
         let by_client = cluster.builder().max_hold(MAX_HOLD);
         let by_client = by_client.connect().await.unwrap();
         let unlimited = by_lock.lock("free").ttl(TTL).await.unwrap();
+        let stalls = Stalls::watch();
         let (first, second, third) = tokio::join!(
             async { lasted(begin(by_lock.lock("a").max_hold(MAX_HOLD)).await).await },
             async { lasted(begin(by_client.lock("b")).await).await },
@@ -339,9 +353,10 @@ mod limits {
             async { lasted(begin(by_client.lock("c").max_hold(MAX_HOLD * 2)).await).await },
         );
         for (took, limit) in [(first, MAX_HOLD), (second, MAX_HOLD), (third, MAX_HOLD * 2)] {
+            let late = stalls.allowance().saturating_sub(NOTICE);
             assert!(
-                took <= limit && took >= limit - NOTICE,
-                "{took:?} of {limit:?}"
+                took <= limit + late && took >= limit - NOTICE,
+                "{took:?} of {limit:?}, by a machine that is {late:?} late"
             );
         }
         assert!(unlimited.is_valid());
@@ -353,16 +368,18 @@ mod limits {
         let by_lock = cluster.client().await;
         let by_client = cluster.builder().max_renewals(2);
         let by_client = by_client.connect().await.unwrap();
+        let stalls = Stalls::watch();
         let (first, second, none) = tokio::join!(
             async { lasted(begin(by_lock.lock("a").max_renewals(2)).await).await },
             async { lasted(begin(by_client.lock("b")).await).await },
             async { lasted(begin(by_client.lock("c").max_renewals(0)).await).await },
         );
+        let stalled = stalls.allowance();
         for took in [first, second] {
             assert!(took >= TWO_RENEWALS - NOTICE, "{took:?}");
-            assert!(took <= TWO_RENEWALS + SLACK, "{took:?}");
+            assert!(took <= TWO_RENEWALS + SLACK + stalled, "{took:?}");
         }
-        assert!(none <= TTL, "{none:?}");
+        assert!(none <= TTL + stalled.saturating_sub(NOTICE), "{none:?}");
     }
 }
 
@@ -400,13 +417,14 @@ mod waiting {
                 tokio::spawn(async move { lease.lost().await })
             })
             .collect();
+        // Somewhere in between.
         tokio::time::sleep(TTL / 3).await;
         quitters.iter().for_each(tokio::task::JoinHandle::abort);
         for waiter in waiters {
             within(SOON, waiter).await.unwrap();
         }
         assert_eq!(
-            within(TTL, lease.lost()).await,
+            within(SOON, lease.lost()).await,
             LossReason::Expired,
             "again"
         );
@@ -416,9 +434,10 @@ mod waiting {
     async fn the_cancellation_token_is_cancelled_by_release_by_drop_and_by_loss() {
         let cluster = Cluster::start(1);
         let locks = cluster.client().await;
-        let lease = locks.lock("job").ttl(TTL).await.unwrap();
+        let renewed = Duration::from_millis(1500);
+        let lease = locks.lock("job").ttl(renewed).await.unwrap();
         let (early, second) = (lease.cancellation(), lease.cancellation());
-        tokio::time::sleep(TTL * 2).await;
+        tokio::time::sleep(renewed * 4 / 3).await;
         assert!(!early.is_cancelled(), "renewed");
         lease.release().await.unwrap();
         assert!(early.is_cancelled() && second.is_cancelled());
@@ -431,7 +450,7 @@ mod waiting {
         let lease = locks.lock("job").ttl(TTL).wait(SOON).renew(false).await;
         let lease = lease.unwrap();
         let token = lease.cancellation();
-        within(TTL, token.cancelled()).await;
+        within(SOON, token.cancelled()).await;
         assert!(
             lease.cancellation().is_cancelled(),
             "also one asked for later"

@@ -7,14 +7,14 @@ mod engines;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use engines::every_node_shows_that;
 use fencepost::node::Node;
 use fencepost::{
     Error, Fencepost, LockOptions, LossReason, NodeError, NodeOutcome, ReentrantGuard,
 };
-use fencepost_tests::{Cluster, RedisServer, wait_until};
+use fencepost_tests::{Cluster, RedisServer, until, until_somebody_waits, wait_until};
 use tokio::time::timeout;
 
 /// How late something may happen on a busy machine.
@@ -51,14 +51,6 @@ async fn is_shut(locks: &Fencepost, session: &str) -> bool {
     }
 }
 
-async fn until_somebody_waits(locks: &Fencepost) {
-    let end = Instant::now() + LATE;
-    while locks.status("job").await.unwrap().waiting == 0 {
-        assert!(Instant::now() < end, "nobody waits");
-        tokio::time::sleep(Duration::from_millis(2)).await;
-    }
-}
-
 async fn a_session_enters_again_and_leaves_in_any_order(node: &Arc<dyn Node>) {
     let (locks, others) = (client(node), client(node));
     let mut guards = vec![enter(&locks, "one").await];
@@ -91,7 +83,7 @@ async fn sessions_keep_each_other_out_and_the_next_is_woken(node: &Arc<dyn Node>
         let others = others.clone();
         async move { enter(&others, "two").await }
     });
-    until_somebody_waits(&locks).await;
+    until_somebody_waits(&locks, "job").await;
     drop(guards);
     let guard = timeout(LATE, waiting).await.unwrap().unwrap();
     assert!(is_shut(&locks, "one").await);
@@ -142,9 +134,7 @@ fn assert_wrong_kind(error: &Error, which: &str) {
 async fn what_is_lost_is_told_and_taken_anew(node: &Arc<dyn Node>) {
     let locks = client(node);
     let session = locks.session("one");
-    let brief = LockOptions::new()
-        .ttl(Duration::from_millis(300))
-        .renew(false);
+    let brief = LockOptions::new().ttl(Duration::from_secs(1)).renew(false);
     let outer = session.reentrant("job").options(brief).await.unwrap();
     let inner = session.reentrant("job").await.unwrap();
     for guard in [&outer, &inner] {
@@ -168,13 +158,10 @@ async fn a_session_that_stops_waiting_leaves_nothing_behind(node: &Arc<dyn Node>
         let others = others.clone();
         async move { enter(&others, "two").await }
     });
-    until_somebody_waits(&locks).await;
+    until_somebody_waits(&locks, "job").await;
     waiting.abort();
-    let end = Instant::now() + LATE;
-    while locks.status("job").await.unwrap().waiting > 0 {
-        assert!(Instant::now() < end, "still in line");
-        tokio::time::sleep(Duration::from_millis(2)).await;
-    }
+    let nobody = async || locks.status("job").await.unwrap().waiting == 0;
+    until("it has left the line", LATE, nobody).await;
     guard.release().await.unwrap();
     others
         .session("two")
@@ -248,7 +235,8 @@ async fn fifty_entries_with_a_server_that_comes_back_empty_are_given_back_on_eve
         let session = locks.session("one");
         let mut guards = Vec::new();
         for depth in 1..=50 {
-            let guard = session.reentrant("job").ttl(Duration::from_secs(20));
+            // So long that no renewal comes in between: the server that forgets would learn it again.
+            let guard = session.reentrant("job").ttl(Duration::from_secs(60));
             guards.push(guard.await.unwrap());
             if depth == 25 {
                 cluster.all_have("job").await;
@@ -264,22 +252,17 @@ async fn fifty_entries_with_a_server_that_comes_back_empty_are_given_back_on_eve
             let expected = format!("{field}\n{count}");
             cluster.servers.iter().all(|s| stored(s) == expected)
         };
-        let end = Instant::now() + LATE;
-        while !everywhere(50) {
-            assert!(
-                Instant::now() < end,
-                "the one that forgot has not learnt it again"
-            );
-            guards[0].extend().await.unwrap();
-        }
+        renew_until("known to the one that forgot", &guards[0], || {
+            everywhere(50)
+        })
+        .await;
         for depth in (1..50).rev() {
             // In no particular order.
             let guard = guards.remove((depth * 7) % guards.len());
             assert_eq!(guard.token(), token);
             guard.release().await.unwrap();
             if depth % 10 == 0 {
-                guards[0].extend().await.unwrap();
-                wait_until("lowered everywhere", LATE, || everywhere(depth)).await;
+                renew_until("lowered everywhere", &guards[0], || everywhere(depth)).await;
                 assert!(is_shut(&others, "two").await);
             }
         }
@@ -292,6 +275,15 @@ async fn fifty_entries_with_a_server_that_comes_back_empty_are_given_back_on_eve
         .await;
         assert!(enter(&others, "two").await.token() > token);
     }
+}
+
+/// A node that has missed a renewal, or had to be sent the script again, learns the number by a later one.
+async fn renew_until(what: &str, guard: &ReentrantGuard, holds: impl Fn() -> bool) {
+    until(what, LATE, async || {
+        guard.extend().await.unwrap();
+        holds()
+    })
+    .await;
 }
 
 #[tokio::test]

@@ -15,7 +15,9 @@ use tempfile::TempDir;
 /// Far longer than any of these tests takes: what is free before was released.
 const LONG: Duration = Duration::from_secs(60);
 /// Short, where the end of a TTL is what is waited for.
-const SHORT: Duration = Duration::from_millis(300);
+const SHORT: Duration = Duration::from_millis(500);
+/// So long that it is renewed in time on a busy machine too.
+const RENEWED: Duration = Duration::from_millis(1500);
 /// How soon a lock is free again.
 const SOON: Duration = Duration::from_secs(10);
 
@@ -157,9 +159,9 @@ async fn a_scope_dropped_at_any_await_frees_the_lock() {
 async fn a_body_may_sleep_past_the_ttl_while_the_lock_is_renewed() {
     let stores = Stores::open().await;
     for (engine, locks) in &stores.all {
-        let options = LockOptions::new().ttl(SHORT);
+        let options = LockOptions::new().ttl(RENEWED);
         let kept = locks.scope("job", options, async |lease| {
-            tokio::time::sleep(SHORT * 2).await;
+            tokio::time::sleep(RENEWED * 4 / 3).await;
             lease.is_valid() && locks.try_lock("job", LONG).await.is_err()
         });
         assert!(kept.await.unwrap(), "{engine}");
@@ -198,14 +200,16 @@ async fn a_body_is_dropped_when_somebody_else_takes_the_lock() {
     for (engine, locks) in &stores.all {
         let dropped = Arc::new(AtomicBool::new(false));
         let flag = Dropped(dropped.clone());
-        let options = LockOptions::new().ttl(SHORT);
+        let options = LockOptions::new().ttl(RENEWED);
+        let (begun, has_begun) = tokio::sync::oneshot::channel();
         let (outcome, thief) = tokio::join!(
             locks.scope("job", options, async move |_| {
                 let _flag = flag;
+                begun.send(()).unwrap();
                 tokio::time::sleep(LONG).await;
             }),
             async {
-                tokio::time::sleep(SHORT / 10).await;
+                has_begun.await.unwrap();
                 locks.steal("job", LONG).await.unwrap().lease
             }
         );
@@ -228,7 +232,7 @@ async fn a_body_that_must_not_be_dropped_is_told_and_runs_to_its_end() {
             let stop = lease.cancellation();
             stop.cancelled().await;
             let told = lease.lost().await;
-            tokio::time::sleep(SHORT / 10).await;
+            tokio::task::yield_now().await;
             (told, lease.is_valid())
         };
         let ended = locks.scope_to_end("job", options, body).await.unwrap();

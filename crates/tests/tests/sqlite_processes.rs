@@ -128,6 +128,7 @@ fn eight_processes_count_exactly_though_one_is_killed_while_it_holds_the_lock() 
     // It has to get its turn among the others, who are at it already.
     let holder = place.holder();
     let held_at = place.count();
+    // That nobody gets in, only time can tell.
     std::thread::sleep(Duration::from_millis(100));
     assert_eq!(place.count(), held_at, "nobody else has the lock meanwhile");
 
@@ -189,6 +190,7 @@ async fn a_lock_of_this_process_excludes_another_and_is_seen_there() {
     let reply = try_acquire(&node, "a").await;
     assert!(matches!(reply, Reply::Granted { .. }), "{reply:?}");
     let mut other = Killed(place.workers(1, 1).remove(0));
+    // That it does not get in, only time can tell.
     std::thread::sleep(Duration::from_millis(200));
     assert!(other.0.try_wait().expect("our own child").is_none());
     let release = state::Command::Release {

@@ -21,7 +21,8 @@ use tokio::time::timeout;
 
 const LATE: Duration = Duration::from_secs(30);
 const POLL: Duration = Duration::from_secs(1);
-const SLACK: Duration = Duration::from_millis(700);
+/// For the machine.
+const SLACK: Duration = Duration::from_secs(1);
 
 /// A clock whose wall time is wrong.
 struct Skewed {
@@ -96,7 +97,9 @@ async fn nobody_is_passed_in_ten_thousand_hand_offs_with_clocks_ten_seconds_wron
     for n in 0..CLIENTS {
         let micros = [10_000_000, -10_000_000, 0, 3_000_000][n % 4];
         let clock = Arc::new(Skewed { micros });
-        let locks = cluster.builder().clock(clock).connect().await.unwrap();
+        // No node is away: one that is slow is waited for.
+        let builder = cluster.builder().clock(clock).node_timeout(LATE);
+        let locks = builder.connect().await.unwrap();
         workers.push(tokio::spawn(work(locks, TURNS, Arc::clone(&counter))));
     }
     let mut turns = Vec::new();
@@ -306,7 +309,7 @@ async fn a_place_that_is_agreed_on_is_not_lost_to_a_node_that_answers_late() {
     nodes[2].call(&name, leave).await.unwrap();
     cuts[2].store(true, Ordering::SeqCst);
     let next = seat(&second).await;
-    // Both have looked again.
+    // Both have looked again, of which they say nothing.
     tokio::time::sleep(POLL * 3 / 2).await;
     lease.release().await.unwrap();
     let lease = timeout(LATE, head).await.unwrap().unwrap().unwrap();

@@ -40,11 +40,17 @@ impl Lease {
         let (claim, token) = (self.held.claim.clone(), self.held.token);
         // From here on nothing renews it, which would shorten it again, and dropping it releases
         // nothing.
-        let late = self.end();
-        let mut sealing = Sealing { fleet, claim, late };
+        let open = self.end().map(|before| Open {
+            before,
+            own: Late::default(),
+        });
+        let mut sealing = Sealing { fleet, claim, open };
         match sealing.ask(token, keep, until).await {
             Ok(()) => {
-                linger(sealing.late.take().unwrap_or_default()).await;
+                // What was asked for before is dropped: to a node that did not know the script it would
+                // be sent again, behind the seal, and shorten it.
+                let own = sealing.open.take().map(|open| open.own);
+                linger(own.unwrap_or_default()).await;
                 Ok(())
             }
             Err(NotExtended::Lost(why)) => Err(self.lost_by(why)),
@@ -64,7 +70,17 @@ struct Sealing {
     /// The lease's own, with its own TTL: that is how long a node is waited for that has to be told
     /// that all was for nothing.
     claim: Claim,
-    late: Option<Late>,
+    /// Nothing, once it is there.
+    open: Option<Open>,
+}
+
+/// What is on its way for the lease.
+#[derive(Default)]
+struct Open {
+    /// From before it was sealed.
+    before: Late,
+    /// The seal itself.
+    own: Late,
 }
 
 impl Sealing {
@@ -81,8 +97,8 @@ impl Sealing {
         };
         loop {
             let left = until.since(self.fleet.clock.now());
-            let late = self.late.get_or_insert_default();
-            let open = |more| late.join(more);
+            let own = &mut self.open.get_or_insert_default().own;
+            let open = |more| own.join(more);
             let asked = self
                 .fleet
                 .extend(&claim, token, NonZeroU32::MIN, until, left, open);
@@ -99,9 +115,10 @@ impl Sealing {
 
 impl Drop for Sealing {
     fn drop(&mut self) {
-        if let Some(late) = self.late.take() {
+        if let Some(Open { mut before, own }) = self.open.take() {
+            before.join(own);
             let all = self.fleet.all();
-            self.fleet.let_go(self.claim.clone(), all, late);
+            self.fleet.let_go(self.claim.clone(), all, before);
         }
     }
 }

@@ -2,6 +2,7 @@
 
 mod downgrade;
 mod following;
+mod seal;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -74,6 +75,8 @@ enum Manner {
     Well,
     /// It does what it is told at once, and says so later.
     After(Duration),
+    /// It does what it is told when that has been sent once more, which is later.
+    Again(Duration),
     /// It does nothing and says nothing.
     Never,
     Failing,
@@ -143,6 +146,10 @@ impl Node for Scripted {
                     let answer = node.memory.call(&name, command).await;
                     sleep(time).await;
                     answer
+                }
+                Manner::Again(time) => {
+                    sleep(time).await;
+                    node.memory.call(&name, command).await
                 }
                 Manner::Never => std::future::pending().await,
                 Manner::Failing => Err(NodeError::Loading),

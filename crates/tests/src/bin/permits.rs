@@ -14,6 +14,8 @@ use tokio::time::{sleep, timeout};
 
 /// Short enough that stopped nodes make leases expire.
 const TTL: Duration = Duration::from_millis(300);
+/// Short enough that a stopped node is not waited for.
+const NODE_TIMEOUT: Duration = Duration::from_millis(100);
 /// How much longer a turn is by count. It asks one node after the other, and has to be there for
 /// longer than that to meet the others.
 const LONGER: Duration = Duration::from_millis(30);
@@ -35,7 +37,7 @@ async fn main() -> Outcome<()> {
         tasks.push(tokio::spawn(async move {
             let variety = |turn| client * 7 + turn;
             if how == "count" {
-                let wrong = ByCount::connect(&urls, &name, permits).await?;
+                let wrong = ByCount::open(&urls, &name, permits, NODE_TIMEOUT)?;
                 for turn in 0..turns {
                     println!(
                         "{}",
@@ -47,8 +49,9 @@ async fn main() -> Outcome<()> {
             let locks = Fencepost::builder()
                 .url(&urls)
                 .restart_policy(RestartPolicy::Trust)
-                .node_timeout(Duration::from_millis(100));
-            let semaphore = locks.connect().await?.semaphore(&name, permits);
+                .node_timeout(NODE_TIMEOUT);
+            // Not connected: the nodes may be stopped just now.
+            let semaphore = locks.build()?.semaphore(&name, permits);
             for turn in 0..turns {
                 println!("{}", by_slots(&semaphore, variety(turn)).await?);
             }

@@ -29,7 +29,7 @@ async fn main() -> Outcome<()> {
     match words[..] {
         [urls, name, "hold", ttl] => {
             let ttl = Duration::from_millis(ttl.parse()?);
-            let reader = connect(urls, name).await?.read().ttl(ttl).await?;
+            let reader = open(urls, name)?.read().ttl(ttl).await?;
             println!("reading");
             Err(format!("not killed, and {}", reader.lost().await).into())
         }
@@ -42,8 +42,8 @@ async fn main() -> Outcome<()> {
                     _ => urls,
                 };
                 let visitor = Visitor {
-                    reading: connect(reading, name).await?,
-                    writing: connect(urls, name).await?,
+                    reading: open(reading, name)?,
+                    writing: open(urls, name)?,
                 };
                 let varieties = (0..turns.parse::<usize>()?).map(move |turn| client * 7 + turn);
                 tasks.push(tokio::spawn(visitor.visits(varieties)));
@@ -57,12 +57,13 @@ async fn main() -> Outcome<()> {
     }
 }
 
-async fn connect(urls: &str, name: &str) -> Outcome<ReadWriteLock> {
+/// Not connected: the nodes may be stopped just now.
+fn open(urls: &str, name: &str) -> Outcome<ReadWriteLock> {
     let locks = Fencepost::builder()
         .url(urls)
         .restart_policy(RestartPolicy::Trust)
         .node_timeout(Duration::from_millis(100));
-    Ok(locks.connect().await?.read_write(name))
+    Ok(locks.build()?.read_write(name))
 }
 
 fn now() -> Duration {

@@ -19,8 +19,8 @@ pub(crate) struct Attempt<'a> {
 
 /// Longer than any test takes.
 pub(crate) const LONG: Duration = Duration::from_secs(60);
-/// Short enough to wait for.
-pub(crate) const SHORT: Duration = Duration::from_millis(150);
+/// Short enough to wait for, and long enough for a few commands in between on a busy machine.
+pub(crate) const SHORT: Duration = Duration::from_millis(600);
 /// What a node's clock may be coarser than ours: the fixed part of the drift.
 pub(crate) const GRAIN: Duration = Duration::from_millis(2);
 /// How late something may happen on a busy machine.

@@ -202,6 +202,11 @@ impl Hearing {
         within(LATE, self.notices.recv()).await.unwrap()
     }
 
+    /// Whether something was said that has not been looked at.
+    pub(crate) fn has_more(&self) -> bool {
+        !self.notices.is_empty()
+    }
+
     /// Hears one wake-up, and nothing else before it.
     pub(crate) async fn is_woken_by(&mut self, server: &RedisServer) {
         let told = server.cli(&["PUBLISH", &Self::channel(), "1ticket"]);

@@ -235,7 +235,7 @@ impl Link {
     }
 
     /// Resolves when the connection is of no use any more, with the reason: it broke under a call,
-    /// or it has left a command and then a PING unanswered, and all that was sent before.
+    /// or it has left a command and then a PING unanswered, and answered nothing else meanwhile.
     ///
     /// However many calls were dropped, this sends at most one PING in half a `limit`, and none
     /// while later calls are answered.
