@@ -3,7 +3,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::collections::HashSet;
+mod random_commands;
+
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,170 +13,20 @@ use std::time::{Duration, Instant};
 use fencepost::clock::SystemClock;
 use fencepost::node::Node;
 use fencepost::node::redis::{RedisNode, RedisOptions, Roster};
-use fencepost::state::{Command, Fate, Holder, LockState, MAX_SKEW, Now, Reply, Snapshot, Turn};
-use fencepost::ticket::{ClientId, Standing, Ticket, TicketId, TicketMode, TicketNumber, WakeUp};
-use fencepost::{AttemptValue, FencingToken, LockName, NodeError, Owner, Ttl};
+use fencepost::state::{Command, Holder, LockState, MAX_SKEW, Now, Reply, Snapshot};
+use fencepost::ticket::WakeUp;
+use fencepost::{AttemptValue, FencingToken, LockName, NodeError, Ttl};
 use fencepost_tests::RedisServer;
 use futures_util::StreamExt;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
+use random_commands::{Layout, Step, by_holder, layout, step};
 use redis::aio::MultiplexedConnection;
 use tokio::sync::{Mutex, mpsc};
 
 /// How far the two may differ in what is left: real time passes on one of them.
 const TOLERANCE: Duration = Duration::from_secs(20);
 const MAX: u64 = FencingToken::MAX.get();
-
-#[derive(Clone, Debug)]
-enum Step {
-    Do(Command),
-    /// Time passes.
-    Advance(Duration),
-}
-
-/// How the nodes store the holder: all values of one lock are of the same kind. Nobody reads a
-/// reentrant lock.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Layout {
-    Plain,
-    Reentrant,
-}
-
-fn layout() -> impl Strategy<Value = Layout> {
-    prop_oneof![Just(Layout::Plain), Just(Layout::Reentrant)]
-}
-
-fn value(layout: Layout) -> impl Strategy<Value = AttemptValue> {
-    (1..=3_u8).prop_map(move |n| {
-        AttemptValue::reported(match layout {
-            Layout::Plain => format!("{n:032x}:owner-{n}"),
-            Layout::Reentrant => format!("00000000-0000-8000-8000-{n:012x}:{n}"),
-        })
-    })
-}
-
-/// Minutes, so that the seconds that a case really takes do not matter.
-fn ttl() -> impl Strategy<Value = Ttl> {
-    (1..=4_u64).prop_map(|n| Ttl::new(Duration::from_secs(n * 600)).unwrap())
-}
-
-/// Small numbers that meet, the present, the far future that is clamped, and the last ones.
-fn proposal() -> impl Strategy<Value = FencingToken> {
-    prop_oneof![
-        6 => (0..8_u64).prop_map(|n| FencingToken::new(n).unwrap()),
-        2 => Just(FencingToken::new(1_700_000_000_123_457).unwrap()),
-        2 => (MAX - 2..=MAX).prop_map(|n| FencingToken::new(n).unwrap()),
-    ]
-}
-
-/// What a holder may send: also the last numbers, which are not clamped.
-fn token() -> impl Strategy<Value = FencingToken> {
-    prop_oneof![
-        8 => (0..8_u64).prop_map(|n| FencingToken::new(n).unwrap()),
-        2 => Just(FencingToken::new(1_700_000_000_123_459).unwrap()),
-        1 => (MAX - 2..=MAX).prop_map(|n| FencingToken::new(n).unwrap()),
-    ]
-}
-
-/// A few waiters of two clients, of all modes.
-fn client_id() -> impl Strategy<Value = ClientId> {
-    (0..2_u128).prop_map(ClientId::of)
-}
-
-fn ticket_id() -> impl Strategy<Value = TicketId> {
-    (0..4_u64, 0..4_u8).prop_map(|(n, mode)| {
-        let owner = Owner::new(format!("waiter-{n}")).unwrap();
-        let client = ClientId::of(u128::from(n % 2));
-        match mode {
-            0 | 1 => TicketId::new(&client, n, mode == 1, &owner),
-            _ => TicketId::of_mode(&client, n, TicketMode::Reader, &owner),
-        }
-    })
-}
-
-fn ticket_number() -> impl Strategy<Value = TicketNumber> {
-    proposal().prop_map(|token| TicketNumber::saturating(token.get()))
-}
-
-fn ticket() -> impl Strategy<Value = Ticket> {
-    (ticket_id(), ticket_number(), any::<bool>()).prop_map(|(id, number, agreed)| Ticket {
-        id,
-        number: match agreed {
-            true => Standing::Agreed(number),
-            false => Standing::Proposed(number),
-        },
-    })
-}
-
-/// Nobody shows a ticket twice at once.
-fn tickets() -> impl Strategy<Value = Vec<Ticket>> {
-    prop::collection::vec(ticket(), 1..4).prop_map(|mut tickets| {
-        let mut seen = HashSet::new();
-        tickets.retain(|ticket| seen.insert(ticket.id.clone()));
-        tickets
-    })
-}
-
-fn minutes() -> impl Strategy<Value = Duration> {
-    (1..=4_u64).prop_map(|n| Duration::from_secs(n * 600))
-}
-
-fn turn() -> impl Strategy<Value = Turn> {
-    prop_oneof![
-        2 => Just(Turn::Newcomer),
-        1 => Just(Turn::Last),
-        3 => ticket_id().prop_map(Turn::Ticket),
-    ]
-}
-
-fn fate() -> impl Strategy<Value = Fate> {
-    prop_oneof![
-        2 => Just(Fate::Stays),
-        1 => ticket_id().prop_map(Fate::Leaves),
-        1 => (ticket_id(), ticket_number(), minutes())
-            .prop_map(|(id, number, lease)| Fate::Returns { id, number, lease }),
-    ]
-}
-
-fn step(layout: Layout) -> impl Strategy<Value = Step> {
-    let value = || value(layout);
-    let refuse_for = prop::option::of(minutes());
-    let command = prop_oneof![
-        5 => (value(), ttl(), proposal(), turn())
-            .prop_map(|(value, ttl, proposed, turn)| Command::Acquire { value, ttl, proposed, turn }),
-        5 => (value(), ttl(), proposal(), turn()).prop_map(move |(value, ttl, proposed, turn)| {
-            match layout {
-                Layout::Plain => Command::Share { value, ttl, proposed, turn },
-                Layout::Reentrant => Command::Acquire { value, ttl, proposed, turn },
-            }
-        }),
-        3 => (value(), ttl(), token()).prop_map(move |(value, ttl, token)| match layout {
-            Layout::Plain => Command::ExtendShared { value, ttl, token },
-            Layout::Reentrant => Command::Raise { value, to: token },
-        }),
-        2 => (value(), token()).prop_map(|(value, to)| Command::Raise { value, to }),
-        3 => (value(), ttl(), token(), 1..100_u32).prop_map(|(value, ttl, token, entries)| {
-            let entries = NonZeroU32::new(entries).unwrap();
-            Command::Extend { value, ttl, token, entries }
-        }),
-        4 => (value(), refuse_for, fate(), prop::option::of(client_id())).prop_map(
-            |(value, refuse_for, ticket, follower)| {
-                Command::Release { value, refuse_for, ticket, follower }
-            },
-        ),
-        4 => (tickets(), minutes())
-            .prop_map(|(tickets, lease)| Command::Queue { tickets, lease }),
-        1 => prop::collection::vec(ticket_id(), 1..3).prop_map(|tickets| Command::Leave { tickets }),
-        1 => Just(Command::Inspect),
-        1 => (value(), ttl(), proposal())
-            .prop_map(|(value, ttl, proposed)| Command::Steal { value, ttl, proposed }),
-    ];
-    let advance = prop_oneof![
-        4 => (1..=5_u64).prop_map(|n| Duration::from_secs(n * 600 - 300)),
-        1 => Just(Duration::from_secs(25 * 60 * 60)),
-    ];
-    prop_oneof![6 => command.prop_map(Step::Do), 1 => advance.prop_map(Step::Advance)]
-}
 
 struct Both {
     node: RedisNode,
@@ -198,34 +49,44 @@ impl Both {
         let begin = Instant::now();
         let mut advanced = Duration::ZERO;
         for (i, step) in steps.into_iter().enumerate() {
-            match step {
+            let command = match step {
                 Step::Advance(time) => {
                     advanced += time;
                     self.advance(name.as_str(), time).await;
+                    continue;
                 }
-                Step::Do(command) => {
-                    let before = self.server_micros().await;
-                    let real = self.node.call(&name, command.clone()).await.unwrap();
-                    let after = self.server_micros().await;
+                Step::Do(command) => command,
+                Step::DoAsHolder(command) => {
                     let now = Now {
                         elapsed: advanced + begin.elapsed(),
-                        wall_micros: implied_time(&real, before, after),
+                        wall_micros: 0,
                     };
-                    let mut woken = Vec::new();
-                    let expected = model.apply_and_wake(&command, now, |wake| woken.push(wake));
-                    prop_assert!(
-                        alike(&expected, &real),
-                        "step {i}, {command:?}: the state machine says {expected:?}, Redis {real:?}"
-                    );
-                    let heard = self.heard_up_to(&format!("{name} {i}")).await;
-                    let mut expected: Vec<_> = woken.iter().map(published).collect();
-                    if layout == Layout::Reentrant && real == Reply::Released {
-                        expected.push("0".to_owned());
-                    }
-                    prop_assert_eq!(heard, expected, "step {}, {:?}", i, command);
-                    self.check_entries(&name, &command, &real).await?;
+                    let Reply::Snapshot(seen) = model.apply(&Command::Inspect, now) else {
+                        panic!("no snapshot");
+                    };
+                    by_holder(command, &seen)
                 }
+            };
+            let before = self.server_micros().await;
+            let real = self.node.call(&name, command.clone()).await.unwrap();
+            let after = self.server_micros().await;
+            let now = Now {
+                elapsed: advanced + begin.elapsed(),
+                wall_micros: implied_time(&real, before, after),
+            };
+            let mut woken = Vec::new();
+            let expected = model.apply_and_wake(&command, now, |wake| woken.push(wake));
+            prop_assert!(
+                alike(&expected, &real),
+                "step {i}, {command:?}: the state machine says {expected:?}, Redis {real:?}"
+            );
+            let heard = self.heard_up_to(&format!("{name} {i}")).await;
+            let mut expected: Vec<_> = woken.iter().map(published).collect();
+            if layout == Layout::Reentrant && real == Reply::Released {
+                expected.push("0".to_owned());
             }
+            prop_assert_eq!(heard, expected, "step {}, {:?}", i, command);
+            self.check_entries(&name, &command, &real).await?;
         }
         Ok(())
     }
