@@ -73,15 +73,11 @@ impl Bench {
     /// Runs it to its end, again until it says that on stdout or stderr: a server that is there may
     /// not answer in time on a busy machine.
     pub(crate) fn run_until(&self, words: &[&str], says: &str) -> Ran {
-        let mut ran = self.run(words);
-        eventually(says, LIMIT, || {
-            let told = ran.out.contains(says) || ran.err.contains(says);
-            if !told {
-                ran = self.run(words);
-            }
-            told
-        });
-        ran
+        again_until(
+            says,
+            || self.run(words),
+            |ran| ran.out.contains(says) || ran.err.contains(says),
+        )
     }
 
     /// Runs a script in which `$F` is the program, to its end.
@@ -175,6 +171,19 @@ impl Bench {
     pub(crate) fn pid(&self, name: &str) -> i32 {
         self.await_file(name).parse().expect("a pid")
     }
+}
+
+/// Asks again and again, until the answer is as it should be.
+pub(crate) fn again_until(what: &str, ask: impl Fn() -> Ran, is_so: impl Fn(&Ran) -> bool) -> Ran {
+    let mut ran = ask();
+    eventually(what, LIMIT, || {
+        let so = is_so(&ran);
+        if !so {
+            ran = ask();
+        }
+        so
+    });
+    ran
 }
 
 /// The tokens in the file `name`, a line each: every one is larger than those before it.
