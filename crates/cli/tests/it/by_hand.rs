@@ -120,7 +120,8 @@ fn what_is_lost_is_never_called_held() {
             is_lost(|| short.extend(bench, store));
             assert!(is_free(bench, "short", store));
         }
-        is_lost(|| short.release(bench, store));
+        let ran = is_lost(|| short.release(bench, store));
+        assert!(ran.err.contains("is not held under this value"), "{ran:?}");
     });
 }
 
