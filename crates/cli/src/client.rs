@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fencepost::{Builder, Error, Fencepost};
+use fencepost::{Builder, Error, Fencepost, LossReason};
 use tokio::runtime::Runtime;
 use tokio::time::timeout;
 
@@ -48,6 +48,25 @@ pub(crate) fn with<T>(
     // A name that is being looked up must not keep us.
     runtime.shutdown_background();
     outcome
+}
+
+/// What went wrong with a lock that is known by its value: who gives a wrong one, or one that was
+/// given back, must not be told only that it expired.
+pub(crate) fn fault_of_value(error: &Error) -> Failure {
+    let fault = fault(error);
+    match error {
+        Error::Lost {
+            name,
+            why: LossReason::Expired,
+        } => Failure {
+            message: format!(
+                "lock \"{name}\" is not held under this value: it expired or was given back, or the \
+                 value is not the one that `acquire` printed"
+            ),
+            ..fault
+        },
+        _ => fault,
+    }
 }
 
 /// What went wrong in the library, where nothing changes the exit code.

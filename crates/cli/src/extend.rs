@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use crate::args::ExtendJob;
-use crate::client::{self, Connect, fault};
+use crate::client::{self, Connect, fault_of_value};
 use crate::exit::Failure;
 use crate::handed::Handed;
 use crate::voice;
@@ -12,7 +12,7 @@ pub(crate) fn run(job: &ExtendJob) -> Result<ExitCode, Failure> {
     let builder = || job.place.builder().holder_process(job.holder.process());
     let remaining = client::with(builder, Connect::First, async |locks| {
         let extended = locks.extend_receipt(&job.receipt, job.ttl).await;
-        extended.map_err(|error| fault(&error))
+        extended.map_err(|error| fault_of_value(&error))
     })?;
     let handed = Handed {
         receipt: &job.receipt,

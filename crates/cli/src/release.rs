@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use serde_json::json;
 
 use crate::args::ReleaseJob;
-use crate::client::{self, Connect, fault};
+use crate::client::{self, Connect, fault_of_value};
 use crate::exit::Failure;
 use crate::voice;
 
@@ -16,7 +16,7 @@ pub(crate) fn run(job: &ReleaseJob) -> Result<ExitCode, Failure> {
         Connect::Meanwhile,
         async |locks| {
             let released = locks.release_receipt(&job.receipt).await;
-            released.map_err(|error| fault(&error))
+            released.map_err(|error| fault_of_value(&error))
         },
     )?;
     let lock = job.receipt.name().as_str();

@@ -61,6 +61,8 @@ pub(crate) fn is_known(status: &Status) -> bool {
 
 /// Who has a lock that is free.
 pub(crate) const FREE: &str = "nobody";
+/// Who has one of which too few nodes tell.
+const UNKNOWN: &str = "unknown";
 
 /// Whether any node has it for somebody.
 pub(crate) fn is_held_somewhere(lock: &Status) -> bool {
@@ -75,7 +77,7 @@ pub(crate) fn holder(lock: &Status) -> String {
         Some(holder) => holder.owner.to_string(),
         None if is_held_somewhere(lock) => "nobody on a majority".into(),
         None if is_known(lock) => FREE.into(),
-        None => "unknown".into(),
+        None => UNKNOWN.into(),
     }
 }
 
@@ -83,7 +85,7 @@ fn as_table(status: &Status) -> String {
     let (holder, remaining) = match &status.holder {
         Some(holder) => (holder.owner.to_string(), left(holder.remaining)),
         None if is_known(status) => (FREE.into(), NOTHING.into()),
-        None => ("unknown".into(), NOTHING.into()),
+        None => (UNKNOWN.into(), NOTHING.into()),
     };
     let mut head = vec![
         ["lock".into(), status.name.to_string()],
@@ -96,27 +98,31 @@ fn as_table(status: &Status) -> String {
         let (owner, left) = (&reader.owner, left(reader.remaining));
         ["reader".into(), format!("{owner}, for {left}")]
     }));
-    let titles = ["node", "holder", "remaining", "token"].map(str::to_owned);
+    let titles = ["node", "holder", "remaining", "token", ""].map(str::to_owned);
     let mut nodes = vec![titles];
     nodes.extend(status.nodes.iter().map(node_row));
     format!("{}\n{}", aligned(&head), aligned(&nodes))
 }
 
-fn node_row(node: &NodeStatus) -> [String; 4] {
-    let name = node.node.clone();
-    match &node.lock {
-        Err(error) => [name, format!("({error})"), NOTHING.into(), NOTHING.into()],
+/// Why a node says nothing may be long, and comes last: it must not push the others apart.
+fn node_row(node: &NodeStatus) -> [String; 5] {
+    let (holder, remaining, counter, why) = match &node.lock {
+        Err(error) => (UNKNOWN.into(), None, 0, format!("({error})")),
         Ok(lock) => {
-            let counter = token(lock.counter.get());
-            match &lock.holder {
-                None => [name, FREE.into(), NOTHING.into(), counter],
-                Some(holder) => {
-                    let owner = holder.value.owner().to_string();
-                    [name, owner, left(holder.remaining), counter]
-                }
-            }
+            let holder = lock.holder.as_ref();
+            let owner = holder.map(|holder| holder.value.owner().to_string());
+            let remaining = holder.map(|holder| left(holder.remaining));
+            let counter = lock.counter.get();
+            (
+                owner.unwrap_or_else(|| FREE.into()),
+                remaining,
+                counter,
+                String::new(),
+            )
         }
-    }
+    };
+    let remaining = remaining.unwrap_or_else(|| NOTHING.into());
+    [node.node.clone(), holder, remaining, token(counter), why]
 }
 
 fn as_json(status: &Status) -> Value {

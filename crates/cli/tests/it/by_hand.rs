@@ -5,7 +5,7 @@ use std::time::Duration;
 use fencepost_tests::{Cluster, RedisServer, eventually};
 use serde_json::Value;
 
-use crate::bench::{Bench, LIMIT, Ran, end_of, send};
+use crate::bench::{Bench, LIMIT, Ran, again_until, end_of, send};
 
 /// A lock that was handed over.
 struct Held {
@@ -43,11 +43,25 @@ impl Held {
 
 fn is_free(bench: &Bench, name: &str, options: &[&str]) -> bool {
     let words = [&["run", name, "--no-wait", "-q"], options, &["--", "true"]].concat();
-    match bench.run(&words).code {
-        Some(0) => true,
-        Some(75) => false,
-        other => panic!("{other:?}"),
-    }
+    let mut free = None;
+    // Servers that do not answer in time on a busy machine say neither.
+    eventually("a majority answers", LIMIT, || {
+        free = match bench.run(&words).code {
+            Some(0) => Some(true),
+            Some(75) => Some(false),
+            Some(69) => None,
+            other => panic!("{other:?}"),
+        };
+        free.is_some()
+    });
+    free == Some(true)
+}
+
+/// It is lost, as enough servers say; on a busy machine they may not do so in time.
+fn is_lost(ask: impl Fn() -> Ran) -> Ran {
+    let ran = again_until("a majority answers", ask, |ran| ran.code != Some(69));
+    assert_eq!(ran.code, Some(79), "{ran:?}");
+    ran
 }
 
 /// The same on a file, on one server, and on three.
@@ -93,11 +107,9 @@ fn what_is_lost_is_never_called_held() {
         let ran = bench.run(&[&["steal", "job", "--yes"], store].concat());
         assert_eq!(ran.code, Some(0), "{ran:?}");
         for _ in 0..2 {
-            let ran = held.extend(bench, store);
-            assert_eq!(ran.code, Some(79), "{ran:?}");
+            let ran = is_lost(|| held.extend(bench, store));
             assert!(ran.err.contains("has it now"), "{ran:?}");
-            let ran = held.release(bench, store);
-            assert_eq!(ran.code, Some(79), "{ran:?}");
+            is_lost(|| held.release(bench, store));
         }
         assert!(!is_free(bench, "job", store), "it is still the thief's");
 
@@ -105,10 +117,11 @@ fn what_is_lost_is_never_called_held() {
         eventually("it ends", LIMIT, || is_free(bench, "short", store));
         for _ in 0..2 {
             // Nobody has it, and it must not be taken again either.
-            assert_eq!(short.extend(bench, store).code, Some(79));
+            is_lost(|| short.extend(bench, store));
             assert!(is_free(bench, "short", store));
         }
-        assert_eq!(short.release(bench, store).code, Some(79));
+        let ran = is_lost(|| short.release(bench, store));
+        assert!(ran.err.contains("is not held under this value"), "{ran:?}");
     });
 }
 

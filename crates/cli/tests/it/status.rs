@@ -42,6 +42,9 @@ fn a_node_that_is_away_is_part_of_the_answer_and_a_missing_majority_is_69() {
     let ran = bench.run(&[&["status", "job", "--store", &majority], &trust[..]].concat());
     assert_eq!(ran.code, Some(0), "{ran:?}");
     assert!(ran.out.contains("(cannot connect"), "{ran:?}");
+    // Why it is away may be long, and does not push the columns apart.
+    let titles = ran.out.lines().find(|line| line.starts_with("node "));
+    assert!(titles.unwrap().len() < 60, "{}", ran.out);
 
     let minority = format!("{},{},{}", servers[0].url(), away(), away());
     let words = [
@@ -49,9 +52,8 @@ fn a_node_that_is_away_is_part_of_the_answer_and_a_missing_majority_is_69() {
         &trust[..],
     ]
     .concat();
-    let ran = bench.run(&words);
+    let ran = bench.run_until(&words, "1 of 3 nodes answered");
     assert_eq!(ran.code, Some(69), "{ran:?}");
-    assert!(ran.err.contains("1 of 3 nodes answered"), "{ran:?}");
     let json: Value = serde_json::from_str(&ran.out).unwrap();
     assert_eq!(json["held"], Value::Null);
 }
