@@ -362,13 +362,14 @@ async fn twelve_processes_count_and_end_while_a_node_dies() {
     let count = || Process::party(&[&urls, "count", "ready", "12"]);
     // One after the other: where two ask for one slot, a node that had given it to the one that lost may
     // lack the other's count for good, which is lost then with the node that dies.
-    for counted in 1..=6 {
-        count().ends_well();
-        let everywhere = || cluster.leftovers().len() == 3 * (1 + counted);
-        wait_until("all nodes have all counts", LATE, everywhere).await;
-    }
+    (0..6).for_each(|_| count().ends_well());
     assert_eq!(in_time(latch.remaining()).await, 6);
-    cluster.servers[1].kill();
+    // A process does not wait long for a node that is slow, which may lack its count then: that one dies.
+    let has_all = |server: &&RedisServer| server.keys().len() == 1 + 6;
+    let enough = || cluster.servers.iter().filter(has_all).count() >= 2;
+    wait_until("two nodes have all counts", LATE, enough).await;
+    let slowest = (0..3).min_by_key(|n| cluster.servers[*n].keys().len());
+    cluster.servers[slowest.unwrap()].kill();
     let mut others: Vec<_> = (0..5).map(|_| count()).collect();
     others.iter_mut().for_each(Process::ends_well);
     sleep(LOOKS).await;
