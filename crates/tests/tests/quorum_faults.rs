@@ -131,6 +131,30 @@ async fn a_node_that_was_away_gets_its_release_when_it_is_back() {
     .await;
 }
 
+/// A limit: the counter there has passed the holder's token, and a node cannot know that nobody was granted
+/// the lock in between. The holder goes on with a majority, and no more.
+#[tokio::test]
+async fn a_rival_that_failed_on_a_node_which_forgot_keeps_the_holder_off_it() {
+    let cluster = Cluster::start(3);
+    let lease = cluster.client().await.try_lock("job", TTL).await.unwrap();
+    cluster.all_have("job").await;
+    let forgetful = &cluster.servers[2];
+    let counter = || forgetful.cli(&["GET", "{job}:fence"]);
+    let before = counter();
+    forgetful.cli(&["DEL", "job"]);
+    let rival = cluster.client().await.try_lock("job", TTL).await;
+    assert!(rival.unwrap_err().is_held());
+    wait_until("the rival is gone", TTL, || {
+        counter() != before && forgetful.cli(&["EXISTS", "job"]) == "0"
+    })
+    .await;
+    for _ in 0..3 {
+        lease.extend().await.unwrap();
+    }
+    assert_eq!(forgetful.cli(&["EXISTS", "job"]), "0");
+    assert_eq!(cluster.servers[0].cli(&["GET", "job"]), lease.value());
+}
+
 #[tokio::test]
 async fn nodes_that_disagree_on_the_counter_are_brought_to_one_token() {
     let cluster = Cluster::start(3);
