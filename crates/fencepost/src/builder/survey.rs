@@ -4,7 +4,7 @@ use futures_util::future::join_all;
 
 use super::{Builder, Source, invalid};
 use crate::error::Error;
-use crate::node::open::{Opener, is_redis};
+use crate::node::open::Opener;
 use crate::quorum::{MOST_NODES, Quorum};
 use crate::survey::{Facts, NodeSurvey};
 
@@ -58,7 +58,7 @@ impl Builder {
                     )))
                 }
                 #[cfg(feature = "redis")]
-                Some((scheme, _)) if is_redis(scheme) => {
+                Some((scheme, _)) if crate::node::open::is_redis(scheme) => {
                     let options = opener.redis.clone();
                     let max_ttl = self.max_ttl;
                     Ok(Box::pin(crate::node::redis::survey(
