@@ -5,7 +5,7 @@
 use std::future::Future;
 use std::num::NonZeroU32;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fencepost::clock::SystemClock;
 use fencepost::node::redis::{RedisNode, RedisOptions, Roster};
@@ -222,4 +222,18 @@ pub(crate) fn wake_up(ticket: &str) -> Notice {
         ticket,
         first: true,
     })
+}
+
+/// Waits until the node fails at once, and tells why.
+pub(crate) async fn down(node: &impl Node, lock: &Lock) -> NodeError {
+    let end = Instant::now() + LATE;
+    loop {
+        match within(LATE, lock.acquire(node)).await {
+            Err(NodeError::Disconnected(_)) | Ok(_) if Instant::now() < end => {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            Err(error) => return error,
+            Ok(reply) => panic!("still up: {reply:?}"),
+        }
+    }
 }
