@@ -31,7 +31,10 @@ impl Store {
     /// Whether any of it is reached over TLS.
     pub(crate) fn has_tls(&self) -> bool {
         match self {
-            Self::Urls(urls) => urls.split(',').any(|url| url.trim().starts_with("rediss:")),
+            Self::Urls(urls) => urls.split(',').any(|url| {
+                let url = url.trim();
+                url.starts_with("rediss:") || url.starts_with("valkeys:")
+            }),
             Self::File(_) => false,
         }
     }
@@ -68,7 +71,10 @@ impl Store {
 fn misuse(url: &str) -> Option<String> {
     let beginning = url.split_once(':').map(|(scheme, _)| scheme);
     match beginning {
-        Some("file" | "redis" | "rediss" | "redis+unix" | "unix") => None,
+        Some(
+            "file" | "redis" | "rediss" | "redis+unix" | "valkey" | "valkeys" | "valkey+unix"
+            | "unix",
+        ) => None,
         Some("memory") => Some(
             "the store memory: is seen by one process only, so it would exclude nobody; use \
              file:PATH or redis://HOST"

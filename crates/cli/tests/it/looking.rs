@@ -15,6 +15,28 @@ fn names(json: &str) -> Vec<String> {
         .collect()
 }
 
+/// The program had a list of schemes of its own, and refused them.
+#[test]
+fn a_store_may_be_called_valkey() {
+    let (bench, server) = (Bench::new(), RedisServer::start());
+    let tcp = server.url().replace("redis://", "valkey://");
+    let unix = format!("valkey+unix://{}", server.socket().display());
+    for store in [&tcp, &unix] {
+        let ran = bench.run(&["list", "--store", store]);
+        assert_eq!(ran.out, "no lock is held\n", "{ran:?}");
+    }
+    // And over TLS, where these certificates are looked at first.
+    let words = [
+        "list",
+        "--store",
+        "valkeys://127.0.0.1:1",
+        "--tls-ca",
+        "missing",
+    ];
+    let ran = bench.run(&words);
+    assert!(ran.err.contains("missing"), "{ran:?}");
+}
+
 #[test]
 fn the_locks_that_are_held_are_listed_on_every_store() {
     let (one, three) = (Cluster::start(1), Cluster::start(3));
