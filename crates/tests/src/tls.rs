@@ -49,7 +49,7 @@ impl Authority {
 /// A server that speaks TLS under the name `localhost`.
 pub struct TlsServer {
     url: String,
-    _server: RedisServer,
+    server: RedisServer,
     _files: TempDir,
 }
 
@@ -83,7 +83,7 @@ impl TlsServer {
         });
         Self {
             url: format!("rediss://localhost:{port}"),
-            _server: server,
+            server,
             _files: files,
         }
     }
@@ -92,5 +92,11 @@ impl TlsServer {
     #[must_use]
     pub fn url(&self) -> &str {
         &self.url
+    }
+
+    /// The server itself.
+    #[must_use]
+    pub fn server(&self) -> &RedisServer {
+        &self.server
     }
 }
