@@ -88,11 +88,17 @@ impl Stalls {
         Self { worst }
     }
 
+    /// The longest so far.
+    #[must_use]
+    pub fn longest(&self) -> Duration {
+        Duration::from_nanos(self.worst.0.load(Ordering::SeqCst))
+    }
+
     /// How late something may have been by now because of the machine alone. Twice what was measured: a
     /// thread that hands on to another meets it twice.
     #[must_use]
     pub fn allowance(&self) -> Duration {
-        2 * Duration::from_nanos(self.worst.0.load(Ordering::SeqCst))
+        2 * self.longest()
     }
 }
 

@@ -6,10 +6,9 @@ use std::net::TcpStream;
 use std::process::Child;
 use std::time::{Duration, Instant, SystemTime};
 
-use fencepost_tests::{Cluster, RedisServer};
+use fencepost_tests::{Cluster, RedisServer, Stalls};
 
 use crate::bench::{Bench, LIMIT, dies, end_of, runs};
-use crate::stalls::Stalls;
 
 /// How often the loss is tried.
 const ROUNDS: usize = 20;

@@ -18,7 +18,6 @@ mod shared;
 mod signals;
 mod slots;
 mod speed;
-mod stalls;
 mod status;
 mod terminal;
 mod tls;
