@@ -365,6 +365,29 @@ mod tests {
         server.write_all(answer).await.unwrap();
     }
 
+    /// Whoever is dropped before it could give it back again would leave the lock to nobody.
+    #[tokio::test]
+    async fn what_was_released_is_not_even_sent_again() {
+        let (client, mut server) = Client::new();
+        let (taken, released) = (extend("a"), release("a"));
+        let scripted = async {
+            let keys = &client.keys;
+            exchange(&mut server, &scripts::by_digest(&taken, keys), b"").await;
+            let answers = [NO_SCRIPT, RELEASED].concat();
+            exchange(&mut server, &scripts::by_digest(&released, keys), &answers).await;
+        };
+        let calls = async { tokio::join!(client.perform(&taken), client.perform(&released)) };
+        let (outcomes, ()) = tokio::join!(calls, scripted);
+        let expected = (Ok(Reply::NotHeld(None)), Ok(Reply::Released));
+        assert_eq!(outcomes, expected);
+        // The next that the server sees is the next command.
+        let next = release("b");
+        let cmd = scripts::by_digest(&next, &client.keys);
+        let seen = exchange(&mut server, &cmd, RELEASED);
+        let (outcome, ()) = tokio::join!(client.perform(&next), seen);
+        assert_eq!(outcome, Ok(Reply::Released));
+    }
+
     /// Nobody can tell which of the two the server had first.
     #[tokio::test]
     async fn what_is_released_while_it_is_sent_again_is_released_once_more() {
