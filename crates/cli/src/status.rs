@@ -2,8 +2,8 @@
 
 use std::process::ExitCode;
 
-use fencepost::state::Snapshot;
 use fencepost::{NodeStatus, Status};
+use fencepost_core::lock::Snapshot;
 use serde_json::{Value, json};
 
 use crate::args::StatusJob;

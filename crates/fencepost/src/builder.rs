@@ -11,7 +11,11 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 
 use crate::client::{Core, Fencepost};
-use crate::clock::{Clock, SystemClock};
+use crate::driver::clock::{Clock, SystemClock};
+use crate::driver::coordinator::Fleet;
+use crate::driver::identity;
+use crate::driver::randomness::{Randomness, SystemRandomness};
+use crate::driver::tasks::{Around, Tasks};
 use crate::error::{Error, NodeError, NodeOutcome};
 use crate::lease::Schedule;
 use crate::node::Node;
@@ -20,14 +24,10 @@ use crate::node::open::Opener;
 use crate::node::redis::{Eviction, RedisOptions, Roster, TlsOptions};
 #[cfg(feature = "sqlite")]
 use crate::node::sqlite::HolderProcess;
-use crate::quorum::fleet::Fleet;
-use crate::quorum::{MOST_NODES, Quorum};
-use crate::randomness::{Randomness, SystemRandomness};
-use crate::tasks::{Around, Tasks};
-use crate::ticket::ClientId;
-use crate::ttl::{Drift, Ttl};
-use crate::value::Owner;
 use crate::wait::Room;
+use fencepost_core::quorum::{MOST_NODES, Quorum};
+use fencepost_core::ttl::{Drift, Ttl};
+use fencepost_core::value::Owner;
 
 /// What to think of a Redis server that was restarted a short while ago and may have forgotten
 /// locks.
@@ -277,7 +277,7 @@ impl Builder {
         }
         let owner = match &self.owner {
             Some(label) => Owner::new(label)?,
-            None => Owner::of_this_process(),
+            None => identity::this_process(),
         };
         let Some(quorum) = Quorum::of(self.nodes.len()) else {
             let why = format!(
@@ -300,7 +300,7 @@ impl Builder {
         let nodes = self.open_nodes(&opener)?;
         let schedule = Schedule::new();
         tasks.spawn(schedule.clone().run(clock.clone()));
-        let id = ClientId::drawn(&*randomness)?;
+        let id = identity::client_id(&*randomness)?;
         let fleet = Fleet::new(quorum, nodes, clock, randomness, drift, node_timeout, tasks);
         let room = Room::new(fleet.clone(), id, owner.clone());
         Ok(Fencepost {

@@ -8,19 +8,20 @@ use std::time::Duration;
 use tracing::Instrument;
 
 use crate::builder::Builder;
+use crate::driver::coordinator::{Access, Claim, Fleet, Grant, Take};
+use crate::driver::identity::ValueForm;
 use crate::error::Error;
 use crate::events;
 use crate::lease::{Lease, Limits, Schedule};
 use crate::lock::LockRequest;
-use crate::name::LockName;
-use crate::quorum::fleet::{Access, Claim, Fleet, Grant, Take};
 use crate::reentrant::Doors;
-use crate::state::Turn;
 use crate::status::Status;
-use crate::ticket::Ticket;
-use crate::ttl::{Readable, Ttl};
-use crate::value::{AttemptValue, Owner, Signature};
 use crate::wait::Room;
+use fencepost_core::Owner;
+use fencepost_core::lock::Turn;
+use fencepost_core::name::LockName;
+use fencepost_core::ticket::Ticket;
+use fencepost_core::ttl::{Readable, Ttl};
 
 /// A client of one store: one node, or several that form a quorum.
 ///
@@ -46,9 +47,9 @@ pub(crate) struct Core {
 }
 
 impl Core {
-    /// How the locks of this client are signed, where nothing else is said.
-    pub(crate) fn signature(&self) -> Signature {
-        Signature::Label(self.owner.clone())
+    /// The form of this client's values, where nothing else is said.
+    pub(crate) fn value_form(&self) -> ValueForm {
+        ValueForm::Labelled(self.owner.clone())
     }
 }
 
@@ -61,7 +62,7 @@ impl Drop for Core {
 
 /// Which lock is wanted, by whom, and how.
 pub(crate) struct Wish<'a> {
-    pub(crate) signature: &'a Signature,
+    pub(crate) form: &'a ValueForm,
     pub(crate) name: LockName,
     pub(crate) ttl: Ttl,
     pub(crate) access: Access,
@@ -195,7 +196,7 @@ impl Fencepost {
     pub async fn steal(&self, name: impl AsRef<str>, ttl: Duration) -> Result<Stolen, Error> {
         let (name, ttl) = (LockName::new(name)?, self.checked_ttl(ttl)?);
         let wish = Wish {
-            signature: &self.core.signature(),
+            form: &self.core.value_form(),
             name,
             ttl,
             access: Access::Exclusive,
@@ -235,7 +236,7 @@ impl Fencepost {
         ticket: Option<Ticket>,
     ) -> Result<Lease, Error> {
         let wish = Wish {
-            signature: &self.core.signature(),
+            form: &self.core.value_form(),
             name,
             ttl,
             access: Access::Exclusive,
@@ -244,7 +245,7 @@ impl Fencepost {
         self.attempt_as(wish, turn, ticket).await
     }
 
-    /// As `attempt`, signed otherwise than with the client's label, and to read.
+    /// As `attempt`, with another value than one of the client's label, and to read.
     pub(crate) async fn attempt_as(
         &self,
         wish: Wish<'_>,
@@ -274,7 +275,7 @@ impl Fencepost {
     }
 
     fn claim(&self, wish: Wish<'_>, ticket: Option<Ticket>) -> Result<Claim, Error> {
-        let value = AttemptValue::drawn(wish.signature, &*self.core.fleet.randomness)?;
+        let value = wish.form.draw(&*self.core.fleet.randomness)?;
         Ok(Claim {
             name: wish.name,
             value,

@@ -45,8 +45,8 @@ use std::time::Duration;
 use tracing::{Span, field};
 
 use crate::error::{Error, LossReason};
-use crate::name::LockName;
-use crate::token::FencingToken;
+use fencepost_core::name::LockName;
+use fencepost_core::token::FencingToken;
 
 const TARGET: &str = "fencepost";
 

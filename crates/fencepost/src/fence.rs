@@ -7,7 +7,7 @@
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::token::FencingToken;
+use fencepost_core::token::FencingToken;
 
 /// Admits a token only if it is not older than the newest it has seen.
 ///

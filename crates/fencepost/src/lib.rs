@@ -80,7 +80,7 @@
 pub mod blocking;
 mod builder;
 mod client;
-pub mod clock;
+mod driver;
 mod election;
 mod error;
 pub mod events;
@@ -91,38 +91,29 @@ mod listing;
 mod lock;
 mod look;
 mod multi;
-mod name;
 pub mod node;
 mod options;
-pub mod quorum;
-#[doc(hidden)]
-pub mod randomness;
 mod read_write;
 mod receipt;
 mod reentrant;
 mod scope;
 mod semaphore;
-pub mod state;
 mod status;
 pub mod survey;
-#[doc(hidden)]
-pub mod tasks;
-pub mod ticket;
-mod token;
-mod ttl;
-mod value;
 mod wait;
 
 pub use builder::{Builder, RestartPolicy};
 pub use client::{Fencepost, Stolen};
+#[doc(hidden)]
+pub use driver::{clock, randomness, tasks};
 pub use election::{Campaign, Election, Leader, Leadership, Observer};
 pub use error::{Error, LossReason, NodeError, NodeOutcome, NodeReport};
+pub use fencepost_core::{AttemptValue, Drift, FencingToken, LockName, Owner, Ttl};
 pub use gather::{Barrier, Counted, Latch, Passage};
 pub use lease::Lease;
 pub use listing::{Listing, NamePattern};
 pub use lock::{LockOptions, LockRequest};
 pub use multi::{LostOne, MultiLease, MultiRequest};
-pub use name::LockName;
 #[cfg(feature = "sqlite")]
 pub use node::sqlite::HolderProcess;
 pub use read_write::ReadWriteLock;
@@ -131,9 +122,6 @@ pub use reentrant::{ReentrantGuard, ReentrantRequest, Session};
 pub use scope::Ended;
 pub use semaphore::{Permit, PermitHolder, PermitRequest, Semaphore};
 pub use status::{HolderStatus, NodeStatus, Status};
-pub use token::FencingToken;
-pub use ttl::{Drift, Ttl};
-pub use value::{AttemptValue, Owner};
 pub use wait::Progress;
 
 /// The README's example compiles.

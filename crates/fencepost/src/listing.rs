@@ -9,8 +9,8 @@ use tokio::time::timeout;
 
 use crate::client::Fencepost;
 use crate::error::{Error, NodeError, NodeOutcome};
-use crate::name::LockName;
 use crate::status::Status;
+use fencepost_core::name::LockName;
 
 /// How long one node may take to name its locks.
 const LIMIT: Duration = Duration::from_secs(30);

@@ -10,16 +10,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::client::{Fencepost, Wish};
+use crate::driver::coordinator::Access;
+use crate::driver::identity::ValueForm;
 use crate::error::Error;
 use crate::lease::{Lease, Limits};
-use crate::name::LockName;
 use crate::options::option_methods;
-use crate::quorum::fleet::Access;
-use crate::state::Turn;
-use crate::ticket::{Ticket, TicketMode};
-use crate::ttl::Ttl;
-use crate::value::{Owner, Signature};
 use crate::wait::{Call, News, Patience, Progress, Seat};
+use fencepost_core::Owner;
+use fencepost_core::lock::Turn;
+use fencepost_core::name::LockName;
+use fencepost_core::ticket::{Ticket, TicketMode};
+use fencepost_core::ttl::Ttl;
 
 /// How to acquire and keep a lock. Everything has a default: `LockOptions::new()` is what
 /// [`Fencepost::lock`] does.
@@ -166,7 +167,7 @@ impl Plan {
 /// - A wake-up that gets lost costs a second at the most: that is how often everybody in line looks
 ///   by itself. So does a release by a client of another library; if the next in line knows that it
 ///   is one, it looks four times a second.
-/// - A waiter that dies costs the next one 50 ms, or one [ticket lease](crate::ticket::TICKET_LEASE)
+/// - A waiter that dies costs the next one 50 ms, or one [ticket lease](fencepost_core::ticket::TICKET_LEASE)
 ///   of 3 s where the line is [fair](LockOptions::fair). Many that die together cost no more.
 /// - A waiter that hears no majority of the nodes leaves the line until it does, so that it stands
 ///   in nobody's way. It keeps its number.
@@ -197,7 +198,7 @@ pub struct LockRequest {
     options: LockOptions,
     /// To write or to read, if it is asked for as a [read-write lock](crate::ReadWriteLock).
     access: Option<Access>,
-    signature: Option<Signature>,
+    form: Option<ValueForm>,
     watcher: Option<Watcher>,
 }
 
@@ -232,10 +233,10 @@ impl LockRequest {
     pub(crate) fn new(locks: Fencepost, name: &str) -> Self {
         Self {
             locks,
-            name: LockName::new(name),
+            name: LockName::new(name).map_err(Error::from),
             options: LockOptions::new(),
             access: None,
-            signature: None,
+            form: None,
             watcher: None,
         }
     }
@@ -275,13 +276,13 @@ impl LockRequest {
 
     /// Shows another label than the client's to others.
     pub(crate) fn labelled(mut self, owner: Owner) -> Self {
-        self.signature = Some(Signature::Label(owner));
+        self.form = Some(ValueForm::Labelled(owner));
         self
     }
 
     /// Asks as one who may enter again.
     pub(crate) fn reentrant(mut self) -> Self {
-        self.signature = Some(Signature::Reentrant);
+        self.form = Some(ValueForm::Reentrant);
         self
     }
 
@@ -301,7 +302,7 @@ impl LockRequest {
             name,
             options,
             access,
-            signature,
+            form,
             watcher,
         } = self;
         let mut plan = options.plan(&locks)?;
@@ -311,7 +312,7 @@ impl LockRequest {
         }
         let mut wait = Wait {
             name: name?,
-            signature: signature.unwrap_or_else(|| locks.core.signature()),
+            form: form.unwrap_or_else(|| locks.core.value_form()),
             plan,
             watcher,
             locks,
@@ -331,7 +332,7 @@ impl LockRequest {
 struct Wait {
     locks: Fencepost,
     name: LockName,
-    signature: Signature,
+    form: ValueForm,
     plan: Plan,
     watcher: Option<Watcher>,
 }
@@ -341,7 +342,7 @@ impl Wait {
         let is_watched = self.watcher.is_some();
         let room = &self.locks.core.room;
         let seat = room.join(&self.name, self.plan.ticket_mode(), is_watched);
-        if matches!(self.signature, Signature::Reentrant) {
+        if matches!(self.form, ValueForm::Reentrant) {
             seat.overhear();
         }
         loop {
@@ -395,7 +396,7 @@ impl Wait {
 
     async fn attempt(&self, turn: Turn, ticket: Option<Ticket>) -> Result<Lease, Error> {
         let wish = Wish {
-            signature: &self.signature,
+            form: &self.form,
             name: self.name.clone(),
             ttl: self.plan.ttl,
             access: self.plan.access,

@@ -8,8 +8,8 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::client::Core;
 use crate::error::{Error, NodeError, NodeOutcome};
-use crate::name::LockName;
-use crate::state::{Command, Reply, Snapshot};
+use fencepost_core::lock::{Command, Reply, Snapshot};
+use fencepost_core::name::LockName;
 
 /// What each node says of one lock, in the order in which they were configured; `None` of those
 /// that have not answered.

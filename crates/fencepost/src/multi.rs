@@ -18,10 +18,10 @@ use crate::client::Fencepost;
 use crate::error::{Error, LossReason};
 use crate::lease::Lease;
 use crate::lock::{LockOptions, Watcher};
-use crate::name::LockName;
 use crate::options::option_methods;
-use crate::token::FencingToken;
 use crate::wait::{Patience, Progress};
+use fencepost_core::name::LockName;
+use fencepost_core::token::FencingToken;
 
 /// The most locks that are taken at once.
 const MOST_NAMES: usize = 1000;

@@ -6,8 +6,8 @@
 use std::fmt;
 
 use crate::client::Fencepost;
+use crate::driver::coordinator::Access;
 use crate::lock::LockRequest;
-use crate::quorum::fleet::Access;
 
 impl Fencepost {
     /// A lock that many hold who read, or one who writes.
@@ -47,7 +47,7 @@ impl Fencepost {
 /// - Who waits is served in the order in which all came, as by
 ///   [`LockOptions::fair`](crate::LockOptions::fair), which therefore changes nothing here. A writer
 ///   that waits keeps readers out who come later, so that it gets in within the rest of the present
-///   reads, one [ticket lease](crate::ticket::TICKET_LEASE) and one second. Readers that wait side by
+///   reads, one [ticket lease](fencepost_core::ticket::TICKET_LEASE) and one second. Readers that wait side by
 ///   side are let in together.
 /// - A writer's token is larger than those of all who held the lock before. A reader's is at least
 ///   the last writer's, so that a resource can refuse who writes with it after a later writer; readers

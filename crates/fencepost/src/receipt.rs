@@ -9,15 +9,15 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use crate::client::Fencepost;
+use crate::driver::coordinator::{Access, Claim, NotExtended};
+use crate::driver::in_flight::Late;
 use crate::error::{Error, LossReason, NodeOutcome};
-use crate::name::LockName;
-use crate::quorum::fleet::{Access, Claim, NotExtended};
-use crate::quorum::late::Late;
-use crate::quorum::{Handover, HandoverStep};
-use crate::state::{Command, Fate, Snapshot};
 use crate::status::Status;
-use crate::token::FencingToken;
-use crate::value::AttemptValue;
+use fencepost_core::lock::{Command, Fate, Snapshot};
+use fencepost_core::name::LockName;
+use fencepost_core::quorum::{Handover, HandoverStep};
+use fencepost_core::token::FencingToken;
+use fencepost_core::value::AttemptValue;
 
 /// The longest value that is taken, in bytes. Ours are at most 233 bytes long.
 const LONGEST_VALUE: usize = 1024;
@@ -106,7 +106,7 @@ impl Receipt {
         self.token
     }
 
-    fn claim(&self, ttl: crate::ttl::Ttl, access: Access) -> Claim {
+    fn claim(&self, ttl: fencepost_core::ttl::Ttl, access: Access) -> Claim {
         Claim {
             name: self.name.clone(),
             value: self.value.clone(),

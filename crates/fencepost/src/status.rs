@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 
+use crate::driver::coordinator::Fleet;
 use crate::error::NodeError;
-use crate::name::LockName;
-use crate::quorum::fleet::Fleet;
-use crate::state::{Command, Holder, Reply, Snapshot};
-use crate::token::FencingToken;
-use crate::value::Owner;
+use fencepost_core::lock::{Command, Holder, Reply, Snapshot};
+use fencepost_core::name::LockName;
+use fencepost_core::token::FencingToken;
+use fencepost_core::value::Owner;
 
 /// How many locks are looked at at the same time.
 const AT_ONCE: usize = 64;

@@ -17,8 +17,8 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use fencepost::state::{Command, LockState, Now};
 use fencepost::{AttemptValue, FencingToken, Ttl};
+use fencepost_core::lock::{Command, LockState, Now};
 use stateright::{Model, Path, Property};
 
 /// When all has arrived or is lost, the node holds nothing of a claim that is over.

@@ -10,9 +10,9 @@
 
 use std::collections::VecDeque;
 
-use fencepost::quorum::{AcquireStep, Acquisition, NodeSet};
-use fencepost::state::{Command, LockState};
 use fencepost::{AttemptValue, FencingToken};
+use fencepost_core::lock::{Command, LockState};
+use fencepost_core::quorum::{AcquireStep, Acquisition, NodeSet};
 
 use crate::steps::{Locks, subsets};
 use crate::world::World;

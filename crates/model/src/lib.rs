@@ -2,9 +2,9 @@
 //! library's own decisions.
 //!
 //! What is checked is not a copy. A client of the model decides by
-//! [`Acquisition`](fencepost::quorum::Acquisition), [`Extension`](fencepost::quorum::Extension) and
-//! [`Handover`](fencepost::quorum::Handover); a node of the model is a
-//! [`LockState`](fencepost::state::LockState). The model adds what lies between them: the network,
+//! [`Acquisition`](fencepost_core::quorum::Acquisition), [`Extension`](fencepost_core::quorum::Extension) and
+//! [`Handover`](fencepost_core::quorum::Handover); a node of the model is a
+//! [`LockState`](fencepost_core::lock::LockState). The model adds what lies between them: the network,
 //! time, restarts, and clients that give up.
 //!
 //! # What can happen

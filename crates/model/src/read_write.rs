@@ -5,9 +5,9 @@
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::time::Duration;
 
-use fencepost::quorum::{AcquireStep, Acquisition, Quorum};
-use fencepost::state::{Command, LockState, Now};
 use fencepost::{AttemptValue, FencingToken, Ttl};
+use fencepost_core::lock::{Command, LockState, Now};
+use fencepost_core::quorum::{AcquireStep, Acquisition, Quorum};
 use stateright::{Model, Path, Property};
 
 use crate::story::name;

@@ -6,8 +6,8 @@
 //! own instead.
 
 use fencepost::FencingToken;
-use fencepost::quorum::{AcquireStep, Acquisition, NodeSet, Quorum};
-use fencepost::state::Reply;
+use fencepost_core::lock::Reply;
+use fencepost_core::quorum::{AcquireStep, Acquisition, NodeSet, Quorum};
 use stateright::{Model, Path, Property};
 
 use crate::story::name;

@@ -22,8 +22,8 @@
 //!   the same futures but for these names.
 
 use fencepost::NodeError;
-use fencepost::quorum::ExtendStep;
-use fencepost::state::Reply;
+use fencepost_core::lock::Reply;
+use fencepost_core::quorum::ExtendStep;
 
 use crate::setup::Flaw;
 use crate::steps::Locks;

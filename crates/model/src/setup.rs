@@ -1,7 +1,7 @@
 //! [`Setup`]: how many of what, and which flaw.
 
 use fencepost::FencingToken;
-use fencepost::quorum::{Certify, Quorum, reported_exactly};
+use fencepost_core::quorum::{Certify, Quorum, reported_exactly};
 
 /// When a node may forget a key by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

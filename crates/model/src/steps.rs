@@ -3,11 +3,11 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use fencepost::quorum::{
+use fencepost::{AttemptValue, FencingToken, NodeError, Ttl};
+use fencepost_core::lock::{Command, Holder, LockState, Now, Reply};
+use fencepost_core::quorum::{
     AcquireStep, Acquisition, ExtendStep, Extension, Handover, HandoverStep, NodeSet, Quorum,
 };
-use fencepost::state::{Command, Holder, LockState, Now, Reply};
-use fencepost::{AttemptValue, FencingToken, NodeError, Ttl};
 use stateright::{Model, Property};
 
 use crate::setup::{Expiry, Flaw, Releases, Setup};

@@ -1,8 +1,8 @@
 //! A path through the model, told in sentences.
 
 use fencepost::NodeError;
-use fencepost::quorum::NodeSet;
-use fencepost::state::Reply;
+use fencepost_core::lock::Reply;
+use fencepost_core::quorum::NodeSet;
 use stateright::{Model, Path};
 
 use crate::steps::{Locks, Step};

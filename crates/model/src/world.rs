@@ -2,9 +2,9 @@
 
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash};
 
-use fencepost::quorum::{Acquisition, Extension, Handover, NodeSet};
-use fencepost::state::{LockState, Reply};
 use fencepost::{FencingToken, NodeError};
+use fencepost_core::lock::{LockState, Reply};
+use fencepost_core::quorum::{Acquisition, Extension, Handover, NodeSet};
 
 /// What a node answers, as the client sees it.
 pub type Answer = Result<Reply, NodeError>;

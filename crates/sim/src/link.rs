@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use fencepost::node::{Call, Ear, Listener, Node};
-use fencepost::state::Command;
-use fencepost::ticket::ClientId;
 use fencepost::{LockName, NodeError};
+use fencepost_core::lock::Command;
+use fencepost_core::ticket::ClientId;
 
 use crate::net::Pair;
 use crate::world::World;

@@ -17,8 +17,8 @@ use std::time::Duration;
 
 use fencepost::NodeError;
 use fencepost::node::{Ear, Notice};
-use fencepost::state::{Command, Reply};
-use fencepost::ticket::{ClientId, WakeUp};
+use fencepost_core::lock::{Command, Reply};
+use fencepost_core::ticket::{ClientId, WakeUp};
 use tokio::sync::oneshot;
 
 use crate::dice::Dice;

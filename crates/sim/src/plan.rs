@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use fencepost::ticket::TICKET_LEASE;
+use fencepost_core::ticket::TICKET_LEASE;
 
 use crate::dice::Dice;
 use crate::faults::Fault;

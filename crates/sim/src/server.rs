@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fencepost::NodeError;
-use fencepost::state::{Command, LockState, Now, Reply};
-use fencepost::ticket::WakeUp;
+use fencepost_core::lock::{Command, LockState, Now, Reply};
+use fencepost_core::ticket::WakeUp;
 
 use crate::clock::SkewedClock;
 use crate::net::Packet;

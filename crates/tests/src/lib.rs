@@ -26,6 +26,13 @@ use std::time::{Duration, Instant};
 
 use fencepost::Fencepost;
 
+/// The random part of a value that no other attempt has.
+pub fn random_number() -> u128 {
+    use std::hash::{BuildHasher, RandomState};
+    let half = || u128::from(RandomState::new().hash_one(Instant::now()));
+    half() << 64 | half()
+}
+
 const PAUSE: Duration = Duration::from_millis(5);
 /// How late something may happen on a busy machine.
 const LATE: Duration = Duration::from_secs(20);

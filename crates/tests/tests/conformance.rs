@@ -19,7 +19,7 @@ use attempt::*;
 use engines::every_node_shows_that;
 use fencepost::FencingToken;
 use fencepost::node::{Call, Node};
-use fencepost::state::{MAX_SKEW, Reply, Snapshot};
+use fencepost_core::lock::{MAX_SKEW, Reply, Snapshot};
 
 every_node_shows_that! {
     a_free_lock_is_granted_with_the_token_that_was_proposed,

@@ -10,9 +10,11 @@ use std::time::Duration;
 
 use engines::every_node_shows_that;
 use fencepost::node::{Ear, Node, Notice};
-use fencepost::state::{Command, Fate, Line, Reply, Turn};
-use fencepost::ticket::{ClientId, Standing, Ticket, TicketId, TicketMode, TicketNumber, WakeUp};
 use fencepost::{AttemptValue, Fencepost, FencingToken, LockName, NodeError, Owner, Ttl};
+use fencepost_core::lock::{Command, Fate, Line, Reply, Turn};
+use fencepost_core::ticket::{
+    ClientId, Standing, Ticket, TicketId, TicketMode, TicketNumber, WakeUp,
+};
 use fencepost_tests::until;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout};

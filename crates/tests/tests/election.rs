@@ -15,11 +15,11 @@ use engines::every_node_shows_that;
 use fencepost::clock::{Clock, SystemClock};
 use fencepost::node::memory::MemoryNode;
 use fencepost::node::{Call, Ear, Listener, Node, Notice};
-use fencepost::state::Command as Ask;
-use fencepost::ticket::ClientId;
 use fencepost::{
     Error, Fencepost, Leader, Leadership, LockName, LockOptions, LossReason, Observer,
 };
+use fencepost_core::lock::Command as Ask;
+use fencepost_core::ticket::ClientId;
 use fencepost_tests::{
     Cluster, Turn, check, eventually, stop_and_continue, typical, until_somebody_waits,
 };

@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 
 use engines::every_node_shows_that;
 use fencepost::node::Node;
-use fencepost::ticket::TICKET_LEASE;
 use fencepost::{Error, Fencepost, Lease, LockRequest, LossReason, ReadWriteLock};
+use fencepost_core::ticket::TICKET_LEASE;
 use fencepost_tests::{
     Cluster, Visit, check_visits, eventually, is_prompt, run_in_chaos, until, wait_until,
 };

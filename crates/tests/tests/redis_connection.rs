@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use fencepost::NodeError;
 use fencepost::node::Node;
 use fencepost::node::redis::{RedisOptions, Roster};
-use fencepost::state::Reply;
+use fencepost_core::lock::Reply;
 use fencepost_tests::{RedisServer, eventually, free_port, until, wait_until};
 use on_redis::{Lock, down, open, open_with, within};
 

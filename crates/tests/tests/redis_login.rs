@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use fencepost::node::Node;
 use fencepost::node::redis::{RedisOptions, Roster};
-use fencepost::state::Reply;
 use fencepost::survey::Facts;
 use fencepost::{Error, Fencepost, NodeError};
+use fencepost_core::lock::Reply;
 use fencepost_tests::{RedisServer, ServerOptions};
 use on_redis::{Lock, down, open, open_with, within};
 

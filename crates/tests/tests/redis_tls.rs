@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use fencepost::node::Node;
 use fencepost::node::redis::{RedisNode, RedisOptions, Roster, TlsOptions};
-use fencepost::state::Reply;
 use fencepost::{Error, NodeError};
+use fencepost_core::lock::Reply;
 use fencepost_tests::{Authority, TlsServer};
 use on_redis::{Hearing, Lock, open_with, within};
 

@@ -9,9 +9,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use fencepost::node::Node;
-use fencepost::state::{Command, Fate, LockState, Now, Reply};
-use fencepost::ticket::{ClientId, Standing, Ticket, TicketId, TicketMode, TicketNumber};
 use fencepost::{AttemptValue, FencingToken, LockName, Owner, Ttl};
+use fencepost_core::lock::{Command, Fate, LockState, Now, Reply};
+use fencepost_core::ticket::{ClientId, Standing, Ticket, TicketId, TicketMode, TicketNumber};
 use fencepost_tests::RedisServer;
 use futures_util::StreamExt;
 use futures_util::future::join_all;

@@ -9,8 +9,8 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use fencepost::ticket::TICKET_LEASE;
 use fencepost::{Fencepost, Lease, LockRequest, Progress};
+use fencepost_core::ticket::TICKET_LEASE;
 use fencepost_tests::{Cluster, RedisServer, is_prompt, until, until_somebody_waits, wait_until};
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;

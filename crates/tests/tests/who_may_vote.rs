@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use fencepost::NodeError;
 use fencepost::node::Node;
 use fencepost::node::redis::{Eviction, RedisNode, RedisOptions, Roster};
-use fencepost::state::Reply;
+use fencepost_core::lock::Reply;
 use fencepost_tests::{RedisServer, until};
 use on_redis::{Lock, open_with, quarantined, within};
 

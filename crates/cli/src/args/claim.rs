@@ -95,6 +95,6 @@ impl RawClaim {
 
 /// Refuses a TTL that no lock can have.
 pub(super) fn checked_ttl(ttl: Duration) -> Result<(), Failure> {
-    Ttl::new(ttl).map_err(|error| Failure::of(&error, Exit::BUSY))?;
+    Ttl::new(ttl).map_err(|error| Failure::of(&error.into(), Exit::BUSY))?;
     Ok(())
 }

@@ -8,7 +8,7 @@ use super::{Fencepost, Lease};
 use crate::election::Leader;
 use crate::error::Error;
 use crate::lock::LockOptions;
-use crate::value::Owner;
+use fencepost_core::value::Owner;
 
 impl Fencepost {
     /// An election: at most one leads at a time.

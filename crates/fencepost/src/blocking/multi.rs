@@ -9,8 +9,8 @@ use super::background::Background;
 use crate::error::Error;
 use crate::multi::LostOne;
 use crate::options::option_methods;
-use crate::token::FencingToken;
 use crate::wait::Progress;
+use fencepost_core::token::FencingToken;
 
 impl Fencepost {
     /// Takes several locks, all or none, whatever order they are given in. Set options on what this

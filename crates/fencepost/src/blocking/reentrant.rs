@@ -10,7 +10,7 @@ use super::Fencepost;
 use super::background::Background;
 use crate::error::{Error, LossReason};
 use crate::lock::LockOptions;
-use crate::token::FencingToken;
+use fencepost_core::token::FencingToken;
 
 impl Fencepost {
     /// A session: one who may enter a [reentrant lock](Session::reentrant) again while it is inside.

@@ -5,8 +5,8 @@ use futures_util::future::join_all;
 use super::{Builder, Source, invalid};
 use crate::error::Error;
 use crate::node::open::Opener;
-use crate::quorum::{MOST_NODES, Quorum};
 use crate::survey::{Facts, NodeSurvey};
+use fencepost_core::quorum::{MOST_NODES, Quorum};
 
 impl Builder {
     /// Asks every node what it is like, also those that would not be let vote. It takes no lock;
@@ -20,7 +20,7 @@ impl Builder {
             let why = format!("a client takes 1 to {MOST_NODES} nodes, and these are {count}");
             return Err(invalid("nodes", why));
         };
-        crate::ttl::Ttl::new(self.max_ttl)?;
+        fencepost_core::ttl::Ttl::new(self.max_ttl)?;
         let opener = self.opener(quorum)?;
         let mut asked = Vec::new();
         for source in &self.nodes {

@@ -22,11 +22,11 @@ use crate::error::Error;
 use crate::lease::Lease;
 use crate::lock::LockRequest;
 use crate::look::{look, too_few};
-use crate::name::LockName;
 use crate::options::option_methods;
-use crate::token::FencingToken;
-use crate::value::Owner;
 use crate::wait::Progress;
+use fencepost_core::name::LockName;
+use fencepost_core::token::FencingToken;
+use fencepost_core::value::Owner;
 pub use observe::Observer;
 
 impl Fencepost {
@@ -49,7 +49,7 @@ impl Fencepost {
     pub fn election(&self, name: impl AsRef<str>) -> Election {
         Election {
             locks: self.clone(),
-            name: LockName::new(name),
+            name: LockName::new(name).map_err(Error::from),
         }
     }
 }
@@ -237,12 +237,9 @@ impl Election {
 
 /// The value as the label that it is on the nodes.
 fn proclaimable(value: &str) -> Result<Owner, Error> {
-    Owner::new(value).map_err(|error| match error {
-        Error::InvalidOption { why, .. } => Error::InvalidOption {
-            option: "value",
-            why,
-        },
-        other => other,
+    Owner::new(value).map_err(|error| Error::InvalidOption {
+        option: "value",
+        why: error.to_string(),
     })
 }
 

@@ -14,8 +14,8 @@ use tokio::time::{Instant, sleep_until};
 use super::{Leader, view};
 use crate::client::Fencepost;
 use crate::look::look;
-use crate::name::LockName;
-use crate::value::AttemptValue;
+use fencepost_core::name::LockName;
+use fencepost_core::value::AttemptValue;
 
 /// How much time passes between two looks at the most, where nothing else is said.
 pub(super) const PACE: Duration = Duration::from_millis(500);

@@ -5,10 +5,10 @@
 
 use super::Leader;
 use crate::look::{Answers, heard};
-use crate::quorum::Quorum;
-use crate::state::Snapshot;
-use crate::token::FencingToken;
-use crate::value::AttemptValue;
+use fencepost_core::lock::Snapshot;
+use fencepost_core::quorum::Quorum;
+use fencepost_core::token::FencingToken;
+use fencepost_core::value::AttemptValue;
 
 /// Whether no further answer changes what follows: a majority agrees on a leader and its token, or
 /// no majority for anybody is left.
@@ -65,7 +65,7 @@ pub(super) fn leader(
 mod tests {
     use super::*;
     use crate::error::NodeError;
-    use crate::state::Holder;
+    use fencepost_core::lock::Holder;
 
     /// For each node: who has it, and its counter. `-` nobody, `.` silent, `x` failed.
     fn answers(nodes: &[(char, u64)]) -> Answers {

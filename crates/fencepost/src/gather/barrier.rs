@@ -14,12 +14,12 @@ use crate::client::Fencepost;
 use crate::error::Error;
 use crate::lease::{Lease, Limits};
 use crate::lock::{LockOptions, Plan};
-use crate::name::LockName;
 use crate::semaphore::seek::{Found, Seeker};
 use crate::semaphore::slots::{Kind, Slots, part_name};
-use crate::state::Turn;
-use crate::ttl::Ttl;
 use crate::wait::Patience;
+use fencepost_core::lock::Turn;
+use fencepost_core::name::LockName;
+use fencepost_core::ttl::Ttl;
 
 impl Fencepost {
     /// A barrier: lets `parties` pass when all of them are there.

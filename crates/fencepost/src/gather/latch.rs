@@ -16,7 +16,7 @@ use crate::lock::{LockOptions, Plan};
 use crate::look::Answers;
 use crate::semaphore::seek::Seeker;
 use crate::semaphore::slots::{Kind, Slots};
-use crate::ttl::Ttl;
+use fencepost_core::ttl::Ttl;
 
 impl Fencepost {
     /// A latch: opens when it has been counted down `counts` times, by whomever.

@@ -23,8 +23,8 @@ use std::time::Duration;
 
 use crate::client::Fencepost;
 use crate::error::Error;
-use crate::ttl::{Readable, Ttl};
 pub use barrier::{Barrier, Passage};
+use fencepost_core::ttl::{Readable, Ttl};
 pub use latch::{Counted, Latch};
 
 /// How long what was counted, and who has passed, is remembered, where nothing else is said.

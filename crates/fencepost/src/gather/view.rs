@@ -5,9 +5,9 @@
 use std::time::Duration;
 
 use crate::look::{Answers, heard};
-use crate::quorum::Quorum;
-use crate::state::Holder;
-use crate::value::AttemptValue;
+use fencepost_core::lock::Holder;
+use fencepost_core::quorum::Quorum;
+use fencepost_core::value::AttemptValue;
 
 /// For whom a majority of the nodes holds a slot.
 pub(super) fn holder(quorum: Quorum, answers: &Answers) -> Option<&AttemptValue> {
@@ -59,8 +59,8 @@ fn likeliest(answers: &Answers, which: impl Fn(&Holder) -> bool) -> Option<(&Att
 mod tests {
     use super::*;
     use crate::error::NodeError;
-    use crate::state::Snapshot;
-    use crate::token::FencingToken;
+    use fencepost_core::lock::Snapshot;
+    use fencepost_core::token::FencingToken;
 
     const SECOND: Duration = Duration::from_secs(1);
 

@@ -10,9 +10,9 @@ use super::{AGAIN, PACE};
 use crate::client::Fencepost;
 use crate::error::Error;
 use crate::look::{Answers, look, too_few};
-use crate::name::LockName;
-use crate::value::AttemptValue;
 use crate::wait::Patience;
+use fencepost_core::name::LockName;
+use fencepost_core::value::AttemptValue;
 
 /// Somebody who looks at the same slots again and again.
 pub(super) struct Watch<'a> {

@@ -5,8 +5,8 @@
 
 use super::Lease;
 use super::held::Asker;
+use crate::driver::coordinator::{Access, NotExtended};
 use crate::error::{Error, LossReason};
-use crate::quorum::fleet::{Access, NotExtended};
 
 impl Lease {
     /// Whether others may hold the lock at the same time: it was taken to

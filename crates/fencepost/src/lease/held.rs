@@ -12,13 +12,13 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use crate::clock::Moment;
+use crate::driver::clock::Moment;
+use crate::driver::coordinator::{Access, Claim, Fleet, Grant, NotExtended};
+use crate::driver::in_flight::Late;
 use crate::error::LossReason;
 use crate::events;
-use crate::quorum::NodeSet;
-use crate::quorum::fleet::{Access, Claim, Fleet, Grant, NotExtended};
-use crate::quorum::late::Late;
-use crate::token::FencingToken;
+use fencepost_core::quorum::NodeSet;
+use fencepost_core::token::FencingToken;
 
 /// How long before the end of its validity a lease that cannot be renewed says that it is lost: a
 /// share of the TTL between two bounds. Timers are late by a millisecond, because they count whole

@@ -26,12 +26,12 @@ use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
 use crate::client::Core;
+use crate::driver::coordinator::{Grant, NotExtended};
 use crate::error::{Error, LossReason};
 use crate::events;
-use crate::name::LockName;
-use crate::quorum::fleet::{Grant, NotExtended};
-use crate::ticket::{ClientId, TicketId};
-use crate::token::FencingToken;
+use fencepost_core::name::LockName;
+use fencepost_core::ticket::{ClientId, TicketId};
+use fencepost_core::token::FencingToken;
 pub(crate) use held::Limits;
 use held::{Asker, Held};
 pub(crate) use schedule::Schedule;
@@ -229,7 +229,7 @@ impl Lease {
     }
 
     /// Ends renewal, at once; what is left to see to when it is given back.
-    fn end(&self) -> Option<crate::quorum::late::Late> {
+    fn end(&self) -> Option<crate::driver::in_flight::Late> {
         let late = self.held.give_back();
         self.core.schedule.remove(&self.held);
         late

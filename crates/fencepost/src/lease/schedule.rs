@@ -21,7 +21,7 @@ use tokio::time::sleep;
 use tracing::Instrument;
 
 use super::held::{Asker, Held, Turn};
-use crate::clock::{Clock, Moment};
+use crate::driver::clock::{Clock, Moment};
 use crate::error::LossReason;
 use crate::events;
 

@@ -10,13 +10,13 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 use super::Lease;
-use crate::clock::Moment;
+use crate::driver::clock::Moment;
+use crate::driver::coordinator::{Claim, Fleet, NotExtended};
+use crate::driver::in_flight::Late;
 use crate::error::{Error, LossReason};
-use crate::quorum::fleet::{Claim, Fleet, NotExtended};
-use crate::quorum::late::Late;
 use crate::receipt::linger;
-use crate::token::FencingToken;
-use crate::ttl::Ttl;
+use fencepost_core::token::FencingToken;
+use fencepost_core::ttl::Ttl;
 
 /// How long to pause before a majority that could not be asked is asked again.
 const PAUSE: Duration = Duration::from_millis(50);

@@ -10,13 +10,13 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::clock::{Clock, Moment};
+use crate::driver::clock::{Clock, Moment};
 use crate::error::{Error, LossReason, NodeError};
-use crate::name::LockName;
 use crate::node::memory::MemoryNode;
 use crate::node::{Call, Node};
-use crate::state::Command;
 use crate::{Fencepost, LockRequest};
+use fencepost_core::lock::Command;
+use fencepost_core::name::LockName;
 
 const NAME: &str = "job";
 const TTL: Duration = ms(900);

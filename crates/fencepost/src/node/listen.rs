@@ -5,8 +5,8 @@
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::name::LockName;
-use crate::ticket::{ClientId, WakeUp};
+use fencepost_core::name::LockName;
+use fencepost_core::ticket::{ClientId, WakeUp};
 
 /// What hears a node out, for all waiters of one client. It must not block.
 pub trait Ear: Send + Sync + 'static {

@@ -8,12 +8,12 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
 
 use super::listen::Audience;
 use super::{Call, Ear, Listener, Names, Node};
-use crate::clock::{Clock, SystemClock};
+use crate::driver::clock::{Clock, SystemClock};
 use crate::error::NodeError;
 use crate::listing::NamePattern;
-use crate::name::LockName;
-use crate::state::{Command, LockState, Now, Reply};
-use crate::ticket::ClientId;
+use fencepost_core::lock::{Command, LockState, Now, Reply};
+use fencepost_core::name::LockName;
+use fencepost_core::ticket::ClientId;
 
 /// Below this many names, nothing is swept.
 const FIRST_SWEEP: usize = 1024;

@@ -10,9 +10,9 @@ use std::sync::Arc;
 use crate::error::NodeError;
 use crate::listing::NamePattern;
 pub use crate::listing::Names;
-use crate::name::LockName;
-use crate::state::{Command, Reply};
-use crate::ticket::ClientId;
+use fencepost_core::lock::{Command, Reply};
+use fencepost_core::name::LockName;
+use fencepost_core::ticket::ClientId;
 
 mod listen;
 pub mod memory;

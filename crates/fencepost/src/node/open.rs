@@ -10,7 +10,7 @@ use super::memory::MemoryNode;
 use super::redis::{RedisNode, RedisOptions, Roster};
 #[cfg(feature = "sqlite")]
 use super::sqlite::{HolderProcess, SqliteNode};
-use crate::clock::Clock;
+use crate::driver::clock::Clock;
 use crate::error::Error;
 
 /// What it takes to open the nodes of one client.

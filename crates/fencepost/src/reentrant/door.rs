@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use crate::lease::Lease;
-use crate::name::LockName;
+use fencepost_core::name::LockName;
 
 /// The doors of all sessions of one client, for as long as somebody is at them.
 #[derive(Default)]

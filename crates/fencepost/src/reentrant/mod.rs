@@ -25,13 +25,13 @@ use crate::client::Fencepost;
 use crate::error::Error;
 use crate::lease::Lease;
 use crate::lock::LockRequest;
-use crate::name::LockName;
 use crate::options::option_methods;
 use crate::status::Status;
-use crate::value::Owner;
 use crate::wait::Progress;
 use door::Door;
 pub(crate) use door::Doors;
+use fencepost_core::name::LockName;
+use fencepost_core::value::Owner;
 
 impl Fencepost {
     /// A session: one who may enter a [reentrant lock](Session::reentrant) again while it is inside.

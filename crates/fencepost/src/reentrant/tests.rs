@@ -7,7 +7,7 @@ use crate::error::LossReason;
 use crate::lock::LockOptions;
 use crate::node::memory::MemoryNode;
 use crate::node::{Call, Node};
-use crate::state::Command;
+use fencepost_core::lock::Command;
 
 const fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use crate::error::Error;
 use crate::look::{Answers, heard};
-use crate::name::LockName;
-use crate::quorum::Quorum;
-use crate::state::{Holder, Snapshot};
+use fencepost_core::lock::{Holder, Snapshot};
+use fencepost_core::name::LockName;
+use fencepost_core::quorum::Quorum;
 
 /// Whether so many nodes have answered that there is something to say.
 pub(super) fn is_enough(quorum: Quorum, answers: &Answers) -> bool {
@@ -58,8 +58,8 @@ fn likeliest_holder(answers: &Answers) -> Option<&Holder> {
 mod tests {
     use super::*;
     use crate::error::NodeError;
-    use crate::token::FencingToken;
-    use crate::value::AttemptValue;
+    use fencepost_core::token::FencingToken;
+    use fencepost_core::value::AttemptValue;
 
     /// One letter for each node: `-` free, `w` free with somebody in line, `.` silent, `x` failed,
     /// any other a holder's.

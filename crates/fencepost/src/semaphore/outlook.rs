@@ -47,7 +47,7 @@ fn is_settled(slot: &Option<(Progress, Instant)>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::value::Owner;
+    use fencepost_core::value::Owner;
 
     fn news(holder: &str, seconds: Option<u64>, place: usize) -> Progress {
         Progress {

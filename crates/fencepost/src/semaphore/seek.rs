@@ -16,8 +16,8 @@ use crate::error::Error;
 use crate::lease::Lease;
 use crate::lock::{Plan, Watcher};
 use crate::look::{look, too_few};
-use crate::state::Turn;
 use crate::wait::{Call, News, Seat};
+use fencepost_core::lock::Turn;
 
 /// Somebody who wants any of the slots.
 pub(crate) struct Seeker<'a> {

@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::error::Error;
-use crate::name::{LockName, hash_tag};
+use fencepost_core::name::{LockName, hash_tag};
 
 /// The most slots of one kind: whoever waits, waits for all of them at once.
 const MOST_SLOTS: usize = 1000;
@@ -108,10 +108,11 @@ impl Slots {
 /// tag alone, no two share a slot.
 pub(crate) fn part_name(kind: Kind, name: &LockName, part: &str) -> Result<LockName, Error> {
     let word = kind.word();
-    match hash_tag(name.as_str()) {
+    let name = match hash_tag(name.as_str()) {
         Some(_) => LockName::new(format!("{name}:{word}:{part}")),
         None => LockName::new(format!("{{{name}}}:{word}:{part}")),
-    }
+    };
+    Ok(name?)
 }
 
 #[cfg(test)]

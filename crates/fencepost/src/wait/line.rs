@@ -8,18 +8,18 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
-use super::outlook::Outlook;
 use super::waiters::{Waiter, Waiters};
 use super::{Progress, Room};
+use crate::driver::coordinator::{Fleet, Queueing};
 use crate::error::{Error, NodeOutcome};
-use crate::name::LockName;
 use crate::node::Listener;
-use crate::quorum::NodeSet;
-use crate::quorum::fleet::{Fleet, Queueing};
-use crate::state::Command;
-use crate::ticket::{
+use fencepost_core::lock::Command;
+use fencepost_core::name::LockName;
+use fencepost_core::quorum::NodeSet;
+use fencepost_core::ticket::{
     ClientId, Standing, TICKET_LEASE, Ticket, TicketId, TicketMode, TicketNumber, WakeUp,
 };
+use fencepost_core::wait::view::Outlook;
 
 /// How often a waiter looks by itself, and so keeps its ticket: what a lost message costs. Two
 /// looks may fail before a ticket is lost.

@@ -20,7 +20,6 @@
 //! majority gives its place up until it hears more.
 
 mod line;
-mod outlook;
 mod patience;
 mod waiters;
 
@@ -29,15 +28,15 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
+use crate::driver::coordinator::Fleet;
 use crate::error::{NodeError, NodeOutcome};
-use crate::name::LockName;
 use crate::node::{Ear, Listener, Notice};
-use crate::quorum::fleet::Fleet;
-use crate::ticket::{ClientId, Ticket, TicketId, TicketMode};
-use crate::value::Owner;
+use fencepost_core::name::LockName;
+use fencepost_core::ticket::{ClientId, Ticket, TicketId, TicketMode};
+use fencepost_core::value::Owner;
+use fencepost_core::wait::view::Outlook;
 use line::Line;
 pub(crate) use line::{Call, News};
-use outlook::Outlook;
 pub(crate) use patience::Patience;
 
 /// How a wait goes on: who holds the lock, how long still, and the place in line.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
 
 use crate::error::{Error, NodeError, NodeOutcome, NodeReport};
-use crate::ttl::Ttl;
+use fencepost_core::ttl::Ttl;
 
 /// How long somebody goes on who waits.
 #[derive(Clone, Copy, Debug)]

@@ -8,10 +8,10 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::line::{News, POLL, SOON};
-use super::outlook::Outlook;
-use crate::quorum::NodeSet;
-use crate::quorum::fleet::Fleet;
-use crate::ticket::{Standing, Ticket, TicketId, TicketMode, TicketNumber};
+use crate::driver::coordinator::Fleet;
+use fencepost_core::quorum::NodeSet;
+use fencepost_core::ticket::{Standing, Ticket, TicketId, TicketMode, TicketNumber};
+use fencepost_core::wait::view::Outlook;
 
 /// All of them, and what they know together.
 pub(super) struct Waiters {

@@ -16,8 +16,9 @@ use std::time::{Duration, Instant};
 use fencepost::clock::{Clock, SystemClock};
 use fencepost::node::Node;
 use fencepost::node::sqlite::SqliteNode;
-use fencepost::state::{Command, Reply};
 use fencepost::{AttemptValue, FencingToken, LockName, Owner, Ttl};
+use fencepost_core::lock::{Command, Reply};
+use fencepost_tests::random_number;
 
 /// Much longer than any test waits: only the death of the holder frees the lock in time.
 const TTL: Duration = Duration::from_secs(30);
@@ -61,7 +62,7 @@ impl Lock {
     }
 
     async fn try_acquire(&mut self) -> Outcome<Option<FencingToken>> {
-        self.value = AttemptValue::fresh(&Owner::of_this_process())?;
+        self.value = AttemptValue::labelled(random_number(), &Owner::new("hammer")?);
         let acquire = Command::Acquire {
             value: self.value.clone(),
             ttl: Ttl::new(TTL)?,

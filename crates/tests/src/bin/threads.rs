@@ -16,7 +16,7 @@ use fencepost::LockName;
 use fencepost::blocking::Fencepost;
 use fencepost::node::memory::MemoryNode;
 use fencepost::node::{Call, Node};
-use fencepost::state::Command;
+use fencepost_core::lock::Command;
 use fencepost_tests::eventually;
 
 const TTL: Duration = Duration::from_secs(60);

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use fencepost::node::{Call, Node};
-use fencepost::state::{Command, Holder, Reply, Snapshot};
 use fencepost::{AttemptValue, FencingToken, LockName, Ttl};
+use fencepost_core::lock::{Command, Holder, Reply, Snapshot};
 
 /// One attempt on one lock of one node.
 #[derive(Clone)]

@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 use fencepost::clock::SystemClock;
 use fencepost::node::redis::{RedisNode, RedisOptions, Roster};
 use fencepost::node::{Call, Ear, Listener, Node, Notice};
-use fencepost::state::{Command, Reply};
-use fencepost::ticket::{ClientId, TicketId, WakeUp};
 use fencepost::{AttemptValue, Error, FencingToken, LockName, NodeError, Owner, Ttl};
+use fencepost_core::lock::{Command, Reply};
+use fencepost_core::ticket::{ClientId, TicketId, WakeUp};
 use fencepost_tests::RedisServer;
 use redis::aio::MultiplexedConnection;
 use tokio::runtime::Handle;
@@ -71,7 +71,7 @@ impl Lock {
         let owner = Owner::new("tester").unwrap();
         Self {
             name: name(lock),
-            value: AttemptValue::fresh(&owner).unwrap(),
+            value: AttemptValue::labelled(fencepost_tests::random_number(), &owner),
         }
     }
 
@@ -79,7 +79,7 @@ impl Lock {
     pub(crate) fn reentrant(lock: &str) -> Self {
         Self {
             name: name(lock),
-            value: AttemptValue::fresh_reentrant().unwrap(),
+            value: AttemptValue::reentrant(fencepost_tests::random_number(), std::process::id()),
         }
     }
 

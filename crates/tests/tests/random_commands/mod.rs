@@ -4,9 +4,9 @@ use std::collections::HashSet;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use fencepost::state::{Command, Fate, Holder, Snapshot, Turn};
-use fencepost::ticket::{ClientId, Standing, Ticket, TicketId, TicketMode, TicketNumber};
 use fencepost::{AttemptValue, FencingToken, Owner, Ttl};
+use fencepost_core::lock::{Command, Fate, Holder, Snapshot, Turn};
+use fencepost_core::ticket::{ClientId, Standing, Ticket, TicketId, TicketMode, TicketNumber};
 use proptest::prelude::*;
 
 const MAX: u64 = FencingToken::MAX.get();

@@ -1,8 +1,8 @@
 //! A lease that is left for good.
 
 use super::*;
-use crate::state::Reply;
-use crate::ttl::Ttl;
+use fencepost_core::lock::Reply;
+use fencepost_core::ttl::Ttl;
 
 /// A server that had forgotten the script of a renewal was sent it again when the seal was there already,
 /// and kept what was sealed for no longer than a lease.

@@ -14,9 +14,9 @@ use tokio::sync::{oneshot, watch};
 
 use super::keys::Keys;
 use super::link::Link;
-use crate::clock::Clock;
+use crate::driver::clock::Clock;
 use crate::error::NodeError;
-use crate::state::{Command, Reply};
+use fencepost_core::lock::{Command, Reply};
 
 /// How many calls may wait for one connection.
 const MOST_WAITING: usize = 16 * 1024;

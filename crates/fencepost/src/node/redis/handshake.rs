@@ -13,7 +13,7 @@ use redis::{Cmd, RedisConnectionInfo, RedisError, RedisResult, Value, from_redis
 use super::link::Connection;
 use super::options::{Eviction, RedisOptions};
 use super::{fault, scripts};
-use crate::clock::Moment;
+use crate::driver::clock::Moment;
 use crate::error::NodeError;
 
 /// `uptime_in_seconds` is the difference of two times that were cut to seconds: the server may be

@@ -20,7 +20,7 @@ use super::options::RedisOptions;
 use super::roster::Seat;
 use super::stream::Route;
 use super::wire::{OnNews, Wire};
-use crate::clock::Clock;
+use crate::driver::clock::Clock;
 use crate::error::NodeError;
 use crate::events;
 

@@ -8,10 +8,10 @@ use std::fmt;
 use redis::{RedisWrite, ToRedisArgs};
 
 use crate::error::{Error, NodeError};
-use crate::name::{
+use fencepost_core::name::{
     COUNTER_KEY, LEASES_KEY, LINE_KEY, LockName, READERS_KEY, SIDE_KEYS, WITHDRAWN_KEY, hash_tag,
 };
-use crate::value::AttemptValue;
+use fencepost_core::value::AttemptValue;
 
 /// What stands before every key, checked.
 #[derive(Clone, Debug)]

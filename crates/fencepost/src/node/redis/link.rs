@@ -16,10 +16,10 @@ use super::keys::Keys;
 use super::released::{self, Released};
 use super::wire::{Urgency, Wire};
 use super::{fault, scripts};
-use crate::clock::{Clock, Moment};
+use crate::driver::clock::{Clock, Moment};
 use crate::error::NodeError;
-use crate::state::{Command, Fate, Reply};
-use crate::value::AttemptValue;
+use fencepost_core::lock::{Command, Fate, Reply};
+use fencepost_core::value::AttemptValue;
 
 /// How many calls may be on their way. More are refused: a call that waited for room would be sent
 /// when its caller polls again, and those behind it could overtake it. Room is made when it is
@@ -303,10 +303,10 @@ mod tests {
 
     use super::super::keys::Prefix;
     use super::*;
-    use crate::clock::SystemClock;
-    use crate::name::LockName;
-    use crate::token::FencingToken;
-    use crate::ttl::Ttl;
+    use crate::driver::clock::SystemClock;
+    use fencepost_core::name::LockName;
+    use fencepost_core::token::FencingToken;
+    use fencepost_core::ttl::Ttl;
 
     const NO_SCRIPT: &[u8] = b"-NOSCRIPT No matching script.\r\n";
     const RELEASED: &[u8] = b"$8\r\nreleased\r\n";

@@ -8,7 +8,7 @@ use redis::{Value, from_redis_value};
 use super::fault;
 use super::keys::Prefix;
 use super::link::Link;
-use crate::clock::Clock;
+use crate::driver::clock::Clock;
 use crate::error::NodeError;
 use crate::listing::{NamePattern, Names};
 

@@ -24,9 +24,9 @@ use super::stream::Route;
 use super::wire::OnNews;
 use super::{fault, handshake};
 use crate::error::NodeError;
-use crate::name::LockName;
 use crate::node::{Ear, Listener, Notice};
-use crate::ticket::{ClientId, TicketId, WakeUp};
+use fencepost_core::name::LockName;
+use fencepost_core::ticket::{ClientId, TicketId, WakeUp};
 
 /// How often the server is asked whether it is still there.
 const PING_EVERY: Duration = Duration::from_secs(5);

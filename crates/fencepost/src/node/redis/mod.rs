@@ -64,12 +64,12 @@ pub use roster::Roster;
 pub(crate) use survey::survey;
 
 use super::{Call, Ear, Listener, Names, Node};
-use crate::clock::Clock;
+use crate::driver::clock::Clock;
 use crate::error::{Error, NodeError};
 use crate::listing::NamePattern;
-use crate::name::LockName;
-use crate::state::Command;
-use crate::ticket::ClientId;
+use fencepost_core::lock::Command;
+use fencepost_core::name::LockName;
+use fencepost_core::ticket::ClientId;
 use gate::Gate;
 use keeper::{Keeper, Source};
 use keys::Prefix;

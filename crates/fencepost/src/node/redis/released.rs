@@ -7,8 +7,8 @@
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::state::Command;
-use crate::value::AttemptValue;
+use fencepost_core::lock::Command;
+use fencepost_core::value::AttemptValue;
 
 /// How many are kept.
 const KEPT: usize = 1024;

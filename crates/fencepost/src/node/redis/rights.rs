@@ -9,8 +9,8 @@ use super::keys::Prefix;
 use super::survey::Server;
 use super::{fault, scripts};
 use crate::error::NodeError;
-use crate::name::LockName;
 use crate::survey::{MissingRight, NeededFor};
+use fencepost_core::name::LockName;
 
 /// The lock whose keys are tried. Nobody takes it.
 const PROBE: &str = "fencepost:doctor";

@@ -10,13 +10,13 @@ use redis::{Cmd, Script, Value};
 
 use super::keys::Keys;
 use crate::error::NodeError;
-use crate::state::{
+use fencepost_core::lock::{
     COUNTER_RETENTION, Command, Fate, Holder, Line, MAX_SKEW, Reply, Snapshot, Turn,
 };
-use crate::ticket::{ClientId, Place, Standing, TicketId, TicketNumber};
-use crate::token::FencingToken;
-use crate::ttl::Ttl;
-use crate::value::AttemptValue;
+use fencepost_core::ticket::{ClientId, Place, Standing, TicketId, TicketNumber};
+use fencepost_core::token::FencingToken;
+use fencepost_core::ttl::Ttl;
+use fencepost_core::value::AttemptValue;
 
 /// One script: its text, and the digest by which a server that has it knows it.
 struct Lua {

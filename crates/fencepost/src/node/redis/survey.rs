@@ -16,7 +16,7 @@ use super::options::RedisOptions;
 use super::stream::Route;
 use super::url::{Place, Target};
 use super::{fault, rights};
-use crate::clock::Clock;
+use crate::driver::clock::Clock;
 use crate::error::{Error, NodeError};
 use crate::survey::{Facts, LinkKind, NodeSurvey, RedisFacts, median};
 

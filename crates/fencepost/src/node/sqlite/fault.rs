@@ -3,7 +3,7 @@
 use rusqlite::{Error, ErrorCode};
 
 use super::busy;
-use crate::ttl::Readable;
+use fencepost_core::ttl::Readable;
 
 /// One sentence on what went wrong, and one on what to do.
 pub(super) fn explain(error: &Error) -> String {

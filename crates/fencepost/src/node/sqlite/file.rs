@@ -16,7 +16,7 @@ const APPLICATION_ID: i32 = 0x6670_7374;
 /// The version of the table below.
 const SCHEMA_VERSION: i32 = 1;
 
-/// One row per lock. `state` is the [`LockState`](crate::state::LockState) as JSON, `boot` and
+/// One row per lock. `state` is the [`LockState`](fencepost_core::lock::LockState) as JSON, `boot` and
 /// `written_us` say what its times are counted from, the rest is the holder's process.
 const SCHEMA: &str = "
     CREATE TABLE locks (

@@ -4,7 +4,7 @@
 //! to: whoever extends a lock for another leaves it tied as it was.
 
 use super::process::Process;
-use crate::state::Reply;
+use fencepost_core::lock::Reply;
 
 /// To whose life a lock in a file is tied: when that process is gone, the lock is free at once.
 ///
@@ -80,7 +80,7 @@ mod tests {
     use super::*;
     use std::process::Command;
 
-    use crate::token::FencingToken;
+    use fencepost_core::token::FencingToken;
 
     const GRANTED: Reply = Reply::Granted {
         counter: FencingToken::ZERO,

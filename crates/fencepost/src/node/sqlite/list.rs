@@ -10,7 +10,7 @@ use super::file;
 use super::fork::Open;
 use super::row::Row;
 use crate::listing::{NamePattern, Names};
-use crate::name::LockName;
+use fencepost_core::name::LockName;
 
 /// How many rows are read at once.
 const PAGE: u32 = 1000;

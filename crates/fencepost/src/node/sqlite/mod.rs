@@ -28,12 +28,12 @@ use std::sync::Arc;
 use self::holder::Bond;
 use self::worker::Worker;
 use super::{Call, Ear, Listener, Names, Node};
-use crate::clock::Clock;
+use crate::driver::clock::Clock;
 use crate::error::{Error, NodeError};
 use crate::listing::NamePattern;
-use crate::name::LockName;
-use crate::state::Command;
-use crate::ticket::ClientId;
+use fencepost_core::lock::Command;
+use fencepost_core::name::LockName;
+use fencepost_core::ticket::ClientId;
 
 mod boot;
 mod busy;

@@ -7,7 +7,7 @@ use rusqlite::{Connection, OptionalExtension, params};
 
 use super::boot::Boot;
 use super::process::Process;
-use crate::state::LockState;
+use fencepost_core::lock::LockState;
 
 const READ: &str = "SELECT state, boot, written_us, pid, started, pid_ns
                     FROM locks WHERE name = ?1";

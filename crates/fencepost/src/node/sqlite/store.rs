@@ -18,10 +18,10 @@ use super::holder::{Bond, Holder};
 use super::place::{self, FileId};
 use super::process::Process;
 use super::row::Row;
-use crate::clock::Clock;
-use crate::name::LockName;
-use crate::state::{COUNTER_RETENTION, Command, LockState, Now, Reply};
-use crate::ticket::WakeUp;
+use crate::driver::clock::Clock;
+use fencepost_core::lock::{COUNTER_RETENTION, Command, LockState, Now, Reply};
+use fencepost_core::name::LockName;
+use fencepost_core::ticket::WakeUp;
 
 /// After so many changes, a few rows are looked at, to sweep out names that nobody needs any more.
 const SWEEP_EVERY: u32 = 16;

@@ -7,13 +7,13 @@ use std::time::Instant;
 use super::boot::Boot;
 use super::process::Process;
 use super::{HolderProcess, SqliteNode, list};
-use crate::clock::Clock;
+use crate::driver::clock::Clock;
 use crate::error::{Error, NodeError};
 use crate::listing::NamePattern;
-use crate::name::LockName;
 use crate::node::Node;
-use crate::state::Command;
 use crate::survey::{Facts, FileFacts, NodeSurvey, median};
+use fencepost_core::lock::Command;
+use fencepost_core::name::LockName;
 
 /// How often the time is taken.
 const LOOKS: usize = 5;

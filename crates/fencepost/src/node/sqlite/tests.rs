@@ -10,10 +10,10 @@ use rusqlite::{Connection, params};
 use tempfile::TempDir;
 
 use super::*;
-use crate::clock::{Moment, SystemClock};
+use crate::driver::clock::{Moment, SystemClock};
 use crate::error::NodeError;
-use crate::state::{COUNTER_RETENTION, Reply};
 use crate::{AttemptValue, FencingToken, Ttl};
+use fencepost_core::lock::{COUNTER_RETENTION, Reply};
 
 /// A clock that stands still until it is set.
 struct HandClock {

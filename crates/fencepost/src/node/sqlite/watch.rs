@@ -11,11 +11,11 @@ use std::thread::{JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
 use super::store::Store;
-use crate::clock::Clock;
-use crate::name::LockName;
+use crate::driver::clock::Clock;
 use crate::node::Ear;
 use crate::node::listen::{Audience, Listener};
-use crate::ticket::{ClientId, WakeUp};
+use fencepost_core::name::LockName;
+use fencepost_core::ticket::{ClientId, WakeUp};
 
 /// The pauses between two looks: after a change, and when nothing has changed for a while.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(1);

@@ -15,12 +15,12 @@ use super::fork::FORKED;
 use super::holder::{Bond, Holder, HolderProcess};
 use super::store::Store;
 use super::watch::Watch;
-use crate::clock::Clock;
+use crate::driver::clock::Clock;
 use crate::error::NodeError;
-use crate::name::LockName;
 use crate::node::{Ear, Listener};
-use crate::state::{Command, Reply};
-use crate::ticket::ClientId;
+use fencepost_core::lock::{Command, Reply};
+use fencepost_core::name::LockName;
+use fencepost_core::ticket::ClientId;
 
 /// How many commands may wait in the queue. More are refused; it takes a disk that hangs to have
 /// so many.

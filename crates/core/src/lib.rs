@@ -1,0 +1,22 @@
+//! The decisions of fencepost, and nothing else: no I/O, no task, no clock, no randomness.
+//!
+//! Events and the time go in, steps and actions come out. What sends, sleeps and spawns is the
+//! library `fencepost`, a thin driver around this crate; the model check and the simulation run these
+//! rules as they are.
+//!
+//! | module | what it is |
+//! | --- | --- |
+//! | [`words`] | checked types: name, token, TTL, value, ticket, moment |
+//! | [`outcome`] | what a node said, and how a lease was lost |
+//! | [`lock`] | the state machine of one lock on one node |
+//! | [`quorum`] | acquire, extend and release over n nodes |
+//! | [`wait`] | the wait queue of one lock |
+
+pub mod lock;
+pub mod outcome;
+pub mod quorum;
+pub mod wait;
+pub mod words;
+
+pub use outcome::{LossReason, NodeError, NodeOutcome, NodeReport};
+pub use words::*;

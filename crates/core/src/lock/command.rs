@@ -1,0 +1,217 @@
+//! What can be asked of one lock on one node, and what it answers.
+
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use crate::words::ticket::{ClientId, Place, Ticket, TicketId, TicketNumber};
+use crate::words::token::FencingToken;
+use crate::words::ttl::Ttl;
+use crate::words::value::AttemptValue;
+
+/// What can be asked of one lock on one node.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Command {
+    /// Take the lock if it is free.
+    Acquire {
+        /// Who asks.
+        value: AttemptValue,
+        /// For how long, if nobody extends it.
+        ttl: Ttl,
+        /// The token that the caller would like.
+        proposed: FencingToken,
+        /// Whether it is the caller's turn.
+        turn: Turn,
+    },
+    /// Take the lock together with others who read, if nobody has it for itself and no writer waits
+    /// before the caller.
+    Share {
+        /// Who asks.
+        value: AttemptValue,
+        /// For how long, if nobody extends it: each reader has an end of its own.
+        ttl: Ttl,
+        /// The token that the caller would like, if it is the first reader.
+        proposed: FencingToken,
+        /// Whether it is the caller's turn. A reader passes readers, and never a writer.
+        turn: Turn,
+    },
+    /// Lift the counter, as the holder or a reader.
+    Raise {
+        /// The holder.
+        value: AttemptValue,
+        /// The least that the counter shall be.
+        to: FencingToken,
+    },
+    /// Keep the lock for another TTL; take it again where it was forgotten.
+    Extend {
+        /// The holder.
+        value: AttemptValue,
+        /// For how long from now.
+        ttl: Ttl,
+        /// The holder's token.
+        token: FencingToken,
+        /// How often the holder of a reentrant lock has entered it. For those who look: a node
+        /// need not keep it, because only the holder counts, and any holder keeps others out.
+        entries: NonZeroU32,
+    },
+    /// Keep the lock as a reader for another TTL; take it again where it was forgotten. A value that
+    /// has it for itself has it as a reader from now on.
+    ExtendShared {
+        /// The reader.
+        value: AttemptValue,
+        /// For how long from now.
+        ttl: Ttl,
+        /// The reader's token.
+        token: FencingToken,
+    },
+    /// Give the lock back.
+    Release {
+        /// The holder, or a reader.
+        value: AttemptValue,
+        /// Set when a command of this value may still be on its way: refuse the value for that
+        /// long, so that the late command cannot take the lock for nobody.
+        refuse_for: Option<Duration>,
+        /// What becomes of the holder's ticket.
+        ticket: Fate,
+        /// The client of one who waits, whose attempt follows at once: it sees to its waiters by
+        /// itself, and is not told.
+        follower: Option<ClientId>,
+    },
+    /// Wait in line, or go on waiting: all these tickets are kept for another lease.
+    Queue {
+        /// The waiters of one client.
+        tickets: Vec<Ticket>,
+        /// For how long, if nobody asks again.
+        lease: Duration,
+    },
+    /// Wait no longer.
+    Leave {
+        /// The waiters who go.
+        tickets: Vec<TicketId>,
+    },
+    /// Look, and change nothing.
+    Inspect,
+    /// Take the lock from whoever has it: an operator's act.
+    Steal {
+        /// Who takes it.
+        value: AttemptValue,
+        /// For how long.
+        ttl: Ttl,
+        /// The token that the caller would like.
+        proposed: FencingToken,
+    },
+}
+
+/// How an acquirer stands to those who wait.
+///
+/// One with a ticket proposes a token above the ticket's number. A grant takes the ticket out of
+/// the line, and if the attempt comes to nothing the ticket returns: whoever got in line meanwhile is
+/// behind it, because nobody gets a number below the counter.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Turn {
+    /// Not in line, and passes those in line who let themselves be passed.
+    #[default]
+    Newcomer,
+    /// Not in line, and passes nobody.
+    Last,
+    /// In line.
+    Ticket(TicketId),
+}
+
+/// What becomes of a ticket when its lock is given back. A grant has taken it out of the line, on
+/// the nodes that granted.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Fate {
+    /// There is none, or it stays where it is.
+    #[default]
+    Stays,
+    /// It is of no use any more.
+    Leaves(TicketId),
+    /// The attempt has failed, and its waiter has its place again.
+    Returns {
+        /// The ticket.
+        id: TicketId,
+        /// Its number.
+        number: TicketNumber,
+        /// For how long, if nobody asks again.
+        lease: Duration,
+    },
+}
+
+impl Fate {
+    /// The ticket whose waiter has its place again.
+    pub(super) fn returns(&self) -> Option<&TicketId> {
+        match self {
+            Self::Returns { id, .. } => Some(id),
+            Self::Stays | Self::Leaves(_) => None,
+        }
+    }
+}
+
+/// Who holds a lock on a node, and for how long still. All who read it together are one holder, by
+/// the value [`AttemptValue::shared`], for as long as the last of them.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Holder {
+    /// The value that the node stores.
+    pub value: AttemptValue,
+    /// `None` when it never expires: a foreign client set the key without a time to live.
+    pub remaining: Option<Duration>,
+}
+
+/// What a node answers.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Reply {
+    /// The lock is the caller's; the node's counter is this.
+    Granted {
+        /// The counter after the grant.
+        counter: FencingToken,
+        /// Who was thrown out, by [`Command::Steal`] only.
+        evicted: Option<AttemptValue>,
+    },
+    /// Somebody else has it. Where it is free and others wait, that is the first in line, for as
+    /// long as its ticket is kept.
+    Held(Holder),
+    /// This attempt was given up before its command arrived.
+    Withdrawn,
+    /// The counter cannot grow any more.
+    Exhausted,
+    /// The counter is this now, under the caller's value.
+    Counter(FencingToken),
+    /// Kept for another TTL.
+    Extended,
+    /// Had been forgotten, and is held again. Not a vote: in between it may have been another's.
+    Repaired,
+    /// Given back.
+    Released,
+    /// The caller does not hold it; somebody else may.
+    NotHeld(Option<Holder>),
+    /// The line, to one who waits in it.
+    Line(Line),
+    /// Out of the line.
+    Left,
+    /// What [`Command::Inspect`] saw.
+    Snapshot(Snapshot),
+}
+
+/// One lock on one node, as those see it who wait for it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Line {
+    /// Who has the lock.
+    pub holder: Option<Holder>,
+    /// Who is first in line, and how long its ticket is kept.
+    pub head: Option<(TicketId, Duration)>,
+    /// Where the tickets stand that were shown, in the same order.
+    pub places: Vec<Place>,
+}
+
+/// One lock on one node, as it is seen from outside.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Snapshot {
+    /// Who has it.
+    pub holder: Option<Holder>,
+    /// Who reads it, if it is held for reading: whose time is up first comes first.
+    pub readers: Vec<Holder>,
+    /// The node's counter; zero if it was never used or has been forgotten.
+    pub counter: FencingToken,
+    /// How many wait for it.
+    pub waiting: usize,
+}

@@ -1,0 +1,412 @@
+//! The pure state machine of one lock on one node: no I/O, no clock, no randomness.
+//!
+//! The `memory` and `sqlite` nodes run this code; the Lua scripts of the `redis` node are its
+//! second implementation, and a property test compares the two reply by reply. The simulation and
+//! the model check run it as it is.
+//!
+//! It must never decide anything from a time that was not handed to it, and its counter must never
+//! fall while it is kept: the growth of tokens rests on that.
+
+use std::time::Duration;
+
+use crate::words::ticket::{Place, Standing, Ticket, TicketId, TicketNumber, WakeUp};
+use crate::words::token::FencingToken;
+use crate::words::ttl::Ttl;
+use crate::words::value::AttemptValue;
+pub use command::{Command, Fate, Holder, Line, Reply, Snapshot, Turn};
+
+/// How long a counter is kept after its lock was last held, so that idle names do not pile up.
+pub const COUNTER_RETENTION: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// How far a proposed token may lie ahead of the node's own wall clock. A client whose clock is
+/// years ahead would otherwise use the numbers up for everybody.
+pub const MAX_SKEW: Duration = Duration::from_secs(60 * 60);
+
+/// The node's two clocks at the moment of a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Now {
+    /// Since the node's own beginning; never jumps. Everything expires by this.
+    pub elapsed: Duration,
+    /// Microseconds since 1970. Only bounds what token may be proposed.
+    pub wall_micros: u64,
+}
+
+/// One lock on one node.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct LockState {
+    holder: Option<Held>,
+    /// Who reads: never anybody while there is a holder.
+    #[cfg_attr(
+        feature = "serde",
+        serde(default, skip_serializing_if = "Vec::is_empty")
+    )]
+    readers: Vec<Held>,
+    counter: FencingToken,
+    counter_until: Duration,
+    /// Given-up attempts, whose late commands are refused until then.
+    withdrawn: Vec<(AttemptValue, Duration)>,
+    /// Who waits, the next one first.
+    #[cfg_attr(
+        feature = "serde",
+        serde(default, skip_serializing_if = "Vec::is_empty")
+    )]
+    line: Vec<Waiting>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+struct Held {
+    value: AttemptValue,
+    until: Duration,
+}
+
+/// Sorted by number, and by id where two have the same.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+struct Waiting {
+    number: TicketNumber,
+    id: TicketId,
+    until: Duration,
+}
+
+impl LockState {
+    /// Carries out one command at that time.
+    pub fn apply(&mut self, command: &Command, now: Now) -> Reply {
+        self.apply_and_wake(command, now, |_| {})
+    }
+
+    /// Carries out one command at that time, and says who is to be told that it is their turn.
+    pub fn apply_and_wake(
+        &mut self,
+        command: &Command,
+        now: Now,
+        wake: impl FnMut(WakeUp),
+    ) -> Reply {
+        self.drop_expired(now.elapsed);
+        let before = self.called();
+        let reply = self.carry_out(command, now);
+        // Only these let others go: they free the lock, or change who is first.
+        let may_wake = matches!(
+            command,
+            Command::Release { .. }
+                | Command::Leave { .. }
+                | Command::Queue { .. }
+                | Command::ExtendShared { .. }
+        );
+        if may_wake {
+            self.wake_next(command, &before, wake);
+        }
+        reply
+    }
+
+    fn carry_out(&mut self, command: &Command, now: Now) -> Reply {
+        match command {
+            Command::Acquire {
+                value,
+                ttl,
+                proposed,
+                turn,
+            } => {
+                if let Some(other) = self.who_is_in_the_way(value, turn, now.elapsed) {
+                    return Reply::Held(other);
+                }
+                let reply = self.grant(value, *ttl, *proposed, now);
+                if let (Reply::Granted { .. }, Turn::Ticket(id)) = (&reply, turn) {
+                    self.leave(id);
+                }
+                reply
+            }
+            Command::Share {
+                value,
+                ttl,
+                proposed,
+                turn,
+            } => self.share(value, *ttl, *proposed, turn, now),
+            Command::Steal {
+                value,
+                ttl,
+                proposed,
+            } => self.steal(value, *ttl, *proposed, now),
+            Command::Raise { value, to } => {
+                if !self.holds_or_reads(value) {
+                    return self.not_held(now.elapsed);
+                }
+                self.counter = self.counter.max(*to);
+                Reply::Counter(self.counter)
+            }
+            Command::Extend {
+                value, ttl, token, ..
+            } => self.extend(value, *ttl, *token, now.elapsed),
+            Command::ExtendShared { value, ttl, token } => {
+                self.extend_shared(value, *ttl, *token, now.elapsed)
+            }
+            Command::Release {
+                value,
+                refuse_for,
+                ticket,
+                ..
+            } => {
+                if let Some(time) = refuse_for {
+                    self.withdraw(value, now.elapsed.saturating_add(*time));
+                }
+                match ticket {
+                    Fate::Stays => {}
+                    Fate::Leaves(id) => self.leave(id),
+                    Fate::Returns { id, number, lease } => {
+                        self.queue(id, Standing::Agreed(*number), *lease, now);
+                    }
+                }
+                if !self.holds_or_reads(value) {
+                    return self.not_held(now.elapsed);
+                }
+                self.holder = None;
+                self.stop_reading(value);
+                Reply::Released
+            }
+            Command::Queue { tickets, lease } => {
+                for ticket in tickets {
+                    self.queue(&ticket.id, ticket.number, *lease, now);
+                }
+                Reply::Line(self.line_seen_by(tickets, now.elapsed))
+            }
+            Command::Leave { tickets } => {
+                for id in tickets {
+                    self.leave(id);
+                }
+                Reply::Left
+            }
+            Command::Inspect => Reply::Snapshot(Snapshot {
+                holder: self.held_by(now.elapsed),
+                readers: self.readers_seen_at(now.elapsed),
+                counter: self.counter,
+                waiting: self.line.len(),
+            }),
+        }
+    }
+
+    fn steal(&mut self, value: &AttemptValue, ttl: Ttl, proposed: FencingToken, now: Now) -> Reply {
+        let before = (self.holder.clone(), self.readers.clone());
+        let other = |holder: &Holder| holder.value != *value;
+        let thrown_out = self.held_by(now.elapsed).filter(other);
+        if thrown_out.is_some() {
+            self.holder = None;
+            self.readers.clear();
+        }
+        match self.grant(value, ttl, proposed, now) {
+            Reply::Granted { counter, .. } => Reply::Granted {
+                counter,
+                evicted: thrown_out.map(|holder| holder.value),
+            },
+            refused => {
+                (self.holder, self.readers) = before;
+                refused
+            }
+        }
+    }
+
+    /// Grants to `value`, which holds the lock already or finds it free.
+    fn grant(&mut self, value: &AttemptValue, ttl: Ttl, proposed: FencingToken, now: Now) -> Reply {
+        if self.is_withdrawn(value) {
+            return Reply::Withdrawn;
+        }
+        if self.holder.is_none() {
+            if !self.lift_counter(proposed, now) {
+                return Reply::Exhausted;
+            }
+            self.hold(value, ttl, now.elapsed);
+        }
+        Reply::Granted {
+            counter: self.counter,
+            evicted: None,
+        }
+    }
+
+    /// The next number, or the proposed one if that is larger and not too far ahead. False when
+    /// there is none any more.
+    fn lift_counter(&mut self, proposed: FencingToken, now: Now) -> bool {
+        let Some(next) = self.counter.next() else {
+            return false;
+        };
+        let latest = now.wall_micros.saturating_add(MAX_SKEW.as_micros() as u64);
+        self.counter = next.max(proposed.min(FencingToken::saturating(latest)));
+        true
+    }
+
+    fn extend(
+        &mut self,
+        value: &AttemptValue,
+        ttl: Ttl,
+        token: FencingToken,
+        now: Duration,
+    ) -> Reply {
+        let reply = match &self.holder {
+            Some(held) if held.value == *value => Reply::Extended,
+            None if self.may_repair(value, token) && self.readers.is_empty() => Reply::Repaired,
+            _ => return self.not_held(now),
+        };
+        self.counter = self.counter.max(token);
+        self.hold(value, ttl, now);
+        reply
+    }
+
+    /// Whether a value that this node has forgotten may have had the lock ever since.
+    fn may_repair(&self, value: &AttemptValue, token: FencingToken) -> bool {
+        self.counter <= token && !self.is_withdrawn(value)
+    }
+
+    fn hold(&mut self, value: &AttemptValue, ttl: Ttl, now: Duration) {
+        let until = now + ttl.get();
+        self.counter_until = until + COUNTER_RETENTION;
+        self.holder = Some(Held {
+            value: value.clone(),
+            until,
+        });
+    }
+
+    fn withdraw(&mut self, value: &AttemptValue, until: Duration) {
+        self.withdrawn.retain(|(other, _)| other != value);
+        self.withdrawn.push((value.clone(), until));
+    }
+
+    fn is_withdrawn(&self, value: &AttemptValue) -> bool {
+        self.withdrawn.iter().any(|(other, _)| other == value)
+    }
+
+    /// Who has the lock; where it is free, who is to be served before the one who asks.
+    fn who_is_in_the_way(
+        &self,
+        value: &AttemptValue,
+        turn: &Turn,
+        now: Duration,
+    ) -> Option<Holder> {
+        if let Some(held) = &self.holder {
+            return (held.value != *value).then(|| held.seen_at(now));
+        }
+        if !self.readers.is_empty() {
+            return self.held_by(now);
+        }
+        let first = self.line.first()?;
+        let goes_before = match turn {
+            Turn::Newcomer => first.id.is_fair(),
+            Turn::Last => true,
+            Turn::Ticket(id) => first.id != *id && (id.is_fair() || first.id.is_fair()),
+        };
+        goes_before.then(|| first.seen_at(now))
+    }
+
+    fn queue(&mut self, id: &TicketId, number: Standing, lease: Duration, now: Now) {
+        let known = self.line.iter().position(|other| other.id == *id);
+        let known = known.map(|place| self.line.remove(place).number);
+        let number = match (known, number) {
+            (Some(known), Standing::Proposed(_)) => known,
+            (_, Standing::Agreed(number)) => number,
+            (None, Standing::Proposed(number)) => {
+                let latest = now.wall_micros.saturating_add(MAX_SKEW.as_micros() as u64);
+                let proposed = number.min(TicketNumber::saturating(latest));
+                let tail = self.line.last().map(|last| last.number.next());
+                // Also behind those who were granted the lock, and may come back: see `Turn`.
+                let granted = TicketNumber::saturating(self.counter.get());
+                tail.unwrap_or_default().max(granted.next()).max(proposed)
+            }
+        };
+        let waiting = Waiting {
+            number,
+            id: id.clone(),
+            until: now.elapsed.saturating_add(lease),
+        };
+        let place = self.line.partition_point(|other| *other < waiting);
+        self.line.insert(place, waiting);
+    }
+
+    fn leave(&mut self, id: &TicketId) {
+        self.line.retain(|waiting| waiting.id != *id);
+    }
+
+    fn line_seen_by(&self, tickets: &[Ticket], now: Duration) -> Line {
+        let readers_in_front = self.readers_in_front();
+        let place = |ticket: &Ticket| {
+            let mut line = self.line.iter().enumerate();
+            let (ahead, waiting) = line.find(|(_, waiting)| waiting.id == ticket.id)?;
+            // Those who read together are not in each other's way.
+            let ahead = if ahead < readers_in_front { 0 } else { ahead };
+            let number = waiting.number;
+            Some(Place { number, ahead })
+        };
+        let head = self.line.first();
+        Line {
+            holder: self.held_by(now),
+            head: head.map(|first| (first.id.clone(), first.until.saturating_sub(now))),
+            places: tickets.iter().filter_map(place).collect(),
+        }
+    }
+
+    fn not_held(&self, now: Duration) -> Reply {
+        Reply::NotHeld(self.held_by(now))
+    }
+
+    fn drop_expired(&mut self, now: Duration) {
+        self.holder.take_if(|held| held.until <= now);
+        self.readers.retain(|held| held.until > now);
+        self.withdrawn.retain(|(_, until)| *until > now);
+        self.line.retain(|waiting| waiting.until > now);
+        if self.counter_until <= now {
+            self.counter = FencingToken::ZERO;
+        }
+    }
+
+    /// Frees the lock because its holder is known to be gone: its process died. Readers stay.
+    pub fn evict_holder(&mut self) {
+        self.holder = None;
+    }
+
+    /// Who holds the lock for itself, expired or not.
+    #[must_use]
+    pub fn holder(&self) -> Option<&AttemptValue> {
+        self.holder.as_ref().map(|held| &held.value)
+    }
+
+    /// After a reboot `elapsed` begins again: nobody holds anything, the counter stays.
+    pub fn after_reboot(&mut self, now: Duration) {
+        self.holder = None;
+        self.readers.clear();
+        self.withdrawn.clear();
+        self.line.clear();
+        self.counter_until = now + COUNTER_RETENTION;
+    }
+
+    /// Whether nothing would be lost by forgetting this lock.
+    #[must_use]
+    pub fn is_forgettable(&self, now: Duration) -> bool {
+        let mut held = self.holder.iter().chain(&self.readers);
+        let held = held.any(|held| held.until > now);
+        let refusing = self.withdrawn.iter().any(|(_, until)| *until > now);
+        let waited_for = self.line.iter().any(|waiting| waiting.until > now);
+        !held && !refusing && !waited_for && self.counter_until <= now
+    }
+}
+
+impl Waiting {
+    /// As the one for whom a lock is kept.
+    fn seen_at(&self, now: Duration) -> Holder {
+        Holder {
+            value: AttemptValue::reported(self.id.as_str()),
+            remaining: Some(self.until.saturating_sub(now)),
+        }
+    }
+}
+
+impl Held {
+    fn seen_at(&self, now: Duration) -> Holder {
+        Holder {
+            value: self.value.clone(),
+            remaining: Some(self.until.saturating_sub(now)),
+        }
+    }
+}
+
+mod command;
+mod shared;
+#[cfg(test)]
+mod tests;
+mod wake;

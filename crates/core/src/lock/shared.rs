@@ -1,0 +1,130 @@
+//! Many who read, or one who writes: what [`LockState`] does for readers.
+//!
+//! A reader may never come in while somebody has the lock for itself, nor before a writer that got in
+//! line before it. Each has an end of its own: a dead reader keeps writers out for its own TTL and not
+//! longer.
+
+use std::time::Duration;
+
+use super::{COUNTER_RETENTION, Held, Holder, LockState, Now, Reply, Turn};
+use crate::words::token::FencingToken;
+use crate::words::ttl::Ttl;
+use crate::words::value::AttemptValue;
+
+impl LockState {
+    /// Lets a reader in. The first one moves the counter, as a writer does; whoever joins it gets
+    /// the same number, so that a reader's token is never below the last writer's.
+    pub(super) fn share(
+        &mut self,
+        value: &AttemptValue,
+        ttl: Ttl,
+        proposed: FencingToken,
+        turn: &Turn,
+        now: Now,
+    ) -> Reply {
+        let reads_already = self.reads(value);
+        if !reads_already && let Some(other) = self.who_keeps_readers_out(turn, now.elapsed) {
+            return Reply::Held(other);
+        }
+        if self.is_withdrawn(value) {
+            return Reply::Withdrawn;
+        }
+        if !reads_already {
+            let is_first = self.readers.is_empty() || self.counter == FencingToken::ZERO;
+            if is_first && !self.lift_counter(proposed, now) {
+                return Reply::Exhausted;
+            }
+            self.hold_shared(value, ttl, now.elapsed);
+        }
+        if let Turn::Ticket(id) = turn {
+            self.leave(id);
+        }
+        Reply::Granted {
+            counter: self.counter,
+            evicted: None,
+        }
+    }
+
+    /// Who has the lock for itself; where nobody has, which writer is to be served before the one
+    /// who asks.
+    fn who_keeps_readers_out(&self, turn: &Turn, now: Duration) -> Option<Holder> {
+        if let Some(held) = &self.holder {
+            return Some(held.seen_at(now));
+        }
+        let before = match turn {
+            Turn::Ticket(id) => self.line.iter().position(|waiting| waiting.id == *id),
+            Turn::Newcomer | Turn::Last => None,
+        };
+        let before = &self.line[..before.unwrap_or(self.line.len())];
+        let writer = before.iter().find(|waiting| !waiting.id.is_reader())?;
+        Some(writer.seen_at(now))
+    }
+
+    pub(super) fn extend_shared(
+        &mut self,
+        value: &AttemptValue,
+        ttl: Ttl,
+        token: FencingToken,
+        now: Duration,
+    ) -> Reply {
+        let reply = match &self.holder {
+            _ if self.holds_or_reads(value) => Reply::Extended,
+            None if self.may_repair(value, token) => Reply::Repaired,
+            // Others who read have taken nothing from this one.
+            other => return Reply::NotHeld(other.as_ref().map(|held| held.seen_at(now))),
+        };
+        self.holder = None;
+        self.counter = self.counter.max(token);
+        self.hold_shared(value, ttl, now);
+        reply
+    }
+
+    fn hold_shared(&mut self, value: &AttemptValue, ttl: Ttl, now: Duration) {
+        self.stop_reading(value);
+        let until = now + ttl.get();
+        self.counter_until = until + COUNTER_RETENTION;
+        self.readers.push(Held {
+            value: value.clone(),
+            until,
+        });
+    }
+
+    pub(super) fn stop_reading(&mut self, value: &AttemptValue) {
+        self.readers.retain(|held| held.value != *value);
+    }
+
+    pub(super) fn holds_or_reads(&self, value: &AttemptValue) -> bool {
+        match &self.holder {
+            Some(held) => held.value == *value,
+            None => self.reads(value),
+        }
+    }
+
+    fn reads(&self, value: &AttemptValue) -> bool {
+        self.readers.iter().any(|held| held.value == *value)
+    }
+
+    /// Who holds the lock or reads it, expired or not.
+    pub fn holders(&self) -> impl Iterator<Item = &AttemptValue> {
+        let holders = self.holder.iter().chain(&self.readers);
+        holders.map(|held| &held.value)
+    }
+
+    /// Who has the lock. All readers together are one holder.
+    pub(super) fn held_by(&self, now: Duration) -> Option<Holder> {
+        if let Some(held) = &self.holder {
+            return Some(held.seen_at(now));
+        }
+        let last = self.readers.iter().map(|held| held.until).max()?;
+        Some(Holder {
+            value: AttemptValue::shared(),
+            remaining: Some(last.saturating_sub(now)),
+        })
+    }
+
+    pub(super) fn readers_seen_at(&self, now: Duration) -> Vec<Holder> {
+        let mut readers: Vec<_> = self.readers.iter().collect();
+        readers.sort_by_key(|held| held.until);
+        readers.iter().map(|held| held.seen_at(now)).collect()
+    }
+}

@@ -1,0 +1,180 @@
+//! One round of extending a lease: answers in, the next step out. Pure.
+//!
+//! A node that had forgotten the lock and took it again is not a vote: in between it may have been
+//! another's. Where every loss of data is followed by a quarantine the model check finds no harm in
+//! counting it; a flushed or evicted key is followed by none.
+
+use super::{Quorum, out_of_place, reordered};
+use crate::lock::{Holder, Reply};
+use crate::outcome::{LossReason, NodeError, NodeOutcome};
+
+/// What to do next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ExtendStep {
+    /// Nothing is decided: wait for more answers.
+    Wait,
+    /// A majority has it for another TTL.
+    Extended,
+    /// A majority no longer had it.
+    Lost(LossReason),
+    /// Too few nodes could be asked. What is left of the lease is left.
+    NoQuorum,
+}
+
+#[derive(Clone, Debug, Hash)]
+enum Vote {
+    Pending,
+    Extended,
+    Repaired,
+    NotHeld(Option<Holder>),
+    Failed(NodeError),
+}
+
+/// One round of extending.
+#[derive(Clone, Debug, Hash)]
+pub struct Extension {
+    quorum: Quorum,
+    votes: Vec<Vote>,
+}
+
+impl Extension {
+    /// A round whose commands have been sent to all nodes.
+    #[must_use]
+    pub fn new(quorum: Quorum) -> Self {
+        Self {
+            quorum,
+            votes: vec![Vote::Pending; quorum.nodes()],
+        }
+    }
+
+    /// Takes in the answer of one node and says what follows.
+    pub fn answered(&mut self, node: usize, answer: Result<Reply, NodeError>) -> ExtendStep {
+        self.votes[node] = match answer {
+            Ok(Reply::Extended) => Vote::Extended,
+            Ok(Reply::Repaired) => Vote::Repaired,
+            Ok(Reply::NotHeld(by)) => Vote::NotHeld(by),
+            Ok(other) => Vote::Failed(out_of_place(&other)),
+            Err(error) => Vote::Failed(error),
+        };
+        self.step()
+    }
+
+    fn step(&self) -> ExtendStep {
+        let needed = self.quorum.needed();
+        let count = |which: fn(&Vote) -> bool| self.votes.iter().filter(|v| which(v)).count();
+        let extended = count(|vote| matches!(vote, Vote::Extended));
+        let gone = count(|vote| matches!(vote, Vote::Repaired | Vote::NotHeld(_)));
+        let pending = count(|vote| matches!(vote, Vote::Pending));
+        if extended >= needed {
+            ExtendStep::Extended
+        } else if gone >= needed {
+            ExtendStep::Lost(self.loss())
+        } else if extended.max(gone) + pending >= needed {
+            ExtendStep::Wait
+        } else {
+            ExtendStep::NoQuorum
+        }
+    }
+
+    fn loss(&self) -> LossReason {
+        let holders: Vec<&Holder> = self
+            .votes
+            .iter()
+            .filter_map(|vote| match vote {
+                Vote::NotHeld(holder) => holder.as_ref(),
+                _ => None,
+            })
+            .collect();
+        let most = |holder: &&&Holder| holders.iter().filter(|h| h.value == holder.value).count();
+        match holders.iter().max_by_key(most) {
+            Some(holder) => LossReason::Stolen {
+                by: holder.value.owner(),
+            },
+            None => LossReason::Expired,
+        }
+    }
+
+    /// The same round with its nodes in another order: for the model check.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn reordered(&self, order: &[usize]) -> Self {
+        Self {
+            quorum: self.quorum,
+            votes: reordered(&self.votes, order),
+        }
+    }
+
+    /// What each node has said so far, for people.
+    pub fn outcomes(&self) -> impl Iterator<Item = NodeOutcome> {
+        self.votes.iter().map(|vote| match vote {
+            Vote::Pending => NodeOutcome::Pending,
+            Vote::Extended => NodeOutcome::Agreed,
+            Vote::NotHeld(Some(holder)) => NodeOutcome::Held {
+                by: holder.value.owner(),
+                remaining: holder.remaining,
+            },
+            Vote::Repaired | Vote::NotHeld(None) => NodeOutcome::NotHeld,
+            Vote::Failed(error) => NodeOutcome::Failed(error.clone()),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lock::Holder;
+    use crate::words::value::AttemptValue;
+
+    fn round(n: usize, answers: &[Result<Reply, NodeError>]) -> Vec<ExtendStep> {
+        let mut round = Extension::new(Quorum::of(n).unwrap());
+        let steps = answers.iter().enumerate();
+        steps.map(|(i, a)| round.answered(i, a.clone())).collect()
+    }
+
+    fn by(who: &str) -> Reply {
+        Reply::NotHeld(Some(Holder {
+            value: AttemptValue::reported(who),
+            remaining: None,
+        }))
+    }
+
+    #[test]
+    fn a_majority_of_extended_decides_at_once() {
+        let ok = Ok(Reply::Extended);
+        let steps = round(5, &[ok.clone(), ok.clone(), ok]);
+        assert_eq!(steps[1..], [ExtendStep::Wait, ExtendStep::Extended]);
+    }
+
+    #[test]
+    fn a_repaired_node_is_not_a_vote() {
+        let steps = round(3, &[Ok(Reply::Repaired), Ok(Reply::Extended)]);
+        assert_eq!(steps[1], ExtendStep::Wait);
+        let steps = round(3, &[Ok(Reply::Repaired), Ok(Reply::Repaired)]);
+        assert_eq!(steps[1], ExtendStep::Lost(LossReason::Expired));
+    }
+
+    #[test]
+    fn a_majority_that_has_it_no_more_is_a_loss_and_says_who_has_it() {
+        let steps = round(3, &[Ok(Reply::NotHeld(None)), Ok(by("thief"))]);
+        let Some(ExtendStep::Lost(LossReason::Stolen { by })) = steps.last() else {
+            panic!("{steps:?}");
+        };
+        assert_eq!(by.as_str(), "thief");
+    }
+
+    #[test]
+    fn too_few_answers_are_neither_an_extension_nor_a_loss() {
+        let down = Err(NodeError::Loading);
+        let steps = round(3, &[down.clone(), Ok(Reply::Extended), down]);
+        assert_eq!(
+            steps,
+            [ExtendStep::Wait, ExtendStep::Wait, ExtendStep::NoQuorum]
+        );
+        let steps = round(1, &[Ok(Reply::Released)]);
+        assert_eq!(
+            steps,
+            [ExtendStep::NoQuorum],
+            "an answer out of place is no vote"
+        );
+    }
+}

@@ -1,0 +1,151 @@
+//! The quorum algorithm: acquire, certify, extend and release over n independent nodes.
+//!
+//! The decisions are pure: [`Acquisition`], [`Extension`] and [`Handover`] are told what the nodes
+//! answered and say what follows. They send nothing, wait for nothing and read no clock, so the
+//! tests, the simulation and the model check run them as they are. What sends and times out is
+//! `fleet`, and it decides nothing.
+//!
+//! A quorum is a majority of the *configured* nodes, never of the reachable ones.
+//!
+//! # Why tokens grow
+//! A token is *certified* when `q` nodes reported exactly it, under our value. Two certified
+//! acquisitions share a node. On that node the holder changed from the one value to the other
+//! between the two certifications, so a grant ran in between, and a grant lifts the counter, which
+//! never falls. No clock is used in this argument.
+
+mod acquire;
+mod extend;
+mod release;
+
+pub use acquire::{AcquireStep, Acquisition, Certify, Denial, reported_exactly};
+pub use extend::{ExtendStep, Extension};
+pub use release::{Handover, HandoverStep};
+
+use crate::outcome::NodeError;
+
+/// The most nodes that one client takes.
+pub const MOST_NODES: usize = 9;
+
+/// How many nodes there are, and how many of them decide.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Quorum {
+    nodes: usize,
+}
+
+impl Quorum {
+    /// The quorum of that many configured nodes; `None` unless there are 1 to 9.
+    #[must_use]
+    pub const fn of(nodes: usize) -> Option<Self> {
+        if nodes >= 1 && nodes <= MOST_NODES {
+            Some(Self { nodes })
+        } else {
+            None
+        }
+    }
+
+    /// How many nodes are configured.
+    #[must_use]
+    pub const fn nodes(self) -> usize {
+        self.nodes
+    }
+
+    /// How many nodes have to agree: `n / 2 + 1`.
+    #[must_use]
+    pub const fn needed(self) -> usize {
+        self.nodes / 2 + 1
+    }
+}
+
+/// Some of the nodes, by their place in the configuration.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct NodeSet(u16);
+
+impl NodeSet {
+    /// None of them.
+    pub const NONE: Self = Self(0);
+
+    /// The first `nodes` ones.
+    #[must_use]
+    pub const fn all(nodes: usize) -> Self {
+        Self((1 << nodes) - 1)
+    }
+
+    /// Puts a node in.
+    pub fn insert(&mut self, node: usize) {
+        self.0 |= 1 << node;
+    }
+
+    /// Takes a node out.
+    pub fn remove(&mut self, node: usize) {
+        self.0 &= !(1 << node);
+    }
+
+    /// The nodes that are not in the other.
+    #[must_use]
+    pub const fn without(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
+    }
+
+    /// Whether the node is in it.
+    #[must_use]
+    pub const fn contains(self, node: usize) -> bool {
+        self.0 & (1 << node) != 0
+    }
+
+    /// Whether no node is in it.
+    #[must_use]
+    pub const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// How many nodes are in it.
+    #[must_use]
+    pub const fn len(self) -> usize {
+        self.0.count_ones() as usize
+    }
+
+    /// The nodes, in order.
+    pub fn iter(self) -> impl Iterator<Item = usize> {
+        (0..16).filter(move |node| self.contains(*node))
+    }
+}
+
+/// What belongs to each node, with the nodes in another order. The model check takes two states for
+/// one that differ only in that; fewer places than nodes are what it compares nodes by.
+fn reordered<T: Clone>(each: &[T], order: &[usize]) -> Vec<T> {
+    order.iter().map(|node| each[*node].clone()).collect()
+}
+
+/// A node answered something that the command cannot have: a fault of the node, never a vote.
+#[must_use]
+pub fn out_of_place(reply: &impl std::fmt::Debug) -> NodeError {
+    NodeError::Other(format!(
+        "an answer that does not fit the question: {reply:?}"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_quorum_is_more_than_half_of_the_configured_nodes() {
+        let needed: Vec<_> = (1..=9).map(|n| Quorum::of(n).unwrap().needed()).collect();
+        assert_eq!(needed, [1, 2, 2, 3, 3, 4, 4, 5, 5]);
+        assert!(Quorum::of(0).is_none() && Quorum::of(10).is_none());
+    }
+
+    #[test]
+    fn a_node_set_knows_its_nodes() {
+        let mut set = NodeSet::all(5);
+        set.remove(2);
+        assert_eq!(set.iter().collect::<Vec<_>>(), [0, 1, 3, 4]);
+        assert_eq!(
+            (set.len(), set.contains(2), set.is_empty()),
+            (4, false, false)
+        );
+        set.insert(2);
+        assert_eq!(set, NodeSet::all(5));
+        assert!(NodeSet::NONE.is_empty());
+    }
+}

@@ -1,0 +1,3 @@
+//! Waiting for a lock: what the nodes' answers mean for those who queue.
+
+pub mod view;

@@ -1,0 +1,135 @@
+//! What the answers of the nodes mean for those who wait: pure.
+//!
+//! It must never let anybody go for whom fewer than a majority of the nodes would be free.
+
+use std::time::Duration;
+
+use crate::lock::{Holder, Line};
+use crate::outcome::NodeError;
+use crate::quorum::Quorum;
+use crate::words::ticket::{ClientId, Place, TicketMode, TicketNumber};
+
+/// A lock that is held is not free at once, however little is left.
+const NEARLY_FREE: Duration = Duration::from_millis(1);
+
+/// One look at the line on all nodes.
+#[derive(Clone, Debug)]
+pub struct Outlook {
+    quorum: Quorum,
+    lines: Vec<Result<Line, NodeError>>,
+}
+
+impl Outlook {
+    /// What the nodes answered, in the order in which they were configured.
+    #[must_use]
+    pub fn new(quorum: Quorum, lines: Vec<Result<Line, NodeError>>) -> Self {
+        Self { quorum, lines }
+    }
+
+    /// Whether so many nodes were heard that one of those who wait could be served at all.
+    pub fn is_enough(&self) -> bool {
+        self.heard().count() >= self.quorum.needed()
+    }
+
+    /// What each node answered.
+    #[must_use]
+    pub fn lines(&self) -> &[Result<Line, NodeError>] {
+        &self.lines
+    }
+
+    fn heard(&self) -> impl Iterator<Item = &Line> {
+        self.lines.iter().flatten()
+    }
+
+    /// Where the n-th of the tickets that were shown stands, on the nodes that said so.
+    fn places(&self, ticket: usize) -> impl Iterator<Item = Place> {
+        let place = move |line: &Line| line.places.get(ticket).copied();
+        self.heard().filter_map(place)
+    }
+
+    /// The ticket's number: the largest that any node has given it.
+    pub fn number(&self, ticket: usize) -> Option<TicketNumber> {
+        self.places(ticket).map(|place| place.number).max()
+    }
+
+    /// Whether a majority has the ticket under its number. Whoever comes from now on gets a larger
+    /// one from one of them.
+    pub fn is_settled(&self, ticket: usize) -> bool {
+        let number = self.number(ticket);
+        let same = self
+            .places(ticket)
+            .filter(|place| Some(place.number) == number);
+        same.count() >= self.quorum.needed()
+    }
+
+    /// The ticket's place in line, 1 for the next: what most nodes say.
+    pub fn place(&self, ticket: usize) -> Option<usize> {
+        let mut ahead: Vec<_> = self.places(ticket).map(|place| place.ahead).collect();
+        ahead.sort_unstable();
+        Some(ahead.get(ahead.len() / 2)? + 1)
+    }
+
+    /// When a majority will grant the lock to this ticket, if nothing happens before: at once, after
+    /// that time, or never.
+    pub fn opens_in(&self, ticket: usize, mode: TicketMode) -> Option<Duration> {
+        let opens = |line: &Line| {
+            let holder = line.holder.as_ref();
+            let place = line.places.get(ticket);
+            let is_behind = place.is_some_and(|place| place.ahead > 0);
+            match (holder, &line.head) {
+                // A writer waits before us, until the last of those is gone who read now.
+                (Some(holder), _) if is_behind || is_in_the_way(holder, mode) => {
+                    holder.remaining.map(|left| left.max(NEARLY_FREE))
+                }
+                (None, Some((head, left))) if is_behind && (mode.is_fair() || head.is_fair()) => {
+                    Some((*left).max(NEARLY_FREE))
+                }
+                _ => Some(Duration::ZERO),
+            }
+        };
+        let mut opens: Vec<_> = self.heard().filter_map(opens).collect();
+        opens.sort_unstable();
+        opens.get(self.quorum.needed() - 1).copied()
+    }
+
+    /// Whether no majority holds the lock for anybody who is in the way of one who waits like that.
+    pub fn is_free(&self, mode: TicketMode) -> bool {
+        let free = self.heard().filter(|line| is_free(line, mode));
+        free.count() >= self.quorum.needed()
+    }
+
+    /// Whether some nodes are free, but no majority: a lock on its way from one to another, or one
+    /// that its holder has on a bare majority.
+    pub fn is_split(&self, mode: TicketMode) -> bool {
+        !self.is_free(mode) && self.heard().any(|line| is_free(line, mode))
+    }
+
+    /// Whether somebody of another client is first in line, as far as any node knows.
+    pub fn is_headed_by_others(&self, client: &ClientId) -> bool {
+        let head = |line: &Line| line.head.as_ref().is_some_and(|(id, _)| !id.is_of(client));
+        self.heard().any(head)
+    }
+
+    /// Who holds the lock on most nodes.
+    pub fn holder(&self) -> Option<&Holder> {
+        let holders: Vec<_> = self
+            .heard()
+            .filter_map(|line| line.holder.as_ref())
+            .collect();
+        let votes = |one: &&&Holder| holders.iter().filter(|h| h.value == one.value).count();
+        holders.iter().max_by_key(votes).copied()
+    }
+}
+
+/// Those who read are in nobody's way who wants to read too.
+fn is_in_the_way(holder: &Holder, mode: TicketMode) -> bool {
+    !(mode == TicketMode::Reader && holder.value.is_shared())
+}
+
+fn is_free(line: &Line, mode: TicketMode) -> bool {
+    let holder = line.holder.as_ref();
+    !holder.is_some_and(|holder| is_in_the_way(holder, mode))
+}
+
+#[cfg(test)]
+mod tests;

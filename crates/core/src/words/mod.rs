@@ -1,0 +1,17 @@
+//! The words: one checked type for each idea, made in one place and valid ever after.
+//!
+//! A word's error lives with it.
+
+pub mod moment;
+pub mod name;
+pub mod ticket;
+pub mod token;
+pub mod ttl;
+pub mod value;
+
+pub use moment::Moment;
+pub use name::{InvalidName, LockName};
+pub use ticket::{ClientId, Ticket, TicketId, TicketMode, TicketNumber};
+pub use token::FencingToken;
+pub use ttl::{Drift, InvalidShare, InvalidTtl, Readable, Ttl};
+pub use value::{AttemptValue, InvalidLabel, Owner};

@@ -1,0 +1,158 @@
+//! [`LockName`]: what a lock is called, checked once and valid ever after.
+
+use std::fmt;
+use std::sync::Arc;
+
+/// A name that cannot be a lock's name.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the lock name {name:?} cannot be used: {why}")]
+pub struct InvalidName {
+    /// The beginning of the name.
+    pub name: String,
+    /// What is wrong with it.
+    pub why: &'static str,
+}
+
+/// The longest name, in bytes.
+const LONGEST: usize = 512;
+
+/// Endings of the keys that stand beside a lock's own key on Redis. A name with a `{tag}` of its
+/// own and one of these endings would be another lock's side key.
+pub const SIDE_KEYS: [&str; 4] = [COUNTER_KEY, LINE_KEY, LEASES_KEY, READERS_KEY];
+/// The counter.
+pub const COUNTER_KEY: &str = ":fence";
+/// Who waits, by number.
+pub const LINE_KEY: &str = ":queue";
+/// Who waits, by the end of its lease.
+pub const LEASES_KEY: &str = ":leases";
+/// Who reads, by the end of its time.
+pub const READERS_KEY: &str = ":readers";
+/// What the key of a withdrawn attempt has in its middle, for the same reason.
+pub const WITHDRAWN_KEY: &str = ":gone:";
+
+/// The checked name of a lock: 1 to 512 bytes of UTF-8 without control characters.
+///
+/// Every engine takes the same names, so that moving from one machine to five nodes is a change of
+/// URL. On Redis Cluster's terms the keys of one lock share a hash slot; the few names that make
+/// this impossible (a `}` without a `{tag}`) are refused on every engine.
+///
+/// ```
+/// use fencepost_core::LockName;
+///
+/// assert!(LockName::new("invoice-42").is_ok());
+/// let error = LockName::new("line\nbreak").unwrap_err();
+/// assert!(error.to_string().contains("control character"));
+/// ```
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct LockName(Arc<str>);
+
+impl LockName {
+    /// Checks a name.
+    ///
+    /// # Errors
+    /// [`InvalidName`] says what is wrong with it.
+    pub fn new(name: impl AsRef<str>) -> Result<Self, InvalidName> {
+        let name = name.as_ref();
+        match Self::fault(name) {
+            None => Ok(Self(name.into())),
+            Some(why) => Err(InvalidName {
+                name: name.chars().take(64).collect(),
+                why,
+            }),
+        }
+    }
+
+    fn fault(name: &str) -> Option<&'static str> {
+        if name.is_empty() {
+            return Some("it is empty; give it 1 to 512 bytes");
+        }
+        if name.len() > LONGEST {
+            return Some("it is longer than 512 bytes");
+        }
+        if name.chars().any(char::is_control) {
+            return Some("it has a control character, such as a line break or a tab");
+        }
+        match hash_tag(name) {
+            None if name.contains('}') => {
+                Some("it has a \"}\" but no \"{tag}\", so its keys cannot share a hash slot")
+            }
+            Some(tag) if tag.len() + 2 == name.len() => {
+                Some("it is a \"{tag}\" and nothing else; leave the braces out")
+            }
+            Some(_)
+                if SIDE_KEYS.iter().any(|end| name.ends_with(end))
+                    || name.contains(WITHDRAWN_KEY) =>
+            {
+                Some("it has a \"{tag}\" and looks like a key that fencepost keeps for itself")
+            }
+            _ => None,
+        }
+    }
+
+    /// The name as text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// The part of a key that decides its hash slot when the key has such a part: what stands between
+/// the first `{` and the first `}` after it, unless that is nothing.
+pub fn hash_tag(key: &str) -> Option<&str> {
+    let (_, after) = key.split_once('{')?;
+    let (tag, _) = after.split_once('}')?;
+    (!tag.is_empty()).then_some(tag)
+}
+
+impl fmt::Display for LockName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::Debug for LockName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.0, f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_people_use_are_taken() {
+        for name in ["a", "invoice:42", "täglich", "{tenant}:job", "a{b", "x y"] {
+            assert!(LockName::new(name).is_ok(), "{name}");
+        }
+        assert!(LockName::new("x".repeat(512)).is_ok());
+    }
+
+    #[test]
+    fn a_bad_name_is_refused_with_its_reason() {
+        for (name, why) in [
+            (String::new(), "empty"),
+            ("x".repeat(513), "longer"),
+            ("a\tb".into(), "control"),
+            ("a\u{7f}".into(), "control"),
+            ("a}b".into(), "hash slot"),
+            ("{}b".into(), "hash slot"),
+            ("{x}".into(), "leave the braces out"),
+            ("{x}:fence".into(), "keeps for itself"),
+            ("{x}:readers".into(), "keeps for itself"),
+            ("{x}:gone:1".into(), "keeps for itself"),
+        ] {
+            let error = LockName::new(&name).unwrap_err().to_string();
+            assert!(error.contains(why), "{name:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn the_hash_tag_is_the_one_redis_takes() {
+        assert_eq!(hash_tag("{user1000}.following"), Some("user1000"));
+        assert_eq!(hash_tag("foo{}{bar}"), None);
+        assert_eq!(hash_tag("foo{{bar}}zap"), Some("{bar"));
+        assert_eq!(hash_tag("foo{bar}{zap}"), Some("bar"));
+        assert_eq!(hash_tag("foo"), None);
+    }
+}

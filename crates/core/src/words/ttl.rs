@@ -1,0 +1,169 @@
+//! [`Ttl`]: how long a node keeps a lock; [`Drift`]: what of it the holder may not rely on.
+
+use std::fmt;
+use std::time::Duration;
+
+use super::moment::Moment;
+
+/// A TTL that cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("a TTL of {} cannot be used: {why}", Readable(*ttl))]
+pub struct InvalidTtl {
+    /// The TTL.
+    pub ttl: Duration,
+    /// What is wrong with it, and what would be right.
+    pub why: &'static str,
+}
+
+/// A share of the TTL that cannot be drift.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[error("the share must be at least 0 and below 1, and it is {0}")]
+pub struct InvalidShare(f64);
+
+/// How long a node keeps a lock whose holder is silent: whole milliseconds, at least ten.
+///
+/// Parts of a millisecond are cut off, on the node and in the holder's own reckoning alike.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Ttl(Duration);
+
+impl Ttl {
+    /// The shortest TTL. Below it, the drift eats what is left.
+    pub const SHORTEST: Duration = Duration::from_millis(10);
+    /// The longest TTL that any configuration may allow.
+    pub const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
+
+    /// Checks a TTL.
+    ///
+    /// # Errors
+    /// [`InvalidTtl`] below 10 ms and above 24 h.
+    pub fn new(ttl: Duration) -> Result<Self, InvalidTtl> {
+        if ttl < Self::SHORTEST {
+            return Err(InvalidTtl {
+                ttl,
+                why: "the shortest is 10 ms",
+            });
+        }
+        if ttl > Self::LONGEST {
+            return Err(InvalidTtl {
+                ttl,
+                why: "the longest is 24 h; take a short one and renew it",
+            });
+        }
+        // Fits: 24 h are 86,400,000 ms.
+        Ok(Self(Duration::from_millis(ttl.as_millis() as u64)))
+    }
+
+    /// The time itself.
+    #[must_use]
+    pub const fn get(self) -> Duration {
+        self.0
+    }
+
+    /// The time in milliseconds, as Redis takes it.
+    #[must_use]
+    pub const fn as_millis(self) -> u64 {
+        self.0.as_millis() as u64
+    }
+}
+
+/// How far the clocks of nodes and holder may run apart during one TTL: a share of the TTL plus a
+/// fixed part. The default is 1 % and 2 ms.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Drift {
+    share: f64,
+    fixed: Duration,
+}
+
+impl Default for Drift {
+    fn default() -> Self {
+        Self {
+            share: 0.01,
+            fixed: Duration::from_millis(2),
+        }
+    }
+}
+
+impl Drift {
+    /// A drift of `share` of the TTL (0.01 is 1 %) plus `fixed`.
+    ///
+    /// # Errors
+    /// [`InvalidShare`] unless the share is at least 0 and below 1.
+    pub fn new(share: f64, fixed: Duration) -> Result<Self, InvalidShare> {
+        if !(0.0..1.0).contains(&share) {
+            return Err(InvalidShare(share));
+        }
+        Ok(Self { share, fixed })
+    }
+
+    /// The end of a lease that was asked for at `start`: nothing after it may be relied on. It is
+    /// `start` itself when the drift eats the whole TTL.
+    #[must_use]
+    pub fn deadline(&self, start: Moment, ttl: Ttl) -> Moment {
+        let drift = ttl.get().mul_f64(self.share) + self.fixed;
+        start + ttl.get().saturating_sub(drift)
+    }
+}
+
+/// A duration as people say it: `250ms`, `8.2s`, `2m 5s`.
+pub struct Readable(pub Duration);
+
+impl fmt::Display for Readable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let time = self.0;
+        if time < Duration::from_secs(1) {
+            write!(f, "{}ms", time.as_millis())
+        } else if time < Duration::from_secs(60) {
+            let tenths = time.as_millis() / 100;
+            match tenths % 10 {
+                0 => write!(f, "{}s", tenths / 10),
+                tenth => write!(f, "{}.{tenth}s", tenths / 10),
+            }
+        } else {
+            let seconds = time.as_secs();
+            match (seconds / 60, seconds % 60) {
+                (minutes, 0) => write!(f, "{minutes}m"),
+                (minutes, rest) => write!(f, "{minutes}m {rest}s"),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ttl_is_whole_milliseconds_within_its_bounds() {
+        let ttl = Ttl::new(Duration::from_micros(10_999)).unwrap();
+        assert_eq!(ttl.as_millis(), 10);
+        assert!(Ttl::new(Duration::from_micros(9_999)).is_err());
+        assert!(Ttl::new(Duration::from_secs(24 * 60 * 60 + 1)).is_err());
+        assert!(Ttl::new(Duration::MAX).is_err());
+    }
+
+    #[test]
+    fn the_deadline_is_the_ttl_less_the_drift() {
+        let start = Moment::from_start(Duration::from_secs(5));
+        let ttl = Ttl::new(Duration::from_secs(10)).unwrap();
+        let left = Drift::default().deadline(start, ttl).since(start);
+        assert_eq!(left, Duration::from_millis(10_000 - 100 - 2));
+        let all = Drift::new(0.5, Duration::from_secs(60)).unwrap();
+        assert_eq!(all.deadline(start, ttl), start);
+        assert!(Drift::new(1.0, Duration::ZERO).is_err());
+        assert!(Drift::new(f64::NAN, Duration::ZERO).is_err());
+    }
+
+    #[test]
+    fn durations_read_well() {
+        for (millis, text) in [
+            (0, "0ms"),
+            (250, "250ms"),
+            (8_270, "8.2s"),
+            (30_000, "30s"),
+            (120_000, "2m"),
+            (125_400, "2m 5s"),
+        ] {
+            assert_eq!(Readable(Duration::from_millis(millis)).to_string(), text);
+        }
+    }
+}

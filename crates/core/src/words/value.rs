@@ -1,0 +1,297 @@
+//! [`AttemptValue`]: what proves who may release or extend; [`Owner`]: the label people read.
+//!
+//! A value is random and fresh for every attempt and never used again. Reusing one would let a
+//! late message of an old attempt act for a new one.
+//!
+//! There are two forms. A plain lock's value carries its owner's label. A reentrant lock's is
+//! `uuid:number`, as Redisson writes it; the uuid is of version 8, which Redisson never makes, so
+//! that ours can be told from theirs. It has no room for a label.
+
+use std::fmt::{self, Write as _};
+use std::sync::Arc;
+
+use super::ticket::TicketId;
+
+/// The random part of a value: 128 bits as hexadecimal digits.
+const RANDOM_DIGITS: usize = 32;
+/// A uuid as text: as many digits and four dashes, which stand here.
+const UUID_CHARS: usize = RANDOM_DIGITS + 4;
+const DASHES: [usize; 4] = [8, 13, 18, 23];
+/// Where a uuid tells its version, and the version that everybody may fill as they like.
+const VERSION_AT: usize = 14;
+const OUR_VERSION: u8 = b'8';
+/// The longest owner label, in bytes.
+const LONGEST_OWNER: usize = 200;
+/// What stands for all who read: no value of an attempt. The scripts know it too.
+pub const SHARED: &str = "fencepost:shared";
+/// How those are called together who read.
+const READERS: &str = "readers";
+
+/// A label that cannot be an owner's.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "a label has at most {LONGEST_OWNER} bytes and no control characters, and this one has {bytes} \
+     bytes"
+)]
+pub struct InvalidLabel {
+    bytes: usize,
+}
+
+/// A readable label of who holds a lock: host, pid and program, or what you give.
+///
+/// ```
+/// let owner = fencepost_core::Owner::new("billing@web-3").expect("no control characters");
+/// assert_eq!(owner.to_string(), "billing@web-3");
+/// ```
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct Owner(Arc<str>);
+
+impl Owner {
+    /// Takes a label of your own: at most 200 bytes, no control characters.
+    ///
+    /// # Errors
+    /// [`InvalidLabel`] says what is wrong with it.
+    pub fn new(label: impl AsRef<str>) -> Result<Self, InvalidLabel> {
+        let label = label.as_ref();
+        if label.len() > LONGEST_OWNER || label.chars().any(char::is_control) {
+            return Err(InvalidLabel { bytes: label.len() });
+        }
+        Ok(Self(label.into()))
+    }
+
+    /// As much of a label as may be one: without control characters, and not too long.
+    #[must_use]
+    pub fn shortened(label: &str) -> Self {
+        let mut short = String::new();
+        for c in label.chars().filter(|c| !c.is_control()) {
+            if short.len() + c.len_utf8() > LONGEST_OWNER {
+                break;
+            }
+            short.push(c);
+        }
+        Self(short.into())
+    }
+
+    /// What a node reported as a label, whatever it is.
+    #[must_use]
+    pub fn readable(label: &str) -> Self {
+        let readable: String = label.chars().filter(|c| !c.is_control()).collect();
+        Self(readable.into())
+    }
+
+    /// The label as text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::Debug for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.0, f)
+    }
+}
+
+/// The value that a node stores for a holder: a random part, then `:` and the owner's label, so
+/// that `GET name` on Redis tells an operator who holds the lock. That of a reentrant lock is a
+/// uuid, `:` and the number of the process.
+///
+/// A value read from a node may be a foreign client's: then it is all label.
+#[derive(Clone, PartialEq, Eq, Hash)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(transparent)
+)]
+pub struct AttemptValue(Arc<str>);
+
+impl AttemptValue {
+    /// The value of one attempt. Its random part must never have been used before: a late message of
+    /// an old attempt would act for a new one.
+    #[must_use]
+    pub fn labelled(random: u128, owner: &Owner) -> Self {
+        let mut value = String::with_capacity(RANDOM_DIGITS + 1 + owner.0.len());
+        // Writing to a string does not fail.
+        let _ = write!(value, "{random:0RANDOM_DIGITS$x}:{owner}");
+        Self(value.into())
+    }
+
+    /// The value of one attempt to take a reentrant lock, by that process. Of the random part 122
+    /// bits are used.
+    #[must_use]
+    pub fn reentrant(random: u128, process: u32) -> Self {
+        // Version 8 of the variant that all uuids of today have.
+        const FIXED: u128 = 0xf << 76 | 0b11 << 62;
+        let random = random & !FIXED | 8 << 76 | 0b10 << 62;
+        let digits = format!("{random:0RANDOM_DIGITS$x}");
+        let mut value = String::with_capacity(UUID_CHARS + 11);
+        for digit in digits.chars() {
+            if DASHES.contains(&value.len()) {
+                value.push('-');
+            }
+            value.push(digit);
+        }
+        let _ = write!(value, ":{process}");
+        Self(value.into())
+    }
+
+    /// A value as a node reported it, or as a test wants it.
+    #[must_use]
+    pub fn reported(value: impl Into<Arc<str>>) -> Self {
+        Self(value.into())
+    }
+
+    /// What a node reports as the holder, and Redis stores as the lock, while many read.
+    #[must_use]
+    pub fn shared() -> Self {
+        Self(SHARED.into())
+    }
+
+    /// Whether it stands for all who read.
+    #[must_use]
+    pub fn is_shared(&self) -> bool {
+        &*self.0 == SHARED
+    }
+
+    /// The whole value, as it is stored.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The part that no other attempt has. All of it when the value is not one of ours.
+    #[must_use]
+    pub fn unique_part(&self) -> &str {
+        self.split().map_or(&*self.0, |(random, _)| random)
+    }
+
+    /// Whether it is a value of fencepost's, and not a foreign client's.
+    #[must_use]
+    pub fn is_ours(&self) -> bool {
+        self.split().is_some() || self.is_shared()
+    }
+
+    /// Whether it is the value of a reentrant lock of fencepost's.
+    #[must_use]
+    pub fn is_reentrant(&self) -> bool {
+        // Most values are not, and show it here.
+        self.0.as_bytes().get(DASHES[0]) == Some(&b'-')
+            && self
+                .0
+                .split_once(':')
+                .is_some_and(|(uuid, _)| is_our_uuid(uuid))
+    }
+
+    /// Who this is, for people.
+    #[must_use]
+    pub fn owner(&self) -> Owner {
+        if self.is_shared() {
+            return Owner::readable(READERS);
+        }
+        let label = match self.split() {
+            Some((_, label)) if !self.is_reentrant() => label,
+            _ => &*self.0,
+        };
+        Owner::readable(label)
+    }
+
+    fn split(&self) -> Option<(&str, &str)> {
+        let (random, label) = self.0.split_once(':')?;
+        if is_our_uuid(random) {
+            return Some((random, label));
+        }
+        let ours = random.len() == RANDOM_DIGITS && random.bytes().all(|b| b.is_ascii_hexdigit());
+        // A lock that is free and promised is reported under the ticket of the next in line.
+        (ours || TicketId::is_unique_part(random)).then_some((random, label))
+    }
+}
+
+fn is_our_uuid(text: &str) -> bool {
+    let fits = |(at, byte): (usize, u8)| match DASHES.contains(&at) {
+        true => byte == b'-',
+        false => byte.is_ascii_hexdigit(),
+    };
+    text.len() == UUID_CHARS
+        && text.as_bytes()[VERSION_AT] == OUR_VERSION
+        && text.bytes().enumerate().all(fits)
+}
+
+impl fmt::Debug for AttemptValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.0, f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_carries_its_owner_behind_a_random_part() {
+        let owner = Owner::new("web-3:4711:billing").unwrap();
+        let one = AttemptValue::labelled(1, &owner);
+        let two = AttemptValue::labelled(2, &owner);
+        assert_ne!(one, two);
+        assert_eq!(one.owner(), owner);
+        assert_eq!(one.unique_part().len(), RANDOM_DIGITS);
+        assert!(one.as_str().ends_with(":web-3:4711:billing"));
+    }
+
+    #[test]
+    fn a_foreign_value_is_all_label() {
+        let foreign = AttemptValue::reported("my_random_value");
+        assert_eq!(foreign.owner().as_str(), "my_random_value");
+        assert_eq!(foreign.unique_part(), "my_random_value");
+    }
+
+    #[test]
+    fn a_reentrant_value_is_a_uuid_and_a_number_and_no_two_are_the_same() {
+        let one = AttemptValue::reentrant(u128::MAX, 7);
+        assert_ne!(one, AttemptValue::reentrant(1 << 127, 7));
+        let (uuid, number) = one.as_str().split_once(':').unwrap();
+        let groups: Vec<_> = uuid.split('-').map(str::len).collect();
+        assert_eq!(groups, [8, 4, 4, 4, 12]);
+        assert!(matches!(uuid.as_bytes()[19], b'8' | b'9' | b'a' | b'b'));
+        assert_eq!(number, "7");
+        assert!(one.is_ours() && one.is_reentrant());
+        assert_eq!(one.unique_part(), uuid);
+        assert_eq!(one.owner().as_str(), one.as_str());
+    }
+
+    #[test]
+    fn redissons_values_are_foreign() {
+        for foreign in [
+            "6f0829ed-bfd3-4e6f-bba3-6f3d66cd176c:54",
+            "6f0829ed-bfd3-8e6f-bba3-6f3d66cd176c",
+            "6f0829ed-bfd3-8e6f-bba3_6f3d66cd176c:1",
+        ] {
+            let foreign = AttemptValue::reported(foreign);
+            assert!(!foreign.is_ours() && !foreign.is_reentrant());
+            assert_eq!(foreign.unique_part(), foreign.as_str());
+        }
+        let plain = AttemptValue::labelled(1, &Owner::new("a").unwrap());
+        assert!(plain.is_ours() && !plain.is_reentrant());
+    }
+
+    #[test]
+    fn those_who_read_together_have_one_name() {
+        let shared = AttemptValue::shared();
+        assert!(shared.is_shared() && shared.is_ours());
+        assert_eq!(shared.owner().as_str(), "readers");
+        let owner = Owner::new("a").unwrap();
+        assert!(!AttemptValue::labelled(1, &owner).is_shared());
+    }
+
+    #[test]
+    fn a_bad_label_is_refused() {
+        assert!(Owner::new("a\nb").is_err());
+        assert!(Owner::new("x".repeat(201)).is_err());
+        assert_eq!(Owner::shortened("a\nb").as_str(), "ab");
+    }
+}

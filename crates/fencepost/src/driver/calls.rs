@@ -1,0 +1,116 @@
+//! Calls under way, at most a few to each node, answered in whatever order they come.
+
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker, ready};
+use std::time::Duration;
+
+use tokio::time::Sleep;
+
+use crate::error::NodeError;
+use crate::node::Call;
+use fencepost_core::lock::Reply;
+
+pub(super) type Answer = Result<Reply, NodeError>;
+
+/// The calls whose answer has not been taken yet, each with a tag: its node, or more than that.
+///
+/// There are so few that polling them all at each wake-up is cheaper than knowing which one woke.
+/// They are polled in the order in which they were added.
+pub(super) struct Round<T = usize> {
+    calls: Vec<(T, Slot)>,
+}
+
+enum Slot {
+    Waiting(Call),
+    Answered(Answer),
+}
+
+impl Slot {
+    fn poll(&mut self, cx: &mut Context<'_>) {
+        if let Self::Waiting(call) = self
+            && let Poll::Ready(answer) = call.as_mut().poll(cx)
+        {
+            *self = Self::Answered(answer);
+        }
+    }
+}
+
+impl<T> Default for Round<T> {
+    fn default() -> Self {
+        Self { calls: Vec::new() }
+    }
+}
+
+impl<T> Round<T> {
+    pub(super) fn add(&mut self, tag: T, call: Call) {
+        self.calls.push((tag, Slot::Waiting(call)));
+    }
+
+    /// Takes over the calls of another round, under other tags.
+    pub(super) fn append<U>(&mut self, other: Round<U>, tag: impl Fn(U) -> T) {
+        let others = other.calls.into_iter();
+        self.calls
+            .extend(others.map(|(old, slot)| (tag(old), slot)));
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.calls.len()
+    }
+
+    /// Drops the call that was added first, and tells whose it was.
+    pub(super) fn give_up_oldest(&mut self) -> Option<T> {
+        (!self.calls.is_empty()).then(|| self.calls.remove(0).0)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.calls.is_empty()
+    }
+
+    /// Puts all of them on their way, if they are not yet.
+    pub(super) fn start(&mut self) {
+        for (_, slot) in &mut self.calls {
+            slot.poll(&mut Context::from_waker(Waker::noop()));
+        }
+    }
+
+    /// The next answer. When the timer has run out, that is a time-out for one call after the
+    /// other. Must not be asked when it is empty: there would be nothing to wait for.
+    pub(super) async fn next(
+        &mut self,
+        mut timer: Pin<&mut Sleep>,
+        limit: Duration,
+    ) -> (T, Answer) {
+        poll_fn(|cx| {
+            if let Some(answer) = self.poll_calls(cx) {
+                return Poll::Ready(answer);
+            }
+            ready!(timer.as_mut().poll(cx));
+            match self.calls.pop() {
+                Some((tag, _)) => Poll::Ready((tag, Err(NodeError::Timeout(limit)))),
+                None => Poll::Pending,
+            }
+        })
+        .await
+    }
+
+    /// An answer that has come in already, without waiting for more.
+    pub(super) fn try_next(&mut self) -> Option<(T, Answer)> {
+        // Whoever wants to be woken polls again with a waker of its own.
+        self.poll_calls(&mut Context::from_waker(Waker::noop()))
+    }
+
+    fn poll_calls(&mut self, cx: &mut Context<'_>) -> Option<(T, Answer)> {
+        // All of them, even when the first is answered: a call is not sent before its first poll.
+        for (_, slot) in &mut self.calls {
+            slot.poll(cx);
+        }
+        let answered = |(_, slot): &(T, Slot)| matches!(slot, Slot::Answered(_));
+        let place = self.calls.iter().position(answered)?;
+        match self.calls.remove(place) {
+            (tag, Slot::Answered(answer)) => Some((tag, answer)),
+            // Cannot be: the place was looked for by this very mark.
+            (_, Slot::Waiting(_)) => None,
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! The two clocks: one that counts while the machine sleeps, for deadlines, and the wall clock,
+//! for one thing only: proposing a token.
+//!
+//! Nothing here may ever compute a deadline from the wall clock. Both are handed in, so that tests
+//! and the simulation own the time.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use fencepost_core::FencingToken;
+pub use fencepost_core::Moment;
+
+/// Where the library reads the time.
+pub trait Clock: Send + Sync + 'static {
+    /// Now, on a clock that never jumps and does not stop while the machine is suspended.
+    fn now(&self) -> Moment;
+
+    /// Microseconds since 1970 on the wall clock. May be wrong and may jump: it is only a proposal
+    /// for a token.
+    fn wall_micros(&self) -> u64;
+
+    /// The token that an attempt proposes.
+    fn proposal(&self) -> FencingToken {
+        FencingToken::saturating(self.wall_micros())
+    }
+}
+
+/// The machine's own clocks: `CLOCK_BOOTTIME` on Linux, the monotonic clock elsewhere.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SystemClock;
+
+impl Clock for SystemClock {
+    fn now(&self) -> Moment {
+        #[cfg(any(target_os = "linux", target_os = "android"))]
+        let clock = rustix::time::ClockId::Boottime;
+        #[cfg(not(any(target_os = "linux", target_os = "android")))]
+        let clock = rustix::time::ClockId::Monotonic;
+        let time = rustix::time::clock_gettime(clock);
+        // Neither field is negative on a clock that begins at boot.
+        Moment::from_start(Duration::new(
+            time.tv_sec.unsigned_abs(),
+            u32::try_from(time.tv_nsec).unwrap_or(0),
+        ))
+    }
+
+    fn wall_micros(&self) -> u64 {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH);
+        since.map_or(0, |time| {
+            u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+        })
+    }
+}

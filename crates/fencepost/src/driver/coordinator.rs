@@ -1,0 +1,592 @@
+//! What sends: all nodes of one client, asked at once, each answer handed to the pure decisions.
+//!
+//! Nothing here decides. And whatever is dropped here, at whatever await, leaves nothing behind:
+//! an attempt that nobody wants any more is released on every node that may have granted it, by a
+//! task of its own.
+
+use std::num::NonZeroU32;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+use tokio_util::task::TaskTracker;
+
+use super::calls::Round;
+use super::deferred::Outbox;
+use super::in_flight::Late;
+use super::release::Departure;
+use crate::driver::clock::{Clock, Moment};
+use crate::driver::randomness::Randomness;
+use crate::driver::tasks::Tasks;
+use crate::error::{Error, LossReason, NodeError, NodeOutcome, NodeReport};
+use crate::node::Node;
+use fencepost_core::lock::{Command, Fate, Line, Reply, Turn};
+use fencepost_core::name::LockName;
+use fencepost_core::quorum::{
+    AcquireStep, Acquisition, Denial, ExtendStep, Extension, Handover, HandoverStep, NodeSet,
+    Quorum,
+};
+use fencepost_core::ticket::{ClientId, TICKET_LEASE, Ticket, TicketId};
+use fencepost_core::token::FencingToken;
+use fencepost_core::ttl::{Drift, Ttl};
+use fencepost_core::value::{AttemptValue, Owner};
+
+/// How long the slow nodes are waited for at the least once a majority has told of its line.
+const LEAST_PATIENCE: Duration = Duration::from_millis(2);
+
+/// All nodes of one client, and what it takes to ask them.
+pub(crate) struct Fleet {
+    pub(crate) quorum: Quorum,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) randomness: Arc<dyn Randomness>,
+    pub(super) nodes: Vec<Arc<dyn Node>>,
+    drift: Drift,
+    pub(super) node_timeout: Duration,
+    pub(super) outboxes: Vec<Outbox>,
+    tasks: Tasks,
+    /// Releases that go on after their caller has gone.
+    background: TaskTracker,
+}
+
+/// How to take a lock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Take {
+    /// If it is free and it is our turn.
+    Free(Turn),
+    /// From whoever has it.
+    Stolen,
+}
+
+/// Whether a lock is held by one for itself, or by all who read together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Access {
+    Exclusive,
+    Shared,
+}
+
+/// One value's claim to one lock: what is sent to the nodes to keep it or to give it back.
+#[derive(Clone, Debug)]
+pub(crate) struct Claim {
+    pub(crate) name: LockName,
+    pub(crate) value: AttemptValue,
+    pub(crate) ttl: Ttl,
+    pub(crate) access: Access,
+    /// Its place in line, if it has waited.
+    pub(crate) ticket: Option<Ticket>,
+    /// Whether an extension is to outlive the process that asks for it.
+    pub(crate) outlives: bool,
+}
+
+impl Claim {
+    pub(super) fn release(
+        &self,
+        may_still_arrive: bool,
+        ticket: Fate,
+        follower: Option<ClientId>,
+    ) -> Command {
+        Command::Release {
+            value: self.value.clone(),
+            refuse_for: may_still_arrive.then(|| self.ttl.get()),
+            ticket,
+            follower,
+        }
+    }
+
+    fn acquire(&self, proposed: FencingToken, turn: Turn) -> Command {
+        let (value, ttl) = (self.value.clone(), self.ttl);
+        match self.access {
+            Access::Exclusive => Command::Acquire {
+                value,
+                ttl,
+                proposed,
+                turn,
+            },
+            Access::Shared => Command::Share {
+                value,
+                ttl,
+                proposed,
+                turn,
+            },
+        }
+    }
+
+    fn extend(&self, token: FencingToken, entries: NonZeroU32) -> Command {
+        let (value, ttl) = (self.value.clone(), self.ttl);
+        match self.access {
+            Access::Exclusive => Command::Extend {
+                value,
+                ttl,
+                token,
+                entries,
+            },
+            Access::Shared => Command::ExtendShared { value, ttl, token },
+        }
+    }
+
+    /// The token to propose: above the ticket's number, so that whoever gets in line from now on is
+    /// behind it, should the attempt come to nothing.
+    fn proposal(&self, clock: &dyn Clock) -> FencingToken {
+        let ticket = self.ticket.as_ref().map(|ticket| ticket.number.number());
+        let above = ticket.map_or(0, |number| number.next().get());
+        clock.proposal().max(FencingToken::saturating(above))
+    }
+
+    /// What becomes of the ticket once the lock is given back. It may be left on nodes that did not
+    /// grant.
+    fn ticket_leaves(&self) -> Fate {
+        let ticket = self.ticket.as_ref();
+        ticket.map_or(Fate::Stays, |ticket| Fate::Leaves(ticket.id.clone()))
+    }
+
+    /// What becomes of the ticket once a failed attempt is given back.
+    fn ticket_returns(&self) -> Fate {
+        self.ticket
+            .as_ref()
+            .map_or(Fate::Stays, |ticket| Fate::Returns {
+                id: ticket.id.clone(),
+                number: ticket.number.number(),
+                lease: TICKET_LEASE,
+            })
+    }
+}
+
+/// A lock that was acquired.
+#[derive(Debug)]
+pub(crate) struct Grant {
+    pub(crate) claim: Claim,
+    pub(crate) token: FencingToken,
+    pub(crate) deadline: Moment,
+    /// What was still on its way when it was decided.
+    pub(crate) late: Late,
+    /// Whom a steal threw out.
+    pub(crate) evicted: Option<Owner>,
+}
+
+/// Why a lease was not extended.
+#[derive(Debug)]
+pub(crate) enum NotExtended {
+    /// It is over: a majority says so.
+    Lost(LossReason),
+    /// It is over: its time had run out before a majority had answered.
+    TooLate,
+    /// It goes on as it was, until its old deadline.
+    NoQuorum(Vec<NodeReport>),
+}
+
+impl Fleet {
+    pub(crate) fn new(
+        quorum: Quorum,
+        nodes: Vec<Arc<dyn Node>>,
+        clock: Arc<dyn Clock>,
+        randomness: Arc<dyn Randomness>,
+        drift: Drift,
+        node_timeout: Duration,
+        tasks: Tasks,
+    ) -> Arc<Self> {
+        let outbox = |node: &Arc<dyn Node>| Outbox::new(node.clone(), node_timeout);
+        Arc::new(Self {
+            quorum,
+            clock,
+            randomness,
+            outboxes: nodes.iter().map(outbox).collect(),
+            nodes,
+            drift,
+            node_timeout,
+            tasks,
+            background: TaskTracker::new(),
+        })
+    }
+
+    /// One attempt to take a lock. Dropping the future takes the attempt back everywhere.
+    pub(crate) async fn acquire(
+        self: &Arc<Self>,
+        claim: &Claim,
+        take: &Take,
+    ) -> Result<Grant, Error> {
+        let start = self.clock.now();
+        let deadline = self.drift.deadline(start, claim.ttl);
+        let mut attempt = Attempt::begin(self, claim.clone(), take);
+        let limit = self.node_timeout.min(deadline.since(start));
+        let mut timer = pin!(sleep(limit));
+        let token = loop {
+            let (node, answer) = attempt.round.next(timer.as_mut(), limit).await;
+            match attempt.answered(node, answer) {
+                AcquireStep::Wait => {}
+                AcquireStep::Raise { nodes, to } => {
+                    attempt.raise(nodes, to);
+                    timer.as_mut().reset(Instant::now() + limit);
+                }
+                AcquireStep::Certified(token) => break token,
+                AcquireStep::Blocked => {
+                    let error = attempt.denied();
+                    attempt.ends(claim.ticket_returns());
+                    return Err(error);
+                }
+            }
+        };
+        // After the last answer was read: what counts is the time that is left now.
+        let now = self.clock.now();
+        if now >= deadline {
+            attempt.ends(claim.ticket_returns());
+            return Err(Error::TooLate {
+                name: claim.name.clone(),
+                took: now.since(start),
+                ttl: claim.ttl.get(),
+            });
+        }
+        Ok(attempt.succeeded(token, deadline))
+    }
+
+    /// One round of extending a lease that ends at `until` and was entered that often; the new
+    /// deadline if it worked. Waits no longer than `limit`. Whatever is still on its way in the end, also when the future is
+    /// dropped, goes to `late`.
+    pub(crate) async fn extend(
+        &self,
+        claim: &Claim,
+        token: FencingToken,
+        entries: NonZeroU32,
+        until: Moment,
+        limit: Duration,
+        late: impl FnMut(Late),
+    ) -> Result<Moment, NotExtended> {
+        let start = self.clock.now();
+        if start >= until {
+            return Err(NotExtended::TooLate);
+        }
+        let mut votes = Extension::new(self.quorum);
+        let mut under_way = UnderWay::new(late);
+        let round = &mut under_way.round;
+        for (index, node) in self.nodes.iter().enumerate() {
+            let command = claim.extend(token, entries);
+            let call = match claim.outlives {
+                true => node.call_unbound(&claim.name, command),
+                false => node.call(&claim.name, command),
+            };
+            round.add(index, call);
+        }
+        let limit = self.node_timeout.min(limit);
+        let mut timer = pin!(sleep(limit));
+        loop {
+            let (node, answer) = round.next(timer.as_mut(), limit).await;
+            if is_uncertain(&answer) {
+                under_way.lost.lose(node);
+            }
+            match votes.answered(node, answer) {
+                ExtendStep::Wait => {}
+                ExtendStep::Extended => break,
+                ExtendStep::Lost(why) => return Err(NotExtended::Lost(why)),
+                ExtendStep::NoQuorum => {
+                    return Err(NotExtended::NoQuorum(self.report(votes.outcomes())));
+                }
+            }
+        }
+        if self.clock.now() >= until {
+            return Err(NotExtended::TooLate);
+        }
+        Ok(self.drift.deadline(start, claim.ttl))
+    }
+
+    /// Gives a lock back on all nodes: it is on its way when this returns, and the follower may send
+    /// its attempt. The future ends when a majority has answered; the rest goes on by itself, also
+    /// when the future is dropped.
+    pub(crate) fn release(
+        self: &Arc<Self>,
+        claim: Claim,
+        follower: Option<ClientId>,
+        late: Late,
+    ) -> impl Future<Output = Result<(), Error>> + use<> {
+        let name = claim.name.clone();
+        let ticket = claim.ticket_leaves();
+        let mut departure = Departure::begin(self, claim, ticket, follower, self.all(), late);
+        departure.start();
+        let fleet = Arc::clone(self);
+        async move {
+            let mut votes = Handover::new(fleet.quorum);
+            let mut timer = pin!(sleep(fleet.node_timeout));
+            loop {
+                let (node, answer) = departure.next(timer.as_mut()).await;
+                match votes.answered(node, answer) {
+                    HandoverStep::Wait => {}
+                    HandoverStep::Released => return Ok(()),
+                    HandoverStep::Lost => {
+                        return Err(Error::Lost {
+                            name,
+                            why: LossReason::Expired,
+                        });
+                    }
+                    HandoverStep::NoQuorum => {
+                        return Err(fleet.no_quorum(name, votes.outcomes()));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Gives a lock back on these nodes without anybody waiting for it. There is no follower for whom
+    /// it could wait: whoever calls this may let nothing else run for a long time, or end the program.
+    pub(crate) fn let_go(self: &Arc<Self>, claim: Claim, nodes: NodeSet, late: Late) {
+        let ticket = claim.ticket_leaves();
+        drop(Departure::begin(self, claim, ticket, None, nodes, late));
+    }
+
+    pub(crate) fn all(&self) -> NodeSet {
+        NodeSet::all(self.quorum.nodes())
+    }
+
+    /// Asks every node the same harmless thing and waits for all of them, each at most for one
+    /// node time-out.
+    pub(crate) async fn ask_all(
+        &self,
+        name: &LockName,
+        command: &Command,
+    ) -> Vec<Result<Reply, NodeError>> {
+        let mut round = Round::default();
+        for (index, node) in self.nodes.iter().enumerate() {
+            round.add(index, node.call(name, command.clone()));
+        }
+        let mut timer = pin!(sleep(self.node_timeout));
+        let timeout = NodeError::Timeout(self.node_timeout);
+        let mut answers = vec![Err(timeout); self.nodes.len()];
+        while !round.is_empty() {
+            let (node, answer) = round.next(timer.as_mut(), self.node_timeout).await;
+            answers[node] = answer;
+        }
+        answers
+    }
+
+    /// Puts these tickets into the line of that name, or keeps them there, on all nodes. They are
+    /// on their way when this returns.
+    pub(crate) fn queue(&self, name: &LockName, tickets: &[Ticket]) -> Queueing {
+        let mut round = Round::default();
+        for (index, node) in self.nodes.iter().enumerate() {
+            let command = Command::Queue {
+                tickets: tickets.to_vec(),
+                lease: TICKET_LEASE,
+            };
+            round.add(index, node.call(name, command));
+        }
+        round.start();
+        Queueing(round)
+    }
+
+    /// What the nodes answer to that: all that come with a majority, or soon after it.
+    pub(crate) async fn queued(&self, mut asked: Queueing) -> Vec<Result<Line, NodeError>> {
+        let start = Instant::now();
+        let limit = self.node_timeout;
+        let mut timer = pin!(sleep(limit));
+        let mut answers = vec![Err(NodeError::Timeout(limit)); self.nodes.len()];
+        let mut heard = 0;
+        while !asked.0.is_empty() {
+            let (node, answer) = asked.0.next(timer.as_mut(), limit).await;
+            answers[node] = match answer {
+                Ok(Reply::Line(line)) => Ok(line),
+                Ok(other) => Err(fencepost_core::quorum::out_of_place(&other)),
+                Err(error) => Err(error),
+            };
+            heard += usize::from(answers[node].is_ok());
+            if heard == self.quorum.needed() {
+                // One slow node shall not hold up the others' news; it gets as much time again.
+                let patience = start.elapsed().max(LEAST_PATIENCE);
+                timer.as_mut().reset(Instant::now() + patience);
+            }
+        }
+        answers
+    }
+
+    /// Takes these tickets out of the line on all nodes, without anybody waiting for it.
+    pub(crate) fn leave(self: &Arc<Self>, name: LockName, tickets: Vec<TicketId>) {
+        let fleet = Arc::clone(self);
+        self.in_background(async move {
+            fleet.ask_all(&name, &Command::Leave { tickets }).await;
+        });
+    }
+
+    /// Starts a task that ends by itself when nobody needs it any more.
+    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.tasks.spawn(task);
+    }
+
+    /// Waits until nothing goes on in the background.
+    pub(crate) async fn settled(&self) {
+        self.background.close();
+        self.background.wait().await;
+    }
+
+    /// Lets something go on that nobody waits for.
+    pub(super) fn in_background(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.tasks.spawn(self.background.track_future(task));
+    }
+
+    pub(crate) fn nodes(&self) -> &[Arc<dyn Node>] {
+        &self.nodes
+    }
+
+    pub(crate) fn no_quorum(
+        &self,
+        name: LockName,
+        outcomes: impl Iterator<Item = NodeOutcome>,
+    ) -> Error {
+        Error::NoQuorum {
+            name,
+            needed: self.quorum.needed(),
+            nodes: self.report(outcomes),
+        }
+    }
+
+    pub(crate) fn report(&self, outcomes: impl Iterator<Item = NodeOutcome>) -> Vec<NodeReport> {
+        let addresses = self.nodes.iter().map(|node| node.address().to_owned());
+        let pairs = addresses.zip(outcomes);
+        pairs
+            .map(|(node, outcome)| NodeReport { node, outcome })
+            .collect()
+    }
+}
+
+fn is_uncertain(answer: &Result<Reply, NodeError>) -> bool {
+    matches!(answer, Err(error) if error.is_uncertain())
+}
+
+/// Tickets on their way to the nodes.
+pub(crate) struct Queueing(Round);
+
+/// A round that hands over what it leaves open, however it ends.
+struct UnderWay<F: FnMut(Late)> {
+    round: Round,
+    lost: Late,
+    hand_over: F,
+}
+
+impl<F: FnMut(Late)> UnderWay<F> {
+    fn new(hand_over: F) -> Self {
+        Self {
+            round: Round::default(),
+            lost: Late::default(),
+            hand_over,
+        }
+    }
+}
+
+impl<F: FnMut(Late)> Drop for UnderWay<F> {
+    fn drop(&mut self) {
+        let mut late = std::mem::take(&mut self.lost);
+        late.take_over(std::mem::take(&mut self.round));
+        (self.hand_over)(late);
+    }
+}
+
+/// An attempt under way. Dropped before it succeeded, it releases what it may have got.
+struct Attempt<'a> {
+    fleet: &'a Arc<Fleet>,
+    claim: Claim,
+    votes: Acquisition,
+    round: Round,
+    late: Late,
+    /// It has succeeded, or has been given back.
+    over: bool,
+}
+
+impl<'a> Attempt<'a> {
+    fn begin(fleet: &'a Arc<Fleet>, claim: Claim, take: &Take) -> Self {
+        let proposed = claim.proposal(&*fleet.clock);
+        let mut round = Round::default();
+        for (index, node) in fleet.nodes.iter().enumerate() {
+            let command = match take {
+                Take::Free(turn) => claim.acquire(proposed, turn.clone()),
+                Take::Stolen => Command::Steal {
+                    value: claim.value.clone(),
+                    ttl: claim.ttl,
+                    proposed,
+                },
+            };
+            round.add(index, node.call(&claim.name, command));
+        }
+        Self {
+            fleet,
+            claim,
+            votes: Acquisition::new(fleet.quorum),
+            round,
+            late: Late::default(),
+            over: false,
+        }
+    }
+
+    fn answered(&mut self, node: usize, answer: Result<Reply, NodeError>) -> AcquireStep {
+        if is_uncertain(&answer) {
+            self.late.lose(node);
+        }
+        self.votes.answered(node, answer)
+    }
+
+    fn raise(&mut self, nodes: NodeSet, to: FencingToken) {
+        for index in nodes.iter() {
+            let value = self.claim.value.clone();
+            let call = self.fleet.nodes[index].call(&self.claim.name, Command::Raise { value, to });
+            self.round.add(index, call);
+        }
+    }
+
+    /// Takes the lock also where its last holder had it still. Its release is under way there, and
+    /// a node that nobody holds lets others take it for nothing, and give it back.
+    fn fill_in(&mut self, token: FencingToken) {
+        for index in self.votes.refused().iter() {
+            let command = self.claim.extend(token, NonZeroU32::MIN);
+            let call = self.fleet.nodes[index].call(&self.claim.name, command);
+            self.round.add(index, call);
+        }
+        self.round.start();
+    }
+
+    fn denied(&self) -> Error {
+        let name = self.claim.name.clone();
+        match self.votes.denial() {
+            Denial::Held { by, remaining } => Error::Held {
+                name,
+                by,
+                remaining,
+            },
+            Denial::NoQuorum => self.fleet.no_quorum(name, self.votes.outcomes()),
+        }
+    }
+
+    fn succeeded(mut self, token: FencingToken, deadline: Moment) -> Grant {
+        self.over = true;
+        self.fill_in(token);
+        Grant {
+            claim: self.claim.clone(),
+            token,
+            deadline,
+            late: self.take_late(),
+            evicted: self.votes.evicted().cloned(),
+        }
+    }
+
+    /// Gives back what was granted, now and not when it is dropped.
+    fn ends(mut self, ticket: Fate) {
+        self.give_back(ticket);
+    }
+
+    fn give_back(&mut self, ticket: Fate) {
+        self.over = true;
+        let (nodes, late) = (self.votes.may_hold(), self.take_late());
+        let claim = self.claim.clone();
+        drop(Departure::begin(
+            self.fleet, claim, ticket, None, nodes, late,
+        ));
+    }
+
+    fn take_late(&mut self) -> Late {
+        let mut late = std::mem::take(&mut self.late);
+        late.take_over(std::mem::take(&mut self.round));
+        late
+    }
+}
+
+impl Drop for Attempt<'_> {
+    fn drop(&mut self) {
+        if !self.over {
+            // Its waiter, if there is one, is gone too, and takes its ticket out of the line.
+            self.give_back(Fate::Stays);
+        }
+    }
+}

@@ -1,0 +1,44 @@
+//! What a client calls itself, and the values of its attempts.
+
+use fencepost_core::{AttemptValue, ClientId, Owner};
+
+use super::randomness::{Randomness, draw};
+use crate::error::Error;
+
+/// `host:pid:program` of this process.
+pub(crate) fn this_process() -> Owner {
+    let host = rustix::system::uname();
+    let program = std::env::current_exe().ok();
+    let program = program.as_deref().and_then(|path| path.file_name());
+    Owner::shortened(&format!(
+        "{}:{}:{}",
+        host.nodename().to_string_lossy(),
+        std::process::id(),
+        program.unwrap_or_default().to_string_lossy(),
+    ))
+}
+
+/// An id that no other client has.
+pub(crate) fn client_id(randomness: &dyn Randomness) -> Result<ClientId, Error> {
+    Ok(ClientId::of(draw(randomness)?))
+}
+
+/// Which of the two forms a value has.
+#[derive(Clone, Debug)]
+pub(crate) enum ValueForm {
+    /// With a label for people.
+    Labelled(Owner),
+    /// That of a reentrant lock, as Redisson writes it.
+    Reentrant,
+}
+
+impl ValueForm {
+    /// A fresh value for one attempt.
+    pub(crate) fn draw(&self, randomness: &dyn Randomness) -> Result<AttemptValue, Error> {
+        let random = draw(randomness)?;
+        Ok(match self {
+            Self::Labelled(owner) => AttemptValue::labelled(random, owner),
+            Self::Reentrant => AttemptValue::reentrant(random, std::process::id()),
+        })
+    }
+}

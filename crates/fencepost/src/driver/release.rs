@@ -1,0 +1,149 @@
+//! Giving a lock back on the nodes, with or without somebody who waits for it.
+//!
+//! The release of a node goes behind whatever else is on its way there. A node that is away gets
+//! its release when it comes back, with the request to refuse what may arrive late.
+
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+
+use tokio::time::{Sleep, sleep};
+
+use super::calls::{Answer, Round};
+use super::coordinator::{Claim, Fleet};
+use super::in_flight::Late;
+use fencepost_core::lock::Fate;
+use fencepost_core::quorum::NodeSet;
+use fencepost_core::ticket::ClientId;
+
+/// A release under way. Dropped before all nodes have answered, it goes on by itself.
+pub(super) struct Departure(Option<Delivery>);
+
+impl Departure {
+    pub(super) fn begin(
+        fleet: &Arc<Fleet>,
+        claim: Claim,
+        ticket: Fate,
+        follower: Option<ClientId>,
+        nodes: NodeSet,
+        late: Late,
+    ) -> Self {
+        let (late, lost) = late.into_parts();
+        let mut round = Round::default();
+        // First, so that whatever they still have to send goes before the releases.
+        round.append(late, Errand::Late);
+        for index in nodes.iter() {
+            let command = claim.release(lost.contains(index), ticket.clone(), follower.clone());
+            let call = fleet.nodes[index].call(&claim.name, command);
+            round.add(Errand::Release(index), call);
+        }
+        let mut delivery = Delivery {
+            fleet: fleet.clone(),
+            claim,
+            round,
+            sent_again: NodeSet::NONE,
+        };
+        for index in lost.iter().filter(|index| !nodes.contains(*index)) {
+            delivery.send_again(index);
+        }
+        Self(Some(delivery))
+    }
+
+    /// Puts it on its way, before anybody waits for the answers.
+    pub(super) fn start(&mut self) {
+        if let Some(delivery) = &mut self.0 {
+            delivery.round.start();
+        }
+    }
+
+    /// The next node's answer to its release.
+    pub(super) async fn next(&mut self, mut timer: Pin<&mut Sleep>) -> (usize, Answer) {
+        loop {
+            match &mut self.0 {
+                Some(delivery) => {
+                    if let (Errand::Release(node), answer) = delivery.next(timer.as_mut()).await {
+                        return (node, answer);
+                    }
+                }
+                // Only `drop` takes it.
+                None => std::future::pending().await,
+            }
+        }
+    }
+}
+
+impl Drop for Departure {
+    fn drop(&mut self) {
+        let Some(mut delivery) = self.0.take() else {
+            return;
+        };
+        while let Some((errand, answer)) = delivery.round.try_next() {
+            delivery.note(errand, &answer);
+        }
+        if !delivery.round.is_empty() {
+            let fleet = delivery.fleet.clone();
+            fleet.in_background(delivery.finish());
+        }
+    }
+}
+
+/// One command that is on its way to a node.
+#[derive(Clone, Copy)]
+enum Errand {
+    /// Sent before the release, and not answered then.
+    Late(usize),
+    Release(usize),
+}
+
+/// The commands of a release. Unlike [`Departure`], it may be dropped for good: that happens when
+/// the runtime shuts down.
+struct Delivery {
+    fleet: Arc<Fleet>,
+    claim: Claim,
+    round: Round<Errand>,
+    sent_again: NodeSet,
+}
+
+impl Delivery {
+    async fn next(&mut self, timer: Pin<&mut Sleep>) -> (Errand, Answer) {
+        let (errand, answer) = self.round.next(timer, self.fleet.node_timeout).await;
+        self.note(errand, &answer);
+        (errand, answer)
+    }
+
+    /// Sees to it that a node that has not answered is asked again once it can be, in a way that
+    /// also stops what arrives late.
+    fn note(&mut self, errand: Errand, answer: &Answer) {
+        let (node, again) = match (errand, answer) {
+            (Errand::Late(node), Err(error)) => (node, error.is_uncertain()),
+            (Errand::Release(node), Err(error)) => (node, error.may_pass()),
+            (_, Ok(_)) => return,
+        };
+        if again {
+            self.send_again(node);
+        }
+    }
+
+    fn send_again(&mut self, node: usize) {
+        if self.sent_again.contains(node) {
+            return;
+        }
+        self.sent_again.insert(node);
+        let fleet = &*self.fleet;
+        let outbox = &fleet.outboxes[node];
+        let until = fleet.clock.now() + self.claim.ttl.get();
+        if outbox.put(
+            self.claim.name.clone(),
+            self.claim.release(true, Fate::Stays, None),
+            until,
+        ) {
+            fleet.in_background(outbox.deliver(fleet.clock.clone()));
+        }
+    }
+
+    async fn finish(mut self) {
+        let mut timer = pin!(sleep(self.fleet.node_timeout));
+        while !self.round.is_empty() {
+            let _ = self.next(timer.as_mut()).await;
+        }
+    }
+}
