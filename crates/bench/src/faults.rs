@@ -5,7 +5,7 @@
 
 use std::time::{Duration, Instant};
 
-use fencepost::Fencepost;
+use fencepost::Client;
 use fencepost_tests::RedisServer;
 use hdrhistogram::Histogram;
 
@@ -20,7 +20,7 @@ const AIM: f64 = 1.5;
 const STEPS: [&str; 3] = ["acquire", "extend", "release"];
 
 struct Side {
-    locks: Fencepost,
+    locks: Client,
     /// In nanoseconds, one for each of [`STEPS`].
     taken: [Histogram<u64>; STEPS.len()],
 }
@@ -74,7 +74,7 @@ impl Side {
     }
 }
 
-async fn one_cycle(locks: &Fencepost) -> [Duration; STEPS.len()] {
+async fn one_cycle(locks: &Client) -> [Duration; STEPS.len()] {
     let start = Instant::now();
     let lease = locks.try_lock("faults", TTL).await.expect("it is free");
     let acquired = start.elapsed();

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use fencepost::clock::Moment;
-use fencepost::{Drift, Fencepost, Lease, Ttl};
+use fencepost::{Client, Drift, Lease, Ttl};
 use fencepost_tests::RedisServer;
 use tokio::time::sleep;
 
@@ -79,7 +79,7 @@ pub(crate) async fn run(load: Load) {
     assert_eq!(lost, 0, "a lease was lost on a server that was there");
 }
 
-async fn acquire_all(locks: &Fencepost, load: Load) -> Vec<Lease> {
+async fn acquire_all(locks: &Client, load: Load) -> Vec<Lease> {
     let start = Instant::now();
     let next = Arc::new(AtomicUsize::new(0));
     let tasks: Vec<_> = (0..AT_A_TIME)

@@ -1,17 +1,17 @@
 //! The library itself, as a user would use it. One client for all tasks.
 
-use fencepost::{Fencepost, Lease, RestartPolicy};
+use fencepost::{Client, Lease, RestartPolicy};
 
 use crate::contender::{Client, TTL};
 
 pub(crate) struct Ours {
-    locks: Fencepost,
+    locks: Client,
     name: String,
 }
 
 /// A client of these servers, which have just been started and would otherwise not vote yet.
-pub(crate) async fn connect(urls: &[String]) -> Fencepost {
-    let builder = Fencepost::builder().url(urls.join(","));
+pub(crate) async fn connect(urls: &[String]) -> Client {
+    let builder = Client::builder().url(urls.join(","));
     let locks = builder.restart_policy(RestartPolicy::Trust).connect().await;
     locks.expect("our own servers")
 }

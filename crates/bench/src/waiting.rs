@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use fencepost::{Fencepost, Lease};
+use fencepost::{Client, Lease};
 use fencepost_tests::RedisServer;
 use hdrhistogram::Histogram;
 use rslock::{Lock, LockManager};
@@ -29,7 +29,7 @@ trait Worker: Send + 'static {
 }
 
 struct Ours {
-    locks: Fencepost,
+    locks: Client,
     name: String,
     fair: bool,
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fencepost::{Builder, Error, Fencepost, LossReason};
+use fencepost::{Builder, Client, Error, LossReason};
 use tokio::runtime::Runtime;
 use tokio::time::timeout;
 
@@ -32,7 +32,7 @@ pub(crate) enum Connect {
 pub(crate) fn with<T>(
     builder: impl FnOnce() -> Builder,
     connect: Connect,
-    errand: impl AsyncFnOnce(&Fencepost) -> Result<T, Failure>,
+    errand: impl AsyncFnOnce(&Client) -> Result<T, Failure>,
 ) -> Result<T, Failure> {
     let runtime = runtime()?;
     let outcome = runtime.block_on(async {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fencepost::Receipt;
+use fencepost::DetachedLock;
 use serde_json::{Value, json};
 
 use crate::args::Form;
@@ -13,7 +13,7 @@ use crate::wait::deadline;
 
 /// A lock that is ours for a while, and what it takes to keep it.
 pub(crate) struct Handed<'a> {
-    pub(crate) receipt: &'a Receipt,
+    pub(crate) receipt: &'a DetachedLock,
     /// How long it is ours, counted from now.
     pub(crate) remaining: Duration,
 }

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use fencepost::{
-    Error, FencingToken, Leadership, Lease, LockName, LossReason, MultiLease, Permit, Receipt,
+    DetachedLock, Error, FencingToken, Leadership, Lease, LockName, LossReason, MultiLease, Permit,
 };
 
 /// What was wanted, and is ours.
@@ -111,7 +111,7 @@ impl Held {
     }
 
     /// Leaves it to whoever has the receipt.
-    pub(crate) async fn detach(self) -> Result<Receipt, Error> {
+    pub(crate) async fn detach(self) -> Result<DetachedLock, Error> {
         match self {
             Self::One(lease) => lease.detach().await,
             _ => Err(Error::InvalidOption {

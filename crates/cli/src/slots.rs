@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use fencepost::{Fencepost, LockName, Status};
+use fencepost::{Client, LockName, Status};
 use serde_json::{Value, json};
 
 use crate::args::StatusJob;
@@ -44,7 +44,7 @@ pub(crate) fn run(job: &StatusJob, slots: usize) -> Result<ExitCode, Failure> {
 }
 
 /// Whether slots of that name have been used.
-pub(crate) async fn are_used(locks: &Fencepost, name: &LockName) -> bool {
+pub(crate) async fn are_used(locks: &Client, name: &LockName) -> bool {
     let slots = locks.semaphore(name.as_str(), LOOKED_AT).status().await;
     // A name that cannot be a semaphore's is none.
     slots.is_ok_and(|slots| slots.iter().any(|slot| slot.token.get() > 0))

@@ -5,7 +5,7 @@
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
-use fencepost::{Fencepost, Status};
+use fencepost::{Client, Status};
 use serde_json::json;
 
 use crate::args::{Form, StealJob};
@@ -30,7 +30,7 @@ pub(crate) fn run(job: &StealJob) -> Result<ExitCode, Failure> {
     })
 }
 
-async fn steal(job: &StealJob, locks: &Fencepost) -> Result<ExitCode, Failure> {
+async fn steal(job: &StealJob, locks: &Client) -> Result<ExitCode, Failure> {
     if !job.yes {
         let status = locks.status(job.name.as_str()).await;
         if !confirmed(&status.map_err(|error| fault(&error))?) {

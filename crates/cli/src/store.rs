@@ -3,7 +3,7 @@
 use std::env;
 use std::path::PathBuf;
 
-use fencepost::{Builder, Fencepost};
+use fencepost::{Builder, Client};
 
 use crate::exit::Failure;
 
@@ -60,8 +60,8 @@ impl Store {
     /// A client of it, to set up further.
     pub(crate) fn builder(&self) -> Builder {
         match self {
-            Self::Urls(urls) => Fencepost::builder().url(urls),
-            Self::File(path) => Fencepost::builder().file(path),
+            Self::Urls(urls) => Client::builder().url(urls),
+            Self::File(path) => Client::builder().file(path),
         }
     }
 }

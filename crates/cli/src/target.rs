@@ -4,7 +4,7 @@
 
 use std::fmt;
 
-use fencepost::{Error, Fencepost, LockName, LockOptions, Progress};
+use fencepost::{Client, Error, LockName, LockOptions, Progress};
 
 use crate::held::Held;
 use crate::names::{Names, typed};
@@ -31,7 +31,7 @@ impl Target {
     /// Asks for it, waits for as long as the options say, and tells how the wait goes on.
     pub(crate) async fn ask(
         &self,
-        locks: &Fencepost,
+        locks: &Client,
         options: LockOptions,
         tell: impl Fn(Progress) + Send + Sync + 'static,
     ) -> Result<Held, Error> {

@@ -79,7 +79,7 @@ pub enum NodeOutcome {
     /// It did not hold the lock for us.
     NotHeld,
     /// It had been given up before the node heard of it.
-    Withdrawn,
+    Tombstoned,
     /// It had not answered yet, and its answer could no longer change anything.
     Pending,
     /// It could not be asked, or answered with an error.
@@ -92,7 +92,7 @@ impl fmt::Display for NodeOutcome {
             Self::Agreed => f.write_str("agreed"),
             Self::Held { by, remaining } => write!(f, "held by {by}{}", still(*remaining)),
             Self::NotHeld => f.write_str("does not have it"),
-            Self::Withdrawn => f.write_str("given up before it was reached"),
+            Self::Tombstoned => f.write_str("given up before it was reached"),
             Self::Pending => f.write_str("no answer yet"),
             Self::Failed(error) => error.fmt(f),
         }

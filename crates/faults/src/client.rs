@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use fencepost::{Error, Fencepost, Lease, RestartPolicy};
+use fencepost::{Client, Error, Lease, RestartPolicy};
 use fencepost_checks::{Change, ClientId, Event, History, LeaseId, LeaseRef, Outcome, Step, Time};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
@@ -98,7 +98,7 @@ pub fn run(options: ClientOptions) -> Result<(), Failure> {
             let _ = io::stdin().read_to_end(&mut rest);
             stop.send_replace(true);
         });
-        let client = Client::new(options, stopped).await?;
+        let client = LockClient::new(options, stopped).await?;
         tokio::spawn(notice_standing_still(client.scribe.clone()));
         client.work().await
     })
@@ -139,10 +139,10 @@ async fn notice_standing_still(scribe: Arc<Scribe>) {
     }
 }
 
-struct Client {
+struct LockClient {
     options: ClientOptions,
     ttl: Duration,
-    locks: Fencepost,
+    locks: Client,
     scribe: Arc<Scribe>,
     resource: BufReader<UnixStream>,
     stopped: watch::Receiver<bool>,
@@ -150,14 +150,14 @@ struct Client {
     turns: u64,
 }
 
-impl Client {
+impl LockClient {
     async fn new(options: ClientOptions, stopped: watch::Receiver<bool>) -> Result<Self, Failure> {
         let ttl = Duration::from_millis(options.ttl);
         let policy = match options.trust {
             true => RestartPolicy::Trust,
             false => RestartPolicy::Delay,
         };
-        let locks = Fencepost::builder()
+        let locks = Client::builder()
             .url(&options.urls)
             .owner(format!("client-{}", options.id))
             .restart_policy(policy)
@@ -216,7 +216,7 @@ impl Client {
             let asking = locks.lock(lock).ttl(ttl).fair(fair);
             match self.options.manner {
                 // All users of one lock are fair, or none.
-                Manner::Try if fair => asking.wait(Duration::ZERO).await,
+                Manner::Try if fair => asking.timeout(Duration::ZERO).await,
                 Manner::Try => locks.try_lock(lock, ttl).await,
                 _ => asking.await,
             }

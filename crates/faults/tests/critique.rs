@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use fencepost::clock::{Clock, Moment, SystemClock};
 use fencepost::fence::Gate;
-use fencepost::{Error, Fencepost, RestartPolicy};
+use fencepost::{Client, Error, RestartPolicy};
 use fencepost_faults::cluster::{Cluster, Layout};
 use fencepost_faults::proxy::Rules;
 
@@ -30,8 +30,8 @@ fn start(nodes: usize, proxied: bool) -> Cluster {
     Cluster::start_on_loopback(layout).unwrap()
 }
 
-async fn client(cluster: &Cluster) -> Fencepost {
-    let builder = Fencepost::builder().url(cluster.urls());
+async fn client(cluster: &Cluster) -> Client {
+    let builder = Client::builder().url(cluster.urls());
     let trusting = builder.restart_policy(RestartPolicy::Trust);
     trusting.connect().await.unwrap()
 }
@@ -120,7 +120,7 @@ async fn replies_that_arrive_after_the_end_do_not_make_a_holder() {
     let is_over = matches!(outcome, Error::TooLate { .. } | Error::NoQuorum { .. });
     assert!(is_over, "{outcome}");
     let two = client(&cluster).await;
-    two.lock("job").ttl(LONG).wait(LONG).await.unwrap();
+    two.lock("job").ttl(LONG).timeout(LONG).await.unwrap();
 }
 
 /// A wall clock that is wrong by whole days; the clock of deadlines is the machine's.
@@ -146,7 +146,7 @@ async fn tokens_grow_though_every_client_has_another_date() {
     let cluster = start(5, false);
     let mut last = None;
     for ahead_days in [0, 300, -300, 1, -1, 0, -20_000] {
-        let locks = Fencepost::builder()
+        let locks = Client::builder()
             .url(cluster.urls())
             .restart_policy(RestartPolicy::Trust)
             .clock(Arc::new(Wrong { ahead_days }))

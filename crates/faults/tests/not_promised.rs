@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use fencepost::clock::{Clock, Moment, SystemClock};
 use fencepost::fence::Gate;
-use fencepost::{Fencepost, Lease, RestartPolicy};
+use fencepost::{Client, Lease, RestartPolicy};
 use fencepost_faults::clock::{BentClock, Jump};
 use fencepost_faults::cluster::Layout;
 use fencepost_faults::node::{Node, NodeOptions, Persistence};
@@ -279,7 +279,7 @@ impl Clock for Ahead {
 fn tokens_fall_when_all_nodes_are_flushed_and_the_next_clients_clock_is_behind() {
     on_three_and_five(async |nodes| {
         let mut stage = Stage::set(plain(nodes)).await;
-        stage.holder = Fencepost::builder()
+        stage.holder = Client::builder()
             .url(stage.cluster.urls())
             .restart_policy(RestartPolicy::Trust)
             .max_ttl(TTL)

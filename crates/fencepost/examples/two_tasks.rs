@@ -5,12 +5,12 @@
 
 use std::time::Duration;
 
-use fencepost::{Error, Fencepost};
+use fencepost::{Client, Error};
 
 #[tokio::main]
 async fn main() -> Result<(), Error> {
     let url = std::env::args().nth(1).unwrap_or("memory:".into());
-    let locks = Fencepost::connect(url).await?;
+    let locks = Client::connect(url).await?;
     let anna = tokio::spawn(work(locks.clone(), "anna"));
     let bert = tokio::spawn(work(locks, "bert"));
     for worker in [anna, bert] {
@@ -19,7 +19,7 @@ async fn main() -> Result<(), Error> {
     Ok(())
 }
 
-async fn work(locks: Fencepost, who: &str) -> Result<(), Error> {
+async fn work(locks: Client, who: &str) -> Result<(), Error> {
     for turn in 1..=3 {
         let lease = locks.lock("the-one-job").await?;
         println!("{who} begins turn {turn} with token {}", lease.token());

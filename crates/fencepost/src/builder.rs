@@ -10,21 +10,21 @@ use std::time::Duration;
 
 use tokio::runtime::Handle;
 
-use crate::client::{Core, Fencepost};
-use crate::driver::clock::{Clock, SystemClock};
-use crate::driver::coordinator::Fleet;
+use crate::client::{Client, Core};
+use crate::driver::coordinator::Coordinator;
 use crate::driver::identity;
-use crate::driver::randomness::{Randomness, SystemRandomness};
-use crate::driver::tasks::{Around, Tasks};
+use crate::driver::waiters::WaitRegistry;
 use crate::error::{Error, NodeError, NodeOutcome};
-use crate::lease::Schedule;
-use crate::node::Node;
-use crate::node::open::Opener;
+use crate::lease::Renewer;
+use crate::runtime::clock::{Clock, SystemClock};
+use crate::runtime::randomness::{Randomness, SystemRandomness};
+use crate::runtime::tasks::{Around, Tasks};
+use crate::store::Node;
+use crate::store::open::Opener;
 #[cfg(feature = "redis")]
-use crate::node::redis::{Eviction, RedisOptions, Roster, TlsOptions};
+use crate::store::redis::{Eviction, RedisOptions, Roster, TlsOptions};
 #[cfg(feature = "sqlite")]
-use crate::node::sqlite::HolderProcess;
-use crate::wait::Room;
+use crate::store::sqlite::HolderProcess;
 use fencepost_core::quorum::{MOST_NODES, Quorum};
 use fencepost_core::ttl::{Drift, Ttl};
 use fencepost_core::value::Owner;
@@ -40,15 +40,15 @@ pub enum RestartPolicy {
     Delay,
 }
 
-/// Options of a client. Made by [`Fencepost::builder`].
+/// Options of a client. Made by [`Client::builder`].
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), fencepost::Error> {
 /// use std::time::Duration;
-/// use fencepost::Fencepost;
+/// use fencepost::Client;
 ///
-/// let locks = Fencepost::builder()
+/// let locks = Client::builder()
 ///     .url("memory:")
 ///     .owner("billing@web-3")
 ///     .max_ttl(Duration::from_secs(30))
@@ -112,7 +112,7 @@ impl Builder {
         }
     }
 
-    /// Adds a node by its URL, or several, separated by commas: see [`Fencepost::connect`].
+    /// Adds a node by its URL, or several, separated by commas: see [`Client::connect`].
     pub fn url(mut self, urls: impl AsRef<str>) -> Self {
         let urls = urls.as_ref().split(',').map(|url| url.trim().to_owned());
         self.nodes.extend(urls.map(Source::Url));
@@ -150,7 +150,7 @@ impl Builder {
         self
     }
 
-    /// The TTL of [`Fencepost::lock`] where none is given: 30 s by default, or `max_ttl` if that
+    /// The TTL of [`Client::lock`] where none is given: 30 s by default, or `max_ttl` if that
     /// is shorter.
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.ttl = Some(ttl);
@@ -164,14 +164,14 @@ impl Builder {
         self
     }
 
-    /// How long a lease of [`Fencepost::lock`] may last where nothing else is said: without a limit
+    /// How long a lease of [`Client::lock`] may last where nothing else is said: without a limit
     /// by default; see [`LockOptions::max_hold`](crate::LockOptions::max_hold). Unlimited renewal means that a holder that hangs holds for ever.
     pub fn max_hold(mut self, time: Duration) -> Self {
         self.max_hold = Some(time);
         self
     }
 
-    /// How often a lease of [`Fencepost::lock`] may renew itself where nothing else is said: without
+    /// How often a lease of [`Client::lock`] may renew itself where nothing else is said: without
     /// a limit by default; see [`LockOptions::max_renewals`](crate::LockOptions::max_renewals).
     pub fn max_renewals(mut self, times: u32) -> Self {
         self.max_renewals = Some(times);
@@ -262,7 +262,7 @@ impl Builder {
     ///
     /// # Errors
     /// An [`Error`] that says which option cannot be used, and why.
-    pub fn build(self) -> Result<Fencepost, Error> {
+    pub fn build(self) -> Result<Client, Error> {
         let runtime = Handle::try_current().map_err(|_| Error::NoRuntime)?;
         let max_ttl = Ttl::new(self.max_ttl)?;
         let default_ttl = match self.ttl {
@@ -298,14 +298,15 @@ impl Builder {
         let tasks = Tasks::new(runtime, self.around_tasks.clone());
         let randomness = self.randomness.clone();
         let nodes = self.open_nodes(&opener)?;
-        let schedule = Schedule::new();
+        let schedule = Renewer::new();
         tasks.spawn(schedule.clone().run(clock.clone()));
         let id = identity::client_id(&*randomness)?;
-        let fleet = Fleet::new(quorum, nodes, clock, randomness, drift, node_timeout, tasks);
-        let room = Room::new(fleet.clone(), id, owner.clone());
-        Ok(Fencepost {
+        let coordinator =
+            Coordinator::new(quorum, nodes, clock, randomness, drift, node_timeout, tasks);
+        let room = WaitRegistry::new(coordinator.clone(), id, owner.clone());
+        Ok(Client {
             core: Arc::new(Core {
-                fleet,
+                coordinator,
                 owner,
                 room,
                 doors: Arc::default(),
@@ -323,9 +324,9 @@ impl Builder {
     ///
     /// # Errors
     /// As [`build`](Self::build), and [`Error::Unreachable`] with each node's reason.
-    pub async fn connect(self) -> Result<Fencepost, Error> {
+    pub async fn connect(self) -> Result<Client, Error> {
         let locks = self.build()?;
-        wait_for_majority(&locks.core.fleet).await?;
+        wait_for_majority(&locks.core.coordinator).await?;
         Ok(locks)
     }
 
@@ -393,8 +394,12 @@ impl Builder {
 }
 
 /// Waits until a majority of the nodes can be asked, or too many cannot.
-async fn wait_for_majority(fleet: &Fleet) -> Result<(), Error> {
-    let mut greetings: Vec<_> = fleet.nodes().iter().map(|node| node.hello()).collect();
+async fn wait_for_majority(coordinator: &Coordinator) -> Result<(), Error> {
+    let mut greetings: Vec<_> = coordinator
+        .nodes()
+        .iter()
+        .map(|node| node.hello())
+        .collect();
     let mut outcomes = vec![NodeOutcome::Pending; greetings.len()];
     std::future::poll_fn(|cx| {
         for (greeting, outcome) in greetings.iter_mut().zip(&mut outcomes) {
@@ -411,9 +416,9 @@ async fn wait_for_majority(fleet: &Fleet) -> Result<(), Error> {
         let count = |which: fn(&NodeOutcome) -> bool| outcomes.iter().filter(|o| which(o)).count();
         let there = count(|outcome| *outcome == NodeOutcome::Agreed);
         let open = count(|outcome| *outcome == NodeOutcome::Pending);
-        if there >= fleet.quorum.needed() {
+        if there >= coordinator.quorum.needed() {
             Poll::Ready(Ok(()))
-        } else if there + open < fleet.quorum.needed() {
+        } else if there + open < coordinator.quorum.needed() {
             Poll::Ready(Err(()))
         } else {
             Poll::Pending
@@ -421,8 +426,8 @@ async fn wait_for_majority(fleet: &Fleet) -> Result<(), Error> {
     })
     .await
     .map_err(|()| Error::Unreachable {
-        needed: fleet.quorum.needed(),
-        nodes: fleet.report(outcomes.into_iter()),
+        needed: coordinator.quorum.needed(),
+        nodes: coordinator.report(outcomes.into_iter()),
     })
 }
 

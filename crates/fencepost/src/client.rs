@@ -1,4 +1,4 @@
-//! [`Fencepost`]: the client. Few words: connect (or embedded), `lock`, `try_lock`, the lease.
+//! [`Client`]: the client. Few words: connect (or embedded), `lock`, `try_lock`, the lease.
 
 #[cfg(feature = "sqlite")]
 use std::path::Path;
@@ -8,17 +8,17 @@ use std::time::Duration;
 use tracing::Instrument;
 
 use crate::builder::Builder;
-use crate::driver::coordinator::{Access, Claim, Fleet, Grant, Take};
+use crate::driver::coordinator::{Access, Claim, Coordinator, Grant, Take};
 use crate::driver::identity::ValueForm;
+use crate::driver::waiters::WaitRegistry;
 use crate::error::Error;
 use crate::events;
-use crate::lease::{Lease, Limits, Schedule};
+use crate::lease::{Lease, Limits, Renewer};
 use crate::lock::LockRequest;
 use crate::reentrant::Doors;
 use crate::status::Status;
-use crate::wait::Room;
 use fencepost_core::Owner;
-use fencepost_core::lock::Turn;
+use fencepost_core::lock::Precedence;
 use fencepost_core::name::LockName;
 use fencepost_core::ticket::Ticket;
 use fencepost_core::ttl::{Readable, Ttl};
@@ -28,17 +28,17 @@ use fencepost_core::ttl::{Readable, Ttl};
 /// Clones are cheap and share the connections. See the [crate's front page](crate) for how to
 /// begin.
 #[derive(Clone)]
-pub struct Fencepost {
+pub struct Client {
     pub(crate) core: Arc<Core>,
 }
 
 /// What all clones and leases of one client share.
 pub(crate) struct Core {
-    pub(crate) fleet: Arc<Fleet>,
+    pub(crate) coordinator: Arc<Coordinator>,
     pub(crate) owner: Owner,
-    pub(crate) room: Arc<Room>,
+    pub(crate) room: Arc<WaitRegistry>,
     pub(crate) doors: Arc<Doors>,
-    pub(crate) schedule: Arc<Schedule>,
+    pub(crate) schedule: Arc<Renewer>,
     pub(crate) max_ttl: Ttl,
     pub(crate) default_ttl: Ttl,
     pub(crate) max_hold: Option<Duration>,
@@ -69,7 +69,7 @@ pub(crate) struct Wish<'a> {
     pub(crate) limits: Limits,
 }
 
-/// A lock that was taken from its holder: see [`Fencepost::steal`].
+/// A lock that was taken from its holder: see [`Client::steal`].
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Stolen {
@@ -79,7 +79,7 @@ pub struct Stolen {
     pub from: Option<Owner>,
 }
 
-impl Fencepost {
+impl Client {
     /// Connects to the store at that URL, or to a quorum of several, separated by commas.
     ///
     /// | URL | store |
@@ -97,7 +97,7 @@ impl Fencepost {
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), fencepost::Error> {
-    /// let locks = fencepost::Fencepost::connect("memory:").await?;
+    /// let locks = fencepost::Client::connect("memory:").await?;
     /// let lease = locks.lock("nightly-report").await?;
     /// println!("token {}", lease.token());
     /// # Ok(()) }
@@ -121,7 +121,7 @@ impl Fencepost {
     /// [`Error::NoRuntime`] outside of a tokio runtime.
     pub fn memory() -> Result<Self, Error> {
         Self::builder()
-            .node(crate::node::memory::MemoryNode::new())
+            .node(crate::store::memory::MemoryNode::new())
             .build()
     }
 
@@ -138,12 +138,12 @@ impl Fencepost {
     ///
     /// The lease does not renew itself: it ends after `ttl` at the latest, unless you
     /// [extend](Lease::extend) it. To try without waiting and have it renewed, use
-    /// [`lock`](Self::lock) with a [`wait`](LockRequest::wait) of zero.
+    /// [`lock`](Self::lock) with a [`wait`](LockRequest::timeout) of zero.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), fencepost::Error> {
-    /// # let locks = fencepost::Fencepost::memory()?;
+    /// # let locks = fencepost::Client::memory()?;
     /// use std::time::Duration;
     ///
     /// let lease = locks.try_lock("invoice-42", Duration::from_secs(10)).await?;
@@ -159,7 +159,7 @@ impl Fencepost {
     pub async fn try_lock(&self, name: impl AsRef<str>, ttl: Duration) -> Result<Lease, Error> {
         let name = LockName::new(name)?;
         let ttl = self.checked_ttl(ttl)?;
-        self.attempt(name, ttl, Limits::default(), Turn::Newcomer, None)
+        self.attempt(name, ttl, Limits::default(), Precedence::MayPass, None)
             .await
     }
 
@@ -170,13 +170,13 @@ impl Fencepost {
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), fencepost::Error> {
-    /// # let locks = fencepost::Fencepost::memory()?;
+    /// # let locks = fencepost::Client::memory()?;
     /// use std::time::Duration;
     ///
     /// let lease = locks
     ///     .lock("invoice-42")
     ///     .ttl(Duration::from_secs(10))
-    ///     .wait(Duration::from_secs(2))
+    ///     .timeout(Duration::from_secs(2))
     ///     .await?;
     /// assert!(lease.is_valid());
     /// # Ok(()) }
@@ -214,7 +214,7 @@ impl Fencepost {
     /// # Errors
     /// [`Error::InvalidName`]. A node that cannot be asked is part of the answer, not an error.
     pub async fn status(&self, name: impl AsRef<str>) -> Result<Status, Error> {
-        Ok(Status::ask(&self.core.fleet, LockName::new(name)?).await)
+        Ok(Status::ask(&self.core.coordinator, LockName::new(name)?).await)
     }
 
     /// Waits until what goes on in the background has ended: releases of dropped leases, and of
@@ -224,7 +224,7 @@ impl Fencepost {
     /// Dropping the client waits for nothing, and lets what is in flight finish while the runtime
     /// lives. Use this before the runtime ends.
     pub async fn shutdown(self) {
-        self.core.fleet.settled().await;
+        self.core.coordinator.settled().await;
     }
 
     pub(crate) async fn attempt(
@@ -232,7 +232,7 @@ impl Fencepost {
         name: LockName,
         ttl: Ttl,
         limits: Limits,
-        turn: Turn,
+        turn: Precedence,
         ticket: Option<Ticket>,
     ) -> Result<Lease, Error> {
         let wish = Wish {
@@ -249,7 +249,7 @@ impl Fencepost {
     pub(crate) async fn attempt_as(
         &self,
         wish: Wish<'_>,
-        turn: Turn,
+        turn: Precedence,
         ticket: Option<Ticket>,
     ) -> Result<Lease, Error> {
         let limits = wish.limits;
@@ -259,14 +259,17 @@ impl Fencepost {
     }
 
     async fn take(&self, claim: &Claim, take: &Take) -> Result<Grant, Error> {
-        let fleet = &self.core.fleet;
+        let coordinator = &self.core.coordinator;
         let span = events::acquiring(&claim.name);
-        let start = fleet.clock.now();
-        let outcome = fleet.acquire(claim, take).instrument(span.clone()).await;
+        let start = coordinator.clock.now();
+        let outcome = coordinator
+            .acquire(claim, take)
+            .instrument(span.clone())
+            .await;
         let _in_span = span.enter();
         match &outcome {
             Ok(grant) => {
-                let took = fleet.clock.now().since(start);
+                let took = coordinator.clock.now().since(start);
                 events::acquired(&span, &claim.name, grant.token, took);
             }
             Err(error) => events::contended(&claim.name, error),
@@ -275,7 +278,7 @@ impl Fencepost {
     }
 
     fn claim(&self, wish: Wish<'_>, ticket: Option<Ticket>) -> Result<Claim, Error> {
-        let value = wish.form.draw(&*self.core.fleet.randomness)?;
+        let value = wish.form.draw(&*self.core.coordinator.randomness)?;
         Ok(Claim {
             name: wish.name,
             value,
@@ -304,10 +307,10 @@ impl Fencepost {
     }
 }
 
-impl std::fmt::Debug for Fencepost {
+impl std::fmt::Debug for Client {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let nodes = self.core.fleet.nodes().iter();
-        f.debug_struct("Fencepost")
+        let nodes = self.core.coordinator.nodes().iter();
+        f.debug_struct("Client")
             .field(
                 "nodes",
                 &nodes.map(|node| node.address()).collect::<Vec<_>>(),

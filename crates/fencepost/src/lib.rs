@@ -2,12 +2,12 @@
 //! on nothing but the machine you are on.
 //!
 //! ```
-//! use fencepost::{Fencepost, LockOptions};
+//! use fencepost::{Client, LockOptions};
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), fencepost::Error> {
 //! // Or "file:/var/lib/app/locks.db", or "redis://a,redis://b,redis://c".
-//! let locks = Fencepost::connect("memory:").await?;
+//! let locks = Client::connect("memory:").await?;
 //!
 //! // Waits for the lock, renews it while the body runs, stops the body if the lock is lost,
 //! // and gives it back in the end.
@@ -52,7 +52,7 @@
 //! | module | what it is |
 //! | --- | --- |
 //! | `blocking` | the same for threads without tokio |
-//! | [`Fencepost`], [`Builder`] | the client: [`scope`](Fencepost::scope), [`lock`](Fencepost::lock), [`try_lock`](Fencepost::try_lock) |
+//! | [`Client`], [`Builder`] | the client: [`scope`](Client::scope), [`lock`](Client::lock), [`try_lock`](Client::try_lock) |
 //! | [`Session`] | a lock that its holder may enter again: [`ReentrantRequest`], [`ReentrantGuard`] |
 //! | [`Semaphore`] | at most k at a time: [`Permit`], [`PermitRequest`] |
 //! | [`Election`] | one leader, whom all can see: [`Campaign`], [`Leadership`], [`Observer`] |
@@ -61,7 +61,7 @@
 //! | [`LockRequest`], [`LockOptions`], [`Progress`] | asking and waiting |
 //! | [`MultiRequest`], [`MultiLease`] | several locks at once, all or none |
 //! | [`Lease`] | what you hold: its token, its renewal, its loss |
-//! | [`Receipt`] | what you hold beyond the end of your process |
+//! | [`DetachedLock`] | what you hold beyond the end of your process |
 //! | [`Status`], [`Listing`], [`survey`] | what you see: of one lock, of all, of the nodes |
 //! | [`fence`] | how a resource checks a token |
 //! | `look` | one look at several locks at once |
@@ -80,49 +80,50 @@
 pub mod blocking;
 mod builder;
 mod client;
+mod detached;
 mod driver;
 mod election;
 mod error;
 pub mod events;
 pub mod fence;
-mod gather;
 mod lease;
 mod listing;
 mod lock;
 mod look;
 mod multi;
-pub mod node;
 mod options;
-mod read_write;
-mod receipt;
 mod reentrant;
+mod rendezvous;
+#[doc(hidden)]
+pub mod runtime;
+mod rw_lock;
 mod scope;
 mod semaphore;
 mod status;
-pub mod survey;
-mod wait;
+pub mod store;
 
 pub use builder::{Builder, RestartPolicy};
-pub use client::{Fencepost, Stolen};
-#[doc(hidden)]
-pub use driver::{clock, randomness, tasks};
+pub use client::{Client, Stolen};
+pub use detached::DetachedLock;
+pub use driver::waiters::Progress;
 pub use election::{Campaign, Election, Leader, Leadership, Observer};
 pub use error::{Error, LossReason, NodeError, NodeOutcome, NodeReport};
 pub use fencepost_core::{AttemptValue, Drift, FencingToken, LockName, Owner, Ttl};
-pub use gather::{Barrier, Counted, Latch, Passage};
 pub use lease::Lease;
 pub use listing::{Listing, NamePattern};
 pub use lock::{LockOptions, LockRequest};
 pub use multi::{LostOne, MultiLease, MultiRequest};
-#[cfg(feature = "sqlite")]
-pub use node::sqlite::HolderProcess;
-pub use read_write::ReadWriteLock;
-pub use receipt::Receipt;
 pub use reentrant::{ReentrantGuard, ReentrantRequest, Session};
+pub use rendezvous::{Barrier, Counted, Latch, Passage};
+pub use runtime::clock;
+#[doc(hidden)]
+pub use runtime::{randomness, tasks};
+pub use rw_lock::ReadWriteLock;
 pub use scope::Ended;
 pub use semaphore::{Permit, PermitHolder, PermitRequest, Semaphore};
 pub use status::{HolderStatus, NodeStatus, Status};
-pub use wait::Progress;
+#[cfg(feature = "sqlite")]
+pub use store::sqlite::HolderProcess;
 
 /// The README's example compiles.
 #[cfg(doctest)]

@@ -9,21 +9,21 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::client::{Fencepost, Wish};
+use crate::client::{Client, Wish};
 use crate::driver::coordinator::Access;
 use crate::driver::identity::ValueForm;
+use crate::driver::waiters::{Call, News, Progress, RetryBudget, WaiterGuard};
 use crate::error::Error;
 use crate::lease::{Lease, Limits};
 use crate::options::option_methods;
-use crate::wait::{Call, News, Patience, Progress, Seat};
 use fencepost_core::Owner;
-use fencepost_core::lock::Turn;
+use fencepost_core::lock::Precedence;
 use fencepost_core::name::LockName;
 use fencepost_core::ticket::{Ticket, TicketMode};
 use fencepost_core::ttl::Ttl;
 
 /// How to acquire and keep a lock. Everything has a default: `LockOptions::new()` is what
-/// [`Fencepost::lock`] does.
+/// [`Client::lock`] does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[must_use]
 pub struct LockOptions {
@@ -61,7 +61,7 @@ impl LockOptions {
     }
 
     /// How long to wait at the most. Without it, for as long as it takes; with zero, not at all.
-    pub fn wait(mut self, at_most: Duration) -> Self {
+    pub fn timeout(mut self, at_most: Duration) -> Self {
         self.wait = Some(at_most);
         self
     }
@@ -98,13 +98,13 @@ impl LockOptions {
         self
     }
 
-    /// What [`wait`](Self::wait) said.
+    /// What [`timeout`](Self::timeout) said.
     pub(crate) fn longest_wait(&self) -> Option<Duration> {
         self.wait
     }
 
     /// What follows from the options, where the client says what they do not. Time counts from now.
-    pub(crate) fn plan(self, locks: &Fencepost) -> Result<Plan, Error> {
+    pub(crate) fn plan(self, locks: &Client) -> Result<Plan, Error> {
         let ttl = match self.ttl {
             Some(ttl) => locks.checked_ttl(ttl)?,
             None => locks.core.default_ttl,
@@ -119,7 +119,7 @@ impl LockOptions {
             limits,
             fair: self.fair,
             access: Access::Exclusive,
-            patience: Patience::new(self.wait, ttl),
+            patience: RetryBudget::new(self.wait, ttl),
         })
     }
 }
@@ -131,15 +131,15 @@ pub(crate) struct Plan {
     pub(crate) limits: Limits,
     pub(crate) fair: bool,
     pub(crate) access: Access,
-    pub(crate) patience: Patience,
+    pub(crate) patience: RetryBudget,
 }
 
 impl Plan {
     /// How somebody stands to those in line who has not got in line.
-    pub(crate) fn first_turn(&self) -> Turn {
+    pub(crate) fn first_turn(&self) -> Precedence {
         match self.fair {
-            true => Turn::Last,
-            false => Turn::Newcomer,
+            true => Precedence::PassNobody,
+            false => Precedence::MayPass,
         }
     }
 
@@ -182,18 +182,18 @@ impl Plan {
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), fencepost::Error> {
-/// # let locks = fencepost::Fencepost::memory()?;
+/// # let locks = fencepost::Client::memory()?;
 /// use std::time::Duration;
 ///
 /// let first = locks.lock("job").await?;
-/// let second = locks.lock("job").wait(Duration::from_millis(20)).await;
+/// let second = locks.lock("job").timeout(Duration::from_millis(20)).await;
 /// assert!(second.unwrap_err().is_held(), "waited, and it was held all the time");
 /// # Ok(()) }
 /// ```
 #[must_use = "nothing is locked before it is awaited"]
 #[derive(Debug)]
 pub struct LockRequest {
-    locks: Fencepost,
+    locks: Client,
     name: Result<LockName, Error>,
     options: LockOptions,
     /// To write or to read, if it is asked for as a [read-write lock](crate::ReadWriteLock).
@@ -228,9 +228,9 @@ impl LockRequest {
         self
     }
 
-    option_methods!(options, ttl, wait, fair, renew, max_hold, max_renewals);
+    option_methods!(options, ttl, timeout, fair, renew, max_hold, max_renewals);
 
-    pub(crate) fn new(locks: Fencepost, name: &str) -> Self {
+    pub(crate) fn new(locks: Client, name: &str) -> Self {
         Self {
             locks,
             name: LockName::new(name).map_err(Error::from),
@@ -247,13 +247,13 @@ impl LockRequest {
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), fencepost::Error> {
-    /// # let locks = fencepost::Fencepost::memory()?;
+    /// # let locks = fencepost::Client::memory()?;
     /// use std::time::Duration;
     ///
     /// # let lease = locks.lock("job").await?;
     /// let waiting = locks
     ///     .lock("job")
-    ///     .wait(Duration::from_millis(20))
+    ///     .timeout(Duration::from_millis(20))
     ///     .on_progress(|progress| println!("place {:?} in line", progress.place));
     /// # waiting.await.unwrap_err();
     /// # Ok(()) }
@@ -330,7 +330,7 @@ impl LockRequest {
 
 /// A lock that is waited for.
 struct Wait {
-    locks: Fencepost,
+    locks: Client,
     name: LockName,
     form: ValueForm,
     plan: Plan,
@@ -349,8 +349,8 @@ impl Wait {
             let is_last = self.until_called(&seat).await?;
             let ticket = seat.ticket();
             let turn = match &ticket {
-                Some(ticket) => Turn::Ticket(ticket.id.clone()),
-                None => Turn::Last,
+                Some(ticket) => Precedence::Ticket(ticket.id.clone()),
+                None => Precedence::PassNobody,
             };
             match self.attempt(turn, ticket).await {
                 Ok(lease) => {
@@ -367,7 +367,7 @@ impl Wait {
 
     /// Waits until an attempt is worth its while, or until the wait is over: then, and that is
     /// true, the last attempt is made.
-    async fn until_called(&mut self, seat: &Seat) -> Result<bool, Error> {
+    async fn until_called(&mut self, seat: &WaiterGuard) -> Result<bool, Error> {
         loop {
             let call = tokio::select! {
                 biased;
@@ -394,7 +394,7 @@ impl Wait {
         }
     }
 
-    async fn attempt(&self, turn: Turn, ticket: Option<Ticket>) -> Result<Lease, Error> {
+    async fn attempt(&self, turn: Precedence, ticket: Option<Ticket>) -> Result<Lease, Error> {
         let wish = Wish {
             form: &self.form,
             name: self.name.clone(),
@@ -428,15 +428,15 @@ mod tests {
     /// It gave up as soon as the next look would have come after the end, up to 250 ms too early.
     #[tokio::test(start_paused = true)]
     async fn a_wait_is_not_given_up_before_its_time() {
-        let locks = Fencepost::memory().unwrap();
+        let locks = Client::memory().unwrap();
         let lease = locks.lock("job").await.unwrap();
         let start = Instant::now();
-        let error = locks.lock("job").wait(ms(700)).await.unwrap_err();
+        let error = locks.lock("job").timeout(ms(700)).await.unwrap_err();
         assert!(error.is_held(), "{error}");
         assert!(start.elapsed() >= ms(700), "{:?}", start.elapsed());
         assert!(start.elapsed() < ms(710), "{:?}", start.elapsed());
 
-        let waiting = tokio::spawn(locks.lock("job").wait(ms(700)).into_future());
+        let waiting = tokio::spawn(locks.lock("job").timeout(ms(700)).into_future());
         tokio::time::sleep(ms(695)).await;
         lease.release().await.unwrap();
         assert!(waiting.await.unwrap().is_ok(), "free before the end");
@@ -444,12 +444,12 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_wait_of_nothing_is_one_attempt() {
-        let locks = Fencepost::memory().unwrap();
+        let locks = Client::memory().unwrap();
         let _lease = locks.lock("job").await.unwrap();
         let start = Instant::now();
-        assert!(locks.lock("job").wait(Duration::ZERO).await.is_err());
+        assert!(locks.lock("job").timeout(Duration::ZERO).await.is_err());
         assert_eq!(start.elapsed(), Duration::ZERO);
-        let endless = locks.lock("job").wait(Duration::MAX).into_future();
+        let endless = locks.lock("job").timeout(Duration::MAX).into_future();
         assert!(tokio::time::timeout(ms(1000), endless).await.is_err());
     }
 }

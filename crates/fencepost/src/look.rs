@@ -21,7 +21,7 @@ pub(crate) async fn look(
     names: &[LockName],
     is_enough: impl Fn(&Answers) -> bool,
 ) -> Vec<Answers> {
-    let nodes = core.fleet.nodes();
+    let nodes = core.coordinator.nodes();
     let mut seen = vec![vec![None; nodes.len()]; names.len()];
     let end = Instant::now() + core.node_timeout;
     let mut asked: FuturesUnordered<_> = names
@@ -67,5 +67,5 @@ pub(crate) fn too_few(core: &Core, name: &LockName, answers: &Answers) -> Error 
         Some(Err(error)) => NodeOutcome::Failed(error.clone()),
         None => NodeOutcome::Failed(NodeError::Timeout(core.node_timeout)),
     });
-    core.fleet.no_quorum(name.clone(), outcomes)
+    core.coordinator.no_quorum(name.clone(), outcomes)
 }

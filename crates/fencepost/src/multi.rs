@@ -14,26 +14,26 @@ use futures_util::future::join_all;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::time::Instant;
 
-use crate::client::Fencepost;
+use crate::client::Client;
+use crate::driver::waiters::{Progress, RetryBudget};
 use crate::error::{Error, LossReason};
 use crate::lease::Lease;
 use crate::lock::{LockOptions, Watcher};
 use crate::options::option_methods;
-use crate::wait::{Patience, Progress};
 use fencepost_core::name::LockName;
 use fencepost_core::token::FencingToken;
 
 /// The most locks that are taken at once.
 const MOST_NAMES: usize = 1000;
 
-impl Fencepost {
+impl Client {
     /// Takes several locks, all or none, whatever order they are given in. A name that is given
     /// twice counts once.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), fencepost::Error> {
-    /// # let locks = fencepost::Fencepost::memory()?;
+    /// # let locks = fencepost::Client::memory()?;
     /// let both = locks.lock_all(["account-7", "account-3"]).await?;
     /// println!("from {:?} to {:?}", both.token("account-7"), both.token("account-3"));
     /// both.release().await?;
@@ -72,7 +72,7 @@ fn checked(names: impl IntoIterator<Item = impl AsRef<str>>) -> Result<Vec<LockN
 #[must_use = "nothing is locked before it is awaited"]
 #[derive(Debug)]
 pub struct MultiRequest {
-    locks: Fencepost,
+    locks: Client,
     names: Result<Vec<LockName>, Error>,
     options: LockOptions,
     watcher: Option<Watcher>,
@@ -88,8 +88,8 @@ impl MultiRequest {
 
     /// How long to wait for all of them at the most. Without it, for as long as it takes; with zero,
     /// not at all.
-    pub fn wait(mut self, at_most: Duration) -> Self {
-        self.options = self.options.wait(at_most);
+    pub fn timeout(mut self, at_most: Duration) -> Self {
+        self.options = self.options.timeout(at_most);
         self
     }
 
@@ -112,13 +112,13 @@ impl MultiRequest {
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), fencepost::Error> {
-    /// # let locks = fencepost::Fencepost::memory()?;
+    /// # let locks = fencepost::Client::memory()?;
     /// use std::time::Duration;
     ///
     /// # let lease = locks.lock("account-3").await?;
     /// let waiting = locks
     ///     .lock_all(["account-7", "account-3"])
-    ///     .wait(Duration::from_millis(20))
+    ///     .timeout(Duration::from_millis(20))
     ///     .on_progress(|progress| println!("held by {:?}", progress.holder));
     /// # waiting.await.unwrap_err();
     /// # Ok(()) }
@@ -140,7 +140,7 @@ impl MultiRequest {
             .longest_wait()
             .and_then(|time| Instant::now().checked_add(time));
         let is_over = || end.is_some_and(|end| Instant::now() >= end);
-        let mut patience = Patience::new(options.longest_wait(), options.plan(&locks)?.ttl);
+        let mut patience = RetryBudget::new(options.longest_wait(), options.plan(&locks)?.ttl);
         match together(&locks, &names, options).await {
             Err(error) if patience.goes_on_after(&error) => {}
             Err(error) if is_worth_another(&error) && !is_over() => {}
@@ -164,11 +164,11 @@ fn is_worth_another(error: &Error) -> bool {
 
 /// All at once, if all are free.
 async fn together(
-    locks: &Fencepost,
+    locks: &Client,
     names: &[LockName],
     options: LockOptions,
 ) -> Result<MultiLease, Error> {
-    let now = options.wait(Duration::ZERO);
+    let now = options.timeout(Duration::ZERO);
     let request = |name: &LockName| locks.lock(name.as_str()).options(now).into_future();
     let outcomes = join_all(names.iter().map(request)).await;
     // What was granted is given back by being dropped.
@@ -178,7 +178,7 @@ async fn together(
 
 /// One after the other, in the order that everybody keeps to.
 async fn one_by_one(
-    locks: &Fencepost,
+    locks: &Client,
     names: &[LockName],
     options: LockOptions,
     end: Option<Instant>,
@@ -187,7 +187,7 @@ async fn one_by_one(
     let mut taken = MultiLease(Vec::with_capacity(names.len()));
     for name in names {
         let options = match end {
-            Some(end) => options.wait(end.saturating_duration_since(Instant::now())),
+            Some(end) => options.timeout(end.saturating_duration_since(Instant::now())),
             None => options,
         };
         let request = locks.lock(name.as_str()).options(options);
@@ -336,32 +336,32 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn all_are_taken_or_none() {
-        let locks = Fencepost::memory().unwrap();
+        let locks = Client::memory().unwrap();
         let taken = locks.lock("b").await.unwrap();
-        let error = locks.lock_all(["c", "b", "a"]).wait(ms(0)).await;
+        let error = locks.lock_all(["c", "b", "a"]).timeout(ms(0)).await;
         assert!(error.unwrap_err().is_held());
-        let error = locks.lock_all(["c", "b", "a"]).wait(ms(100)).await;
+        let error = locks.lock_all(["c", "b", "a"]).timeout(ms(100)).await;
         assert!(error.unwrap_err().is_held());
         for free in ["a", "c"] {
-            locks.lock(free).wait(ms(0)).await.unwrap();
+            locks.lock(free).timeout(ms(0)).await.unwrap();
         }
         taken.release().await.unwrap();
-        let all = locks.lock_all(["c", "b", "a", "b"]).wait(ms(0)).await;
+        let all = locks.lock_all(["c", "b", "a", "b"]).timeout(ms(0)).await;
         let all = all.unwrap();
         assert_eq!(all.names().collect::<Vec<_>>(), ["a", "b", "c"]);
         assert!(all.is_valid() && all.token("b") > all.token("nothing"));
         for held in ["a", "b", "c"] {
-            assert!(locks.lock(held).wait(ms(0)).await.is_err());
+            assert!(locks.lock(held).timeout(ms(0)).await.is_err());
         }
         all.release().await.unwrap();
-        locks.lock("a").wait(ms(0)).await.unwrap();
+        locks.lock("a").timeout(ms(0)).await.unwrap();
     }
 
     /// It began again and again, for ever: each time the first was held for as long as it may be before
     /// the second was free.
     #[tokio::test]
     async fn one_that_may_not_be_held_until_another_is_free_is_told() {
-        let locks = Fencepost::memory().unwrap();
+        let locks = Client::memory().unwrap();
         let _taken = locks.lock("b").await.unwrap();
         let both = locks.lock_all(["a", "b"]).max_hold(ms(50)).into_future();
         let error = tokio::time::timeout(ms(5_000), both).await.unwrap();
@@ -369,12 +369,12 @@ mod tests {
             panic!("it was not lost");
         };
         assert_eq!((name.as_str(), why), ("a", LossReason::MaxHold));
-        locks.lock("a").wait(ms(10)).await.unwrap();
+        locks.lock("a").timeout(ms(10)).await.unwrap();
     }
 
     #[tokio::test(start_paused = true)]
     async fn whoever_asks_is_told_for_whom_it_waits() {
-        let locks = Fencepost::memory().unwrap();
+        let locks = Client::memory().unwrap();
         let taken = locks.lock("b").await.unwrap();
         let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
         let request = locks.lock_all(["a", "b"]);
@@ -389,7 +389,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn those_who_want_the_same_in_another_order_do_not_wait_in_a_circle() {
-        let locks = Fencepost::memory().unwrap();
+        let locks = Client::memory().unwrap();
         let mut tasks = Vec::new();
         for n in 0..20 {
             let locks = locks.clone();
@@ -410,7 +410,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_thousand_at_once_and_one_that_is_lost() {
-        let locks = Fencepost::memory().unwrap();
+        let locks = Client::memory().unwrap();
         let names = (0..MOST_NAMES).map(|n| format!("n-{n}"));
         let all = locks.lock_all(names.clone()).ttl(ms(900)).await.unwrap();
         assert_eq!(all.loss(), None);

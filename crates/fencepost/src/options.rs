@@ -18,10 +18,10 @@ macro_rules! option_methods {
             self.set(|inner| inner.ttl(ttl))
         }
     };
-    (@ wait) => {
-        /// See [`LockOptions::wait`](crate::LockOptions::wait).
-        pub fn wait(self, at_most: std::time::Duration) -> Self {
-            self.set(|inner| inner.wait(at_most))
+    (@ timeout) => {
+        /// See [`LockOptions::timeout`](crate::LockOptions::timeout).
+        pub fn timeout(self, at_most: std::time::Duration) -> Self {
+            self.set(|inner| inner.timeout(at_most))
         }
     };
     (@ fair) => {

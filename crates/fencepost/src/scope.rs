@@ -1,12 +1,12 @@
 //! `scope`: run something under a lock, and stop it when the lock is lost.
 
-use crate::client::Fencepost;
+use crate::client::Client;
 use crate::error::{Error, LossReason};
 use crate::lease::Lease;
 use crate::lock::LockOptions;
 
 /// What a body came to that was told of a loss instead of being stopped: see
-/// [`Fencepost::scope_to_end`].
+/// [`Client::scope_to_end`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Ended<T> {
@@ -16,7 +16,7 @@ pub struct Ended<T> {
     pub lost: Option<LossReason>,
 }
 
-impl Fencepost {
+impl Client {
     /// Runs a body under the lock: waits for the lock, renews it while the body runs, and releases
     /// it in the end, also when the body returns early, panics or is cancelled.
     ///
@@ -27,7 +27,7 @@ impl Fencepost {
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), fencepost::Error> {
-    /// # let locks = fencepost::Fencepost::memory()?;
+    /// # let locks = fencepost::Client::memory()?;
     /// use fencepost::LockOptions;
     ///
     /// let total = locks
@@ -71,7 +71,7 @@ impl Fencepost {
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), fencepost::Error> {
-    /// # let locks = fencepost::Fencepost::memory()?;
+    /// # let locks = fencepost::Client::memory()?;
     /// use fencepost::LockOptions;
     ///
     /// let ended = locks

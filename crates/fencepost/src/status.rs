@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 
-use crate::driver::coordinator::Fleet;
+use crate::driver::coordinator::Coordinator;
 use crate::error::NodeError;
 use fencepost_core::lock::{Command, Holder, Reply, Snapshot};
 use fencepost_core::name::LockName;
@@ -56,24 +56,28 @@ pub struct NodeStatus {
 }
 
 impl Status {
-    pub(crate) async fn ask(fleet: &Arc<Fleet>, name: LockName) -> Self {
-        let answers = fleet.ask_all(&name, &Command::Inspect).await;
-        let nodes = fleet.nodes().iter().zip(answers).map(|(node, answer)| {
-            let lock = match answer {
-                Ok(Reply::Snapshot(snapshot)) => Ok(snapshot),
-                Ok(other) => Err(NodeError::Other(format!("an unfit answer: {other:?}"))),
-                Err(error) => Err(error),
-            };
-            NodeStatus {
-                node: node.address().to_owned(),
-                lock,
-            }
-        });
+    pub(crate) async fn ask(coordinator: &Arc<Coordinator>, name: LockName) -> Self {
+        let answers = coordinator.ask_all(&name, &Command::Inspect).await;
+        let nodes = coordinator
+            .nodes()
+            .iter()
+            .zip(answers)
+            .map(|(node, answer)| {
+                let lock = match answer {
+                    Ok(Reply::Snapshot(snapshot)) => Ok(snapshot),
+                    Ok(other) => Err(NodeError::Other(format!("an unfit answer: {other:?}"))),
+                    Err(error) => Err(error),
+                };
+                NodeStatus {
+                    node: node.address().to_owned(),
+                    lock,
+                }
+            });
         let nodes: Vec<_> = nodes.collect();
         let seen = || nodes.iter().filter_map(|node| node.lock.as_ref().ok());
         let token = seen().map(|lock| lock.counter).max().unwrap_or_default();
         let holders: Vec<&Holder> = seen().filter_map(|lock| lock.holder.as_ref()).collect();
-        let needed = fleet.quorum.needed();
+        let needed = coordinator.quorum.needed();
         let holder = majority_holder(&holders, needed);
         let readers = majority_readers(seen(), needed);
         let mut waiting: Vec<_> = seen().map(|lock| lock.waiting).collect();
@@ -90,10 +94,13 @@ impl Status {
     }
 
     /// What is known of each of them, in their order.
-    pub(crate) async fn ask_for_all(fleet: &Arc<Fleet>, names: &[LockName]) -> Vec<Self> {
+    pub(crate) async fn ask_for_all(
+        coordinator: &Arc<Coordinator>,
+        names: &[LockName],
+    ) -> Vec<Self> {
         let mut all = Vec::with_capacity(names.len());
         for some in names.chunks(AT_ONCE) {
-            let looks = some.iter().map(|name| Self::ask(fleet, name.clone()));
+            let looks = some.iter().map(|name| Self::ask(coordinator, name.clone()));
             all.extend(join_all(looks).await);
         }
         all

@@ -1,7 +1,7 @@
 //! Every variant by name: the sound ones, of which everything must hold, and the broken ones, of
 //! each of which the checker must find that it is broken.
 
-use crate::departure::{self, Departure, NOTHING_LEFT};
+use crate::departure::{self, NOTHING_LEFT, ReleaseTask};
 use crate::properties::{EXCLUSION, ORDERED, UNIQUE};
 use crate::read_write::{self, ALONE, ReadWrite};
 use crate::run::{Outcome, Reach, check};
@@ -39,7 +39,7 @@ pub enum Expected {
 enum Subject {
     Locks(Setup),
     Semaphore(Semaphore),
-    Departure(Departure),
+    ReleaseTask(ReleaseTask),
     ReadWrite(ReadWrite),
 }
 
@@ -66,7 +66,7 @@ impl Variant {
         match self.subject.clone() {
             Subject::Locks(setup) => check(Locks::new(setup), self.reach, threads, story::tell),
             Subject::Semaphore(model) => check(model, self.reach, threads, semaphore::tell),
-            Subject::Departure(model) => check(model, self.reach, threads, departure::tell),
+            Subject::ReleaseTask(model) => check(model, self.reach, threads, departure::tell),
             Subject::ReadWrite(model) => check(model, self.reach, threads, read_write::tell),
         }
     }
@@ -290,7 +290,7 @@ fn sound() -> Vec<Variant> {
             expected: Expected::Holds,
             reach: Reach::Exhaustive,
             quick: true,
-            subject: Subject::Departure(Departure {
+            subject: Subject::ReleaseTask(ReleaseTask {
                 marks: true,
                 breaks: 3,
             }),
@@ -458,7 +458,7 @@ fn broken() -> Vec<Variant> {
             "no-marks",
             "a release leaves no mark for what comes late over a broken connection",
             NOTHING_LEFT,
-            Subject::Departure(Departure {
+            Subject::ReleaseTask(ReleaseTask {
                 marks: false,
                 breaks: 1,
             }),

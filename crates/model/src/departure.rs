@@ -26,7 +26,7 @@ pub const NOTHING_LEFT: &str = "nothing is left behind";
 
 /// One claim, one node.
 #[derive(Clone, Copy, Debug)]
-pub struct Departure {
+pub struct ReleaseTask {
     /// Whether the library's rule about marks is followed.
     pub marks: bool,
     /// How often the connection may break.
@@ -80,7 +80,7 @@ pub enum Step {
     Break,
 }
 
-impl Departure {
+impl ReleaseTask {
     fn carry_out(&self, node: &mut LockState, sent: Sent) {
         let value = AttemptValue::reported("A");
         let ttl = Ttl::new(Duration::from_secs(1)).expect("within the bounds");
@@ -99,7 +99,7 @@ impl Departure {
             },
             Sent::Release { mark } => Command::Release {
                 value,
-                refuse_for: mark.then_some(ttl.get()),
+                tombstone: mark.then_some(ttl.get()),
                 ticket: Default::default(),
                 follower: None,
             },
@@ -126,7 +126,7 @@ impl Departure {
     }
 }
 
-impl Model for Departure {
+impl Model for ReleaseTask {
     type State = Scene;
     type Action = Step;
 
@@ -203,7 +203,7 @@ impl Model for Departure {
 
 /// Every step of a path in a line.
 #[must_use]
-pub fn tell(model: &Departure, path: Path<Scene, Step>) -> Vec<String> {
+pub fn tell(model: &ReleaseTask, path: Path<Scene, Step>) -> Vec<String> {
     let mut lines = vec!["A asks for the lock".to_owned()];
     for (scene, step) in path.into_vec() {
         let Some(step) = step else { break };

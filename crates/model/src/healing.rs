@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 
 use fencepost::{AttemptValue, FencingToken};
 use fencepost_core::lock::{Command, LockState};
-use fencepost_core::quorum::{AcquireStep, Acquisition, NodeSet};
+use fencepost_core::quorum::{AcquireStep, AcquireTally, NodeSet};
 
 use crate::steps::{Locks, subsets};
 use crate::world::World;
@@ -49,7 +49,7 @@ impl Locks {
         nodes.iter_mut().for_each(LockState::evict_holder);
         let clocks_help = self.setup.proposals == crate::setup::Setup::CLOCKS_IN_ORDER;
         let proposed = FencingToken::saturating(if clocks_help { LATER } else { 0 });
-        let mut attempt = Acquisition::certified_by(self.setup.quorum(), self.setup.certify());
+        let mut attempt = AcquireTally::certified_by(self.setup.quorum(), self.setup.certify());
         let mut calls: VecDeque<(usize, Command)> = majority
             .iter()
             .map(|node| (node, self.acquire(FRESH, proposed)))

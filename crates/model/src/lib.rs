@@ -2,8 +2,8 @@
 //! library's own decisions.
 //!
 //! What is checked is not a copy. A client of the model decides by
-//! [`Acquisition`](fencepost_core::quorum::Acquisition), [`Extension`](fencepost_core::quorum::Extension) and
-//! [`Handover`](fencepost_core::quorum::Handover); a node of the model is a
+//! [`AcquireTally`](fencepost_core::quorum::AcquireTally), [`ExtendTally`](fencepost_core::quorum::ExtendTally) and
+//! [`ReleaseTally`](fencepost_core::quorum::ReleaseTally); a node of the model is a
 //! [`LockState`](fencepost_core::lock::LockState). The model adds what lies between them: the network,
 //! time, restarts, and clients that give up.
 //!

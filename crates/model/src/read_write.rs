@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use fencepost::{AttemptValue, FencingToken, Ttl};
 use fencepost_core::lock::{Command, LockState, Now};
-use fencepost_core::quorum::{AcquireStep, Acquisition, Quorum};
+use fencepost_core::quorum::{AcquireStep, AcquireTally, Quorum};
 use stateright::{Model, Path, Property};
 
 use crate::story::name;
@@ -55,7 +55,7 @@ impl PartialEq for Shelf {
 #[derive(Clone, Debug, Hash)]
 struct Claim {
     stage: Stage,
-    attempt: Acquisition,
+    attempt: AcquireTally,
     /// On its way: to each node in the order in which it was sent.
     mail: Vec<(usize, Sent)>,
     /// The largest token that anybody had been given when it began.
@@ -124,7 +124,7 @@ impl ReadWrite {
             Sent::BecomeReader => Command::ExtendShared { value, ttl, token },
             Sent::Release => Command::Release {
                 value,
-                refuse_for: None,
+                tombstone: None,
                 ticket: Default::default(),
                 follower: None,
             },
@@ -199,7 +199,7 @@ impl Model for ReadWrite {
             let quorum = Quorum::of(self.asks(number)).expect("1 to 9 nodes");
             Claim {
                 stage: Stage::Idle,
-                attempt: Acquisition::new(quorum),
+                attempt: AcquireTally::new(quorum),
                 mail: Vec::new(),
                 floor: FencingToken::ZERO,
                 token: FencingToken::ZERO,

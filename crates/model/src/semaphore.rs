@@ -7,7 +7,7 @@
 
 use fencepost::FencingToken;
 use fencepost_core::lock::Reply;
-use fencepost_core::quorum::{AcquireStep, Acquisition, NodeSet, Quorum};
+use fencepost_core::quorum::{AcquireStep, AcquireTally, NodeSet, Quorum};
 use stateright::{Model, Path, Property};
 
 use crate::story::name;
@@ -39,7 +39,7 @@ pub struct Admit {
 impl Semaphore {
     fn is_in(&self, admitted: &Admitted, claim: usize) -> bool {
         let quorum = Quorum::of(self.nodes).expect("1 to 9 nodes");
-        let mut attempt = Acquisition::new(quorum);
+        let mut attempt = AcquireTally::new(quorum);
         (0..self.nodes)
             .filter(|node| admitted[*node].contains(claim))
             .any(|node| {

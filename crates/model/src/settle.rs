@@ -163,7 +163,7 @@ fn is_harmless(world: &World, node: usize, mail: &Mail) -> bool {
     match (&world.claims[mail.claim].stage, mail.call) {
         (Stage::Acquiring(_), Call::Acquire) => matches!(
             answer,
-            Ok(Reply::Held(_) | Reply::Withdrawn) | Err(NodeError::Quarantined(_))
+            Ok(Reply::Held(_) | Reply::Tombstoned) | Err(NodeError::Quarantined(_))
         ),
         (Stage::Holding { extending, .. }, Call::Extend(number)) => {
             let round = extending.iter().find(|(other, _)| *other == number);

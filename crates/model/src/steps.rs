@@ -6,7 +6,7 @@ use std::time::Duration;
 use fencepost::{AttemptValue, FencingToken, NodeError, Ttl};
 use fencepost_core::lock::{Command, Holder, LockState, Now, Reply};
 use fencepost_core::quorum::{
-    AcquireStep, Acquisition, ExtendStep, Extension, Handover, HandoverStep, NodeSet, Quorum,
+    AcquireStep, AcquireTally, ExtendStep, ExtendTally, NodeSet, Quorum, ReleaseStep, ReleaseTally,
 };
 use stateright::{Model, Property};
 
@@ -192,7 +192,7 @@ impl Locks {
             },
             Call::Release { refuse } => Command::Release {
                 value,
-                refuse_for: refuse.then_some(ttl.get()),
+                tombstone: refuse.then_some(ttl.get()),
                 ticket: Default::default(),
                 follower: None,
             },
@@ -245,7 +245,7 @@ impl Locks {
         let asked = Quorum::of(reach.len()).expect("at least one node");
         let floor = world.tokens().max().unwrap_or_default();
         world.claims[claim] = Claim {
-            stage: Stage::Acquiring(Acquisition::certified_by(asked, self.setup.certify())),
+            stage: Stage::Acquiring(AcquireTally::certified_by(asked, self.setup.certify())),
             reach,
             rounds: 1,
             floor,
@@ -335,7 +335,7 @@ impl Locks {
             }
             (Stage::Releasing(handover), Call::Release { .. }) => {
                 let step = handover.answered(node, answer);
-                if step != HandoverStep::Wait {
+                if step != ReleaseStep::Wait {
                     me.stage = Stage::Ended;
                 }
             }
@@ -406,7 +406,7 @@ impl Locks {
         let number = me.rounds;
         me.rounds += 1;
         if let Stage::Holding { extending, .. } = &mut me.stage {
-            extending.push((number, Extension::new(self.setup.quorum())));
+            extending.push((number, ExtendTally::new(self.setup.quorum())));
         }
         for place in &mut world.nodes {
             place.send(claim, Call::Extend(number), true);
@@ -417,7 +417,7 @@ impl Locks {
         let nodes = world.claims[claim].reach;
         let sent = self.setup.releases == Releases::Sent;
         world.claims[claim].stage = match sent {
-            true => Stage::Releasing(Handover::new(self.setup.quorum())),
+            true => Stage::Releasing(ReleaseTally::new(self.setup.quorum())),
             false => Stage::Ended,
         };
         // Nobody waits for the answers to what was sent before.

@@ -138,8 +138,8 @@ fn said(answer: &Answer) -> String {
     match answer {
         Ok(Reply::Granted { counter, .. }) => format!("granted, counter {counter}"),
         Ok(Reply::Held(_)) => "held by another".into(),
-        Ok(Reply::Withdrawn) => "refused, it was withdrawn".into(),
-        Ok(Reply::Counter(counter)) => format!("counter {counter}"),
+        Ok(Reply::Tombstoned) => "refused, it was withdrawn".into(),
+        Ok(Reply::Raised(counter)) => format!("counter {counter}"),
         Ok(Reply::Extended) => "extended".into(),
         Ok(Reply::Repaired) => "forgotten, taken again".into(),
         Ok(Reply::Released) => "released".into(),

@@ -4,7 +4,7 @@ use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash};
 
 use fencepost::{FencingToken, NodeError};
 use fencepost_core::lock::{LockState, Reply};
-use fencepost_core::quorum::{Acquisition, Extension, Handover, NodeSet};
+use fencepost_core::quorum::{AcquireTally, ExtendTally, NodeSet, ReleaseTally};
 
 /// What a node answers, as the client sees it.
 pub type Answer = Result<Reply, NodeError>;
@@ -112,16 +112,16 @@ pub enum Stage {
     /// Not begun.
     Idle,
     /// The attempt is under way.
-    Acquiring(Acquisition),
+    Acquiring(AcquireTally),
     /// It has the lock, as far as it knows.
     Holding {
         /// The latest round that succeeded; valid until that round's validity ends.
         round: u8,
         /// The rounds of extending that are under way.
-        extending: Vec<(u8, Extension)>,
+        extending: Vec<(u8, ExtendTally)>,
     },
     /// It gives the lock back and waits for a majority to say so. Not valid any more.
-    Releasing(Handover),
+    Releasing(ReleaseTally),
     /// It has given up, lost or given back the lock. What it sent may still be under way.
     Ended,
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use fencepost::{Error, Fencepost, LockOptions, Progress, Semaphore};
+use fencepost::{Client, Error, LockOptions, Progress, Semaphore};
 use fencepost_checks::{ClientId, Event, LeaseRef, Step, Time};
 
 use crate::held::{Held, Hold};
@@ -18,10 +18,10 @@ use crate::sharing::lease_id;
 use crate::world::World;
 
 /// One client process.
-pub(crate) struct Client {
+pub(crate) struct SimClient {
     pub(crate) world: Arc<World>,
     pub(crate) number: usize,
-    pub(crate) locks: Fencepost,
+    pub(crate) locks: Client,
     /// The semaphores, each with what it knows of free slots. None where there are only locks.
     pub(crate) semaphores: BTreeMap<String, Semaphore>,
     pub(crate) next_lease: Cell<u64>,
@@ -48,7 +48,7 @@ pub(crate) struct Wish {
     pub(crate) known: Cell<Time>,
 }
 
-impl Client {
+impl SimClient {
     pub(crate) fn wish(
         &self,
         names: Vec<String>,
@@ -131,7 +131,7 @@ impl Client {
                 let mut request = locks.lock_all(&wish.names).ttl(wish.ttl);
                 request = request.fair(self.world.plan.is_fair);
                 if let Some(wait) = wish.wait {
-                    request = request.wait(wait);
+                    request = request.timeout(wait);
                 }
                 if let Some(time) = wish.max_hold {
                     request = request.max_hold(time);

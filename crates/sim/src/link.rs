@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
 
-use fencepost::node::{Call, Ear, Listener, Node};
+use fencepost::store::{Call, Listener, Node, WakeSink};
 use fencepost::{LockName, NodeError};
 use fencepost_core::lock::Command;
 use fencepost_core::ticket::ClientId;
@@ -42,7 +42,7 @@ impl Node for SimNode {
         })
     }
 
-    fn listen(&self, client: &ClientId, ear: Arc<dyn Ear>) -> Listener {
+    fn listen(&self, client: &ClientId, ear: Arc<dyn WakeSink>) -> Listener {
         let (world, pair) = (self.world.clone(), self.pair);
         world.inside().listen(pair, client.clone(), ear);
         Listener::until(move || world.inside().stop_listening(pair))

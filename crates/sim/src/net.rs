@@ -16,9 +16,9 @@ use std::task::Waker;
 use std::time::Duration;
 
 use fencepost::NodeError;
-use fencepost::node::{Ear, Notice};
+use fencepost::store::{Notice, WakeSink};
 use fencepost_core::lock::{Command, Reply};
-use fencepost_core::ticket::{ClientId, WakeUp};
+use fencepost_core::ticket::{ClientId, Wake};
 use tokio::sync::oneshot;
 
 use crate::dice::Dice;
@@ -61,7 +61,7 @@ enum Load {
         answer: Answer,
     },
     /// It is some waiter's turn.
-    Notice(WakeUp),
+    Notice(Wake),
     /// The node's process is gone, and its machine says so.
     Broken,
     /// The client tries to connect.
@@ -92,7 +92,7 @@ pub(crate) struct Link {
     waiting: VecDeque<(u64, String, Command)>,
     until_ready: Vec<Waker>,
     /// What hears the node out for the client's waiters.
-    ear: Option<(ClientId, Arc<dyn Ear>)>,
+    ear: Option<(ClientId, Arc<dyn WakeSink>)>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -306,7 +306,7 @@ impl Inside {
                     let _ = answer_to.send(answer);
                 }
             }
-            Load::Notice(wake) => self.notice(pair, Notice::WakeUp(wake)),
+            Load::Notice(wake) => self.notice(pair, Notice::Wake(wake)),
             Load::Broken => {
                 if self.net.link(pair).connection == packet.connection {
                     self.reset(pair, "connection reset by peer");
@@ -383,7 +383,7 @@ impl Inside {
     }
 
     /// A client's waiters want to hear this node.
-    pub(crate) fn listen(&mut self, pair: Pair, client: ClientId, ear: Arc<dyn Ear>) {
+    pub(crate) fn listen(&mut self, pair: Pair, client: ClientId, ear: Arc<dyn WakeSink>) {
         self.net.link(pair).ear = Some((client, ear));
     }
 
@@ -392,7 +392,7 @@ impl Inside {
     }
 
     /// Sends a notice to whom it concerns: on a connection of its own, so in no order with answers.
-    fn wake(&mut self, node: usize, wake: WakeUp) {
+    fn wake(&mut self, node: usize, wake: Wake) {
         let now = self.now();
         for client in 0..self.plan.clients {
             let pair = Pair { client, node };
@@ -424,7 +424,7 @@ impl Inside {
         if self.gates[pair.client].is_closed() {
             let (connection, process) = (link.connection, link.process);
             // What is said to one who stands still waits; what is only about being there does not.
-            if let Notice::WakeUp(wake) = notice {
+            if let Notice::Wake(wake) = notice {
                 let load = Load::Notice(wake);
                 let again = Packet {
                     pair,

@@ -6,12 +6,12 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fencepost::{Drift, Fencepost};
+use fencepost::{Client, Drift};
 use fencepost_checks::{Bounds, Event, History, Step, Time, Violation, What};
 use tokio::task::LocalSet;
 use tokio::time::{sleep, sleep_until, timeout};
 
-use crate::client::Client;
+use crate::client::SimClient;
 use crate::dice::{Dice, SharedDice};
 use crate::faults::FaultCounts;
 use crate::link::SimNode;
@@ -242,9 +242,9 @@ async fn live(plan: Plan, with_log: bool) -> io::Result<Life> {
     Ok((events, objections, inside.counts.clone(), log))
 }
 
-fn client(world: &Arc<World>, number: usize, dice: Dice) -> io::Result<Client> {
+fn client(world: &Arc<World>, number: usize, dice: Dice) -> io::Result<SimClient> {
     let gate = world.gates[number].clone();
-    let mut builder = Fencepost::builder()
+    let mut builder = Client::builder()
         .owner(format!("client-{number}"))
         .clock(world.clocks[number].clone())
         .randomness(Arc::new(SharedDice::new(dice)))
@@ -259,7 +259,7 @@ fn client(world: &Arc<World>, number: usize, dice: Dice) -> io::Result<Client> {
     let locks = builder.build().map_err(io::Error::other)?;
     let names = (0..world.plan.names).map(|name| world.plan.name(name));
     let semaphores = names.map(|name| (name.clone(), locks.semaphore(name, world.plan.permits)));
-    Ok(Client {
+    Ok(SimClient {
         semaphores: semaphores.collect(),
         world: world.clone(),
         number,

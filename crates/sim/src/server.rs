@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use fencepost::NodeError;
 use fencepost_core::lock::{Command, LockState, Now, Reply};
-use fencepost_core::ticket::WakeUp;
+use fencepost_core::ticket::Wake;
 
 use crate::clock::SkewedClock;
 use crate::net::Packet;
 
 /// What a command came to, and whose turn it is by that.
-type Done = (Result<Reply, NodeError>, Vec<WakeUp>);
+type Done = (Result<Reply, NodeError>, Vec<Wake>);
 
 /// One simulated node.
 pub(crate) struct Server {
@@ -86,7 +86,7 @@ impl Server {
         let lock = self.locks.entry(name.to_owned()).or_default();
         if let Command::Release {
             value,
-            refuse_for: Some(time),
+            tombstone: Some(time),
             ..
         } = command
         {
@@ -95,7 +95,7 @@ impl Server {
         }
         let mut woken = Vec::new();
         let answer = match lock.apply_and_wake(command, now, |wake| woken.push(wake)) {
-            Reply::Extended | Reply::Repaired | Reply::Line(_) if in_quarantine => {
+            Reply::Extended | Reply::Repaired | Reply::Queue(_) if in_quarantine => {
                 Err(NodeError::Quarantined(left))
             }
             reply => Ok(reply),

@@ -9,7 +9,7 @@ use fencepost::{Error, Lease, LockRequest};
 use fencepost_checks::{LeaseId, LeaseRef, Step};
 use tokio::time::sleep;
 
-use crate::client::{Client, Wish};
+use crate::client::{SimClient, Wish};
 use crate::fickle::fickle;
 use crate::held::Held;
 use crate::plan::Work;
@@ -28,7 +28,7 @@ pub(crate) fn is_reader(of: &LeaseRef) -> bool {
     of.lease.0 & READER != 0
 }
 
-impl Client {
+impl SimClient {
     /// The request for one lock, of the kind that this run has.
     pub(crate) fn ask_for(&self, wish: &Wish) -> LockRequest {
         let lock = &wish.names[0];

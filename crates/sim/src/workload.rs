@@ -9,7 +9,7 @@ use fencepost::{Error, Lease, LockOptions, Observer};
 use fencepost_checks::{Event, Outcome, Step, Time};
 use tokio::time::{sleep, timeout};
 
-use crate::client::{Client, Wish, word};
+use crate::client::{SimClient, Wish, word};
 use crate::dice::Dice;
 use crate::faults::Fault;
 use crate::fickle::fickle;
@@ -31,7 +31,7 @@ const OBSERVES_EVERY: Duration = ms(50);
 
 /// One task of a client that asks for locks.
 pub(crate) struct Session {
-    pub(crate) client: Rc<Client>,
+    pub(crate) client: Rc<SimClient>,
     pub(crate) dice: Dice,
     /// Who watches the leaders, and the newest token that it was told.
     pub(crate) observer: Option<(Observer, u64)>,
@@ -102,7 +102,7 @@ impl Session {
             .per_mille(500)
             .then(|| self.dice.time(Duration::ZERO, ms(1_500)));
         if let Some(wait) = wait {
-            options = options.wait(wait);
+            options = options.timeout(wait);
         }
         if !renews {
             options = options.renew(false);
@@ -502,7 +502,7 @@ impl Session {
 
 /// Does something for as long as the lease is not lost, and writes down what becomes of the lease.
 pub(crate) async fn while_held<T>(
-    client: &Client,
+    client: &SimClient,
     wish: &Wish,
     lease: &impl Hold,
     work: impl Future<Output = T>,
@@ -517,7 +517,7 @@ pub(crate) async fn while_held<T>(
 }
 
 /// Waits for the loss of a lease, and writes it down.
-async fn told(client: &Client, wish: &Wish, lease: &impl Hold) {
+async fn told(client: &SimClient, wish: &Wish, lease: &impl Hold) {
     let reason = lease.lost().await;
     client.record(wish, &Step::LossTold { reason });
     if lease.is_valid() {
@@ -527,7 +527,7 @@ async fn told(client: &Client, wish: &Wish, lease: &impl Hold) {
 }
 
 /// A lease is not lost long before its end.
-pub(crate) fn judge_loss(client: &Client, wish: &Wish) {
+pub(crate) fn judge_loss(client: &SimClient, wish: &Wish) {
     // Nodes that keep their data do not forget it before its time.
     let keep_data = client.world.plan.rate(Fault::CrashLosingData).is_none();
     if keep_data && client.world.now().after(LONGEST_NOTICE) < wish.known.get() {
@@ -541,7 +541,7 @@ pub(crate) fn judge_loss(client: &Client, wish: &Wish) {
 
 /// Writes down when a lease has been renewed. Looks often, and right before and at the end that is
 /// known: so that no renewal is missed which a loss could follow.
-async fn watch(client: &Client, wish: &Wish, lease: &impl Hold) -> std::convert::Infallible {
+async fn watch(client: &SimClient, wish: &Wish, lease: &impl Hold) -> std::convert::Infallible {
     loop {
         let left = wish.known.get().0.saturating_sub(client.world.now().0);
         let left = Duration::from_nanos(left);

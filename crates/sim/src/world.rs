@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use fencepost::node::{Ear, Notice};
+use fencepost::store::{Notice, WakeSink};
 use fencepost_checks::{Change, ClientId, Event, Time, Violation};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, sleep_until};
@@ -41,7 +41,7 @@ pub(crate) struct Inside {
     pub(crate) counts: FaultCounts,
     pub(crate) is_healed: bool,
     /// What clients are to hear, when this is not locked: they may ask back.
-    pub(crate) notices: Vec<(Arc<dyn Ear>, Notice)>,
+    pub(crate) notices: Vec<(Arc<dyn WakeSink>, Notice)>,
     pub(crate) events: Vec<Event>,
     /// What was seen to be wrong at once, without a look at the history.
     pub(crate) objections: Vec<Violation>,

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use fencepost::{Error, Fencepost, Permit, RestartPolicy, Semaphore};
+use fencepost::{Client, Error, Permit, RestartPolicy, Semaphore};
 
 /// Nodes that count, each for itself.
 #[derive(Debug)]
@@ -25,7 +25,7 @@ impl ByCount {
     ) -> Result<Self, Error> {
         let mut nodes = Vec::new();
         for url in urls.split(',') {
-            let node = Fencepost::builder()
+            let node = Client::builder()
                 .url(url)
                 .restart_policy(RestartPolicy::Trust)
                 .node_timeout(node_timeout);
@@ -41,7 +41,7 @@ impl ByCount {
         let mut places = Vec::new();
         for n in 0..self.nodes.len() {
             let node = &self.nodes[(first + n) % self.nodes.len()];
-            let place = node.acquire().ttl(ttl).renew(false).wait(Duration::ZERO);
+            let place = node.acquire().ttl(ttl).renew(false).timeout(Duration::ZERO);
             places.extend(place.await.ok());
             if places.len() == needed {
                 return Some(places);

@@ -1,6 +1,6 @@
 //! Several servers that form a quorum, and clients of them.
 
-use fencepost::{Builder, Fencepost, RestartPolicy};
+use fencepost::{Builder, Client, RestartPolicy};
 
 use crate::server::RedisServer;
 use crate::{LATE, wait_until};
@@ -30,7 +30,7 @@ impl Cluster {
 
     /// A client to set up further. It trusts servers that were started just now.
     pub fn builder(&self) -> Builder {
-        Fencepost::builder()
+        Client::builder()
             .url(self.urls())
             .restart_policy(RestartPolicy::Trust)
     }
@@ -39,7 +39,7 @@ impl Cluster {
     ///
     /// # Panics
     /// When it cannot connect.
-    pub async fn client(&self) -> Fencepost {
+    pub async fn client(&self) -> Client {
         self.builder().connect().await.expect("servers of our own")
     }
 

@@ -24,7 +24,7 @@ pub use visits::{Visit, check_visits};
 
 use std::time::{Duration, Instant};
 
-use fencepost::Fencepost;
+use fencepost::Client;
 
 /// The random part of a value that no other attempt has.
 pub fn random_number() -> u128 {
@@ -74,7 +74,7 @@ pub async fn until(what: &str, limit: Duration, mut condition: impl AsyncFnMut()
 ///
 /// # Panics
 /// When nobody does in time, or the name is none.
-pub async fn until_somebody_waits(locks: &Fencepost, name: &str) {
+pub async fn until_somebody_waits(locks: &Client, name: &str) {
     until("somebody waits", LATE, async || {
         locks.status(name).await.expect("a name").waiting > 0
     })

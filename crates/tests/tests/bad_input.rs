@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fencepost::{Drift, Error, Fencepost};
+use fencepost::{Client, Drift, Error};
 
 const TTL: Duration = Duration::from_secs(1);
 
@@ -22,7 +22,7 @@ async fn a_wrong_url_says_what_would_be_right() {
         ("memory:,memory:", "twice"),
         ("redis+unix://", ""),
     ] {
-        let error = Fencepost::builder().url(url).build().unwrap_err();
+        let error = Client::builder().url(url).build().unwrap_err();
         assert!(
             matches!(error, Error::InvalidUrl { .. }),
             "{url}: {error:?}"
@@ -40,7 +40,7 @@ async fn no_error_shows_a_password() {
         "redis://user:hunter2@/",
         "user:hunter2@localhost",
     ] {
-        let error = Fencepost::connect(url).await.unwrap_err();
+        let error = Client::connect(url).await.unwrap_err();
         for text in [
             format!("{error}"),
             format!("{error:#}"),
@@ -55,19 +55,19 @@ async fn no_error_shows_a_password() {
 async fn a_store_that_is_not_there_is_named_with_its_reason() {
     let port = fencepost_tests::free_port();
     let url = format!("redis://127.0.0.1:{port}");
-    let error = Fencepost::connect(&url).await.unwrap_err();
+    let error = Client::connect(&url).await.unwrap_err();
     assert!(error.is_no_quorum(), "{error:?}");
     let text = error.to_string();
     assert!(text.contains(&url) && text.contains("refused"), "{text}");
 
     let dir = tempfile::tempdir().unwrap();
-    let error = Fencepost::file(dir.path()).unwrap_err();
+    let error = Client::file(dir.path()).unwrap_err();
     assert!(matches!(error, Error::Store { .. }), "{error:?}");
 }
 
 #[tokio::test]
 async fn a_wrong_name_or_ttl_is_refused_before_anything_is_sent() {
-    let locks = Fencepost::memory().unwrap();
+    let locks = Client::memory().unwrap();
     for name in ["", "a\nb", "a}b"] {
         let error = locks.try_lock(name, TTL).await.unwrap_err();
         assert!(matches!(error, Error::InvalidName { .. }), "{error:?}");
@@ -97,15 +97,15 @@ async fn a_wrong_name_or_ttl_is_refused_before_anything_is_sent() {
 
 #[tokio::test]
 async fn an_option_out_of_range_is_refused() {
-    let memory = || Fencepost::builder().url("memory:");
+    let memory = || Client::builder().url("memory:");
     assert!(memory().max_ttl(Duration::ZERO).build().is_err());
     assert!(memory().ttl(Duration::from_secs(90)).build().is_err());
     assert!(memory().node_timeout(Duration::ZERO).build().is_err());
     assert!(memory().owner("two\nlines").build().is_err());
     assert!(Drift::new(-0.1, Duration::ZERO).is_err());
-    let none = Fencepost::builder().build().unwrap_err();
+    let none = Client::builder().build().unwrap_err();
     assert!(none.to_string().contains("1 to 9 nodes"), "{none}");
-    let ten = (0..10).fold(Fencepost::builder(), |builder, n| {
+    let ten = (0..10).fold(Client::builder(), |builder, n| {
         builder.url(format!("memory:{n}"))
     });
     assert!(
@@ -118,12 +118,12 @@ async fn an_option_out_of_range_is_refused() {
 
 #[test]
 fn outside_of_a_runtime_there_is_an_error_and_no_panic() {
-    assert_eq!(Fencepost::memory().unwrap_err(), Error::NoRuntime);
+    assert_eq!(Client::memory().unwrap_err(), Error::NoRuntime);
 }
 
 #[tokio::test]
 async fn a_drift_that_eats_the_ttl_is_never_reported_as_held() {
-    let locks = Fencepost::builder()
+    let locks = Client::builder()
         .url("memory:drift")
         .drift(Drift::new(0.0, Duration::from_secs(5)).unwrap())
         .build()

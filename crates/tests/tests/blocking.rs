@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use fencepost::blocking::{Fencepost, Lease};
-use fencepost::node::memory::MemoryNode;
+use fencepost::blocking::{Client, Lease};
+use fencepost::store::memory::MemoryNode;
 use fencepost::{Builder, Error, LockOptions, LossReason};
 use fencepost_tests::{RedisServer, eventually};
 use tempfile::TempDir;
@@ -43,19 +43,24 @@ impl Engine {
 
     fn builder(&self) -> Builder {
         match self {
-            Self::Memory(node) => Fencepost::builder().node(node.clone()),
-            Self::File(dir) => Fencepost::builder().file(dir.path().join("locks.db")),
-            Self::Redis(server) => Fencepost::builder().url(server.url()),
+            Self::Memory(node) => Client::builder().node(node.clone()),
+            Self::File(dir) => Client::builder().file(dir.path().join("locks.db")),
+            Self::Redis(server) => Client::builder().url(server.url()),
         }
     }
 
-    fn client(&self) -> Fencepost {
+    fn client(&self) -> Client {
         self.builder().connect_blocking().expect("a client")
     }
 
     /// Somebody else can have the lock long before its TTL is over.
     fn is_free_at_once(&self, name: &str) {
-        let lock = self.client().lock(name).ttl(LONG).wait(AT_ONCE).acquire();
+        let lock = self
+            .client()
+            .lock(name)
+            .ttl(LONG)
+            .timeout(AT_ONCE)
+            .acquire();
         drop(lock.expect("it is free"));
     }
 
@@ -210,7 +215,7 @@ fn a_lease_that_is_dropped_just_before_the_last_client_gives_the_lock_back() {
 fn the_background_thread_stays_until_the_last_release_is_answered() {
     let server = RedisServer::start();
     for _ in 0..20 {
-        let locks = Fencepost::connect(server.url()).unwrap();
+        let locks = Client::connect(server.url()).unwrap();
         let lease = locks.lock("job").ttl(LONG).acquire().unwrap();
         server.cli(&["SCRIPT", "FLUSH"]);
         drop(lease);
@@ -224,7 +229,7 @@ fn the_background_thread_stays_until_the_last_release_is_answered() {
 #[test]
 fn dropping_waits_for_nothing_even_when_the_server_hangs() {
     let server = RedisServer::start();
-    let patient = Fencepost::builder().url(server.url()).node_timeout(LONG);
+    let patient = Client::builder().url(server.url()).node_timeout(LONG);
     let locks = patient.connect_blocking().unwrap();
     let lease = locks.lock("job").ttl(LONG).acquire().unwrap();
     server.freeze();
@@ -245,7 +250,7 @@ fn dropping_waits_for_nothing_even_when_the_server_hangs() {
 fn a_lease_that_is_dropped_while_its_thread_ends_gives_the_lock_back() {
     struct Last {
         _lease: Lease,
-        locks: Fencepost,
+        locks: Client,
     }
     impl Drop for Last {
         fn drop(&mut self) {
@@ -284,7 +289,7 @@ fn every_call_works_inside_of_a_tokio_runtime() {
         for _ in 0..300 {
             assert!(others.try_lock("job", LONG).unwrap_err().is_held());
         }
-        let waited = others.lock("job").wait(SHORT).acquire();
+        let waited = others.lock("job").timeout(SHORT).acquire();
         assert!(waited.unwrap_err().is_held());
         assert_eq!(lease.wait_lost(SHORT), None);
         lease.extend().unwrap();
@@ -320,11 +325,11 @@ fn a_wait_ends_when_its_time_is_over_and_when_the_lock_is_free() {
         let (locks, others) = (engine.client(), engine.client());
         let lease = locks.try_lock("job", LONG).unwrap();
         let start = Instant::now();
-        let waited = others.lock("job").wait(SHORT).acquire();
+        let waited = others.lock("job").timeout(SHORT).acquire();
         assert!(waited.unwrap_err().is_held());
         assert!(start.elapsed() >= SHORT / 2 && start.elapsed() < AT_ONCE);
         thread::scope(|scope| {
-            let waiter = scope.spawn(|| others.lock("job").wait(LONG).acquire());
+            let waiter = scope.spawn(|| others.lock("job").timeout(LONG).acquire());
             eventually("it waits", AT_ONCE, || {
                 locks.status("job").is_ok_and(|seen| seen.waiting == 1)
             });
@@ -339,7 +344,7 @@ fn a_wait_ends_when_its_time_is_over_and_when_the_lock_is_free() {
 
 #[test]
 fn many_threads_may_wait_for_one_loss() {
-    let locks = Fencepost::memory().unwrap();
+    let locks = Client::memory().unwrap();
     let lease = locks.try_lock("job", SHORT).unwrap();
     assert_eq!(lease.wait_lost(Duration::ZERO), None);
     let valid_until = Instant::now() + lease.remaining();
@@ -356,7 +361,7 @@ fn many_threads_may_wait_for_one_loss() {
 #[test]
 fn a_server_that_is_killed_is_told_as_the_documentation_says() {
     let mut server = RedisServer::start();
-    let locks = Fencepost::connect(server.url()).unwrap();
+    let locks = Client::connect(server.url()).unwrap();
     let lease = locks.lock("job").ttl(2 * RENEWED).acquire().unwrap();
     server.kill();
     let error = locks.try_lock("another", LONG).unwrap_err();
@@ -368,7 +373,7 @@ fn a_server_that_is_killed_is_told_as_the_documentation_says() {
     assert!(why.as_ref().is_some_and(no_quorum), "{why:?}");
     let error = lease.release().unwrap_err();
     assert!(matches!(error, Error::NoQuorum { .. }), "{error}");
-    let error = Fencepost::connect(server.url()).unwrap_err();
+    let error = Client::connect(server.url()).unwrap_err();
     assert!(matches!(error, Error::Unreachable { .. }), "{error}");
 }
 
@@ -376,7 +381,7 @@ fn a_server_that_is_killed_is_told_as_the_documentation_says() {
 #[test]
 fn a_body_that_outlives_its_lock_while_the_server_is_away_has_lost_it() {
     let mut server = RedisServer::start();
-    let locks = Fencepost::connect(server.url()).unwrap();
+    let locks = Client::connect(server.url()).unwrap();
     let outcome = locks.with_lock("job", LockOptions::new().ttl(SHORT), |lease| {
         server.kill();
         lease.wait_lost(AT_ONCE)
@@ -390,12 +395,12 @@ fn a_body_that_outlives_its_lock_while_the_server_is_away_has_lost_it() {
 
 #[test]
 fn what_cannot_be_used_is_told_by_the_same_errors() {
-    let error = Fencepost::connect("nonsense:").unwrap_err();
+    let error = Client::connect("nonsense:").unwrap_err();
     assert!(matches!(error, Error::InvalidUrl { .. }), "{error}");
     let directory = tempfile::tempdir().unwrap();
-    let error = Fencepost::file(directory.path()).unwrap_err();
+    let error = Client::file(directory.path()).unwrap_err();
     assert!(matches!(error, Error::Store { .. }), "{error}");
-    let locks = Fencepost::memory().unwrap();
+    let locks = Client::memory().unwrap();
     let error = locks.lock("").acquire().unwrap_err();
     assert!(matches!(error, Error::InvalidName { .. }), "{error}");
     let error = locks.try_lock("job", Duration::ZERO).unwrap_err();
@@ -420,7 +425,7 @@ fn run(mode: &str, url: &str) -> String {
 fn a_process_that_returns_from_main_with_a_lease_leaves_at_once_and_its_file_lock_with_it() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("locks.db");
-    let locks = Fencepost::file(&path).unwrap();
+    let locks = Client::file(&path).unwrap();
     for mode in ["return", "leak"] {
         let said = run(mode, &format!("file:{}", path.display()));
         assert_eq!(said, "holding\n");

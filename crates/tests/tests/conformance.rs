@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use attempt::*;
 use engines::every_node_shows_that;
 use fencepost::FencingToken;
-use fencepost::node::{Call, Node};
+use fencepost::store::{Call, Node};
 use fencepost_core::lock::{MAX_SKEW, Reply, Snapshot};
 
 every_node_shows_that! {
@@ -137,7 +137,7 @@ async fn a_counter_at_its_end_is_not_passed(node: &Arc<dyn Node>) {
     let (a, b) = (on(node, "n", "a"), on(node, "n", "b"));
     a.acquire(1).await;
     let end = FencingToken::MAX;
-    assert_eq!(a.raise(end.get()).await, Reply::Counter(end));
+    assert_eq!(a.raise(end.get()).await, Reply::Raised(end));
     assert_eq!(b.steal(1).await, Reply::Exhausted);
     assert!(
         a.holds().await,
@@ -206,7 +206,7 @@ async fn only_the_holder_raises_the_counter(node: &Arc<dyn Node>) {
     a.acquire(1).await;
     assert_not_held_but_by(&a, &b.raise(9).await);
     assert_eq!(a.counter().await, 1);
-    assert_eq!(a.raise(9).await, Reply::Counter(token(9)));
+    assert_eq!(a.raise(9).await, Reply::Raised(token(9)));
     a.release().await;
     assert_eq!(b.acquire(1).await, granted(10));
 }
@@ -214,7 +214,7 @@ async fn only_the_holder_raises_the_counter(node: &Arc<dyn Node>) {
 async fn a_counter_is_never_lowered(node: &Arc<dyn Node>) {
     let a = on(node, "n", "a");
     a.acquire(9).await;
-    assert_eq!(a.raise(3).await, Reply::Counter(token(9)));
+    assert_eq!(a.raise(3).await, Reply::Raised(token(9)));
     assert_eq!(a.extend(3).await, Reply::Extended);
     assert_eq!(a.counter().await, 9);
     assert_eq!(a.extend(12).await, Reply::Extended);
@@ -286,22 +286,22 @@ async fn only_the_holder_releases(node: &Arc<dyn Node>) {
 async fn a_withdrawn_attempt_is_refused_and_nobody_else(node: &Arc<dyn Node>) {
     let (a, b) = (on(node, "n", "a"), on(node, "n", "b"));
     assert_eq!(a.withdraw(LONG).await, Reply::NotHeld(None));
-    assert_eq!(a.acquire(1).await, Reply::Withdrawn);
+    assert_eq!(a.acquire(1).await, Reply::Tombstoned);
     assert_eq!(a.counter().await, 0, "no token was used up");
     assert_eq!(on(node, "m", "a").acquire(1).await, granted(1));
     assert_eq!(b.acquire(1).await, granted(1));
     assert_not_held_but_by(&b, &a.withdraw(LONG).await);
     assert_eq!(b.release().await, Reply::Released);
-    assert_eq!(a.acquire(1).await, Reply::Withdrawn);
+    assert_eq!(a.acquire(1).await, Reply::Tombstoned);
 }
 
 async fn a_withdrawn_attempt_neither_extends_nor_steals(node: &Arc<dyn Node>) {
     let (a, b) = (on(node, "n", "a"), on(node, "n", "b"));
     a.withdraw(LONG).await;
     assert_eq!(a.extend(100).await, Reply::NotHeld(None));
-    assert_eq!(a.steal(1).await, Reply::Withdrawn);
+    assert_eq!(a.steal(1).await, Reply::Tombstoned);
     b.acquire(1).await;
-    assert_eq!(a.steal(1).await, Reply::Withdrawn);
+    assert_eq!(a.steal(1).await, Reply::Tombstoned);
     assert!(b.holds().await);
 }
 
@@ -317,7 +317,7 @@ async fn a_release_can_withdraw_what_it_frees(node: &Arc<dyn Node>) {
     let (a, b) = (on(node, "n", "a"), on(node, "n", "b"));
     a.acquire(1).await;
     assert_eq!(a.withdraw(LONG).await, Reply::Released);
-    assert_eq!(a.acquire(1).await, Reply::Withdrawn);
+    assert_eq!(a.acquire(1).await, Reply::Tombstoned);
     assert_eq!(a.extend(1).await, Reply::NotHeld(None));
     assert_eq!(b.acquire(1).await, granted(2));
 }
@@ -483,7 +483,7 @@ async fn every_value_is_kept_as_it_is(node: &Arc<dyn Node>) {
         assert_not_held_but_by(&a, &b.release().await);
         assert!(a.holds().await, "{value:?}");
         assert_eq!(a.withdraw(LONG).await, Reply::Released, "{value:?}");
-        assert_eq!(a.acquire(1).await, Reply::Withdrawn, "{value:?}");
+        assert_eq!(a.acquire(1).await, Reply::Tombstoned, "{value:?}");
     }
 }
 

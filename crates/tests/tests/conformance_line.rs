@@ -9,11 +9,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use engines::every_node_shows_that;
-use fencepost::node::{Ear, Node, Notice};
-use fencepost::{AttemptValue, Fencepost, FencingToken, LockName, NodeError, Owner, Ttl};
-use fencepost_core::lock::{Command, Fate, Line, Reply, Turn};
+use fencepost::store::{Node, Notice, WakeSink};
+use fencepost::{AttemptValue, Client, FencingToken, LockName, NodeError, Owner, Ttl};
+use fencepost_core::lock::{Command, NodeQueue, Precedence, Reply, TicketDisposition};
 use fencepost_core::ticket::{
-    ClientId, Standing, Ticket, TicketId, TicketMode, TicketNumber, WakeUp,
+    ClientId, Standing, Ticket, TicketId, TicketMode, TicketNumber, Wake,
 };
 use fencepost_tests::until;
 use tokio::sync::mpsc;
@@ -66,7 +66,7 @@ impl Lock<'_> {
         self.0.call(&LockName::new("job").unwrap(), command).await
     }
 
-    async fn acquire(&self, who: &str, turn: Turn) -> Reply {
+    async fn acquire(&self, who: &str, turn: Precedence) -> Reply {
         let command = Command::Acquire {
             value: AttemptValue::reported(who),
             ttl: Ttl::new(LONG).unwrap(),
@@ -76,7 +76,7 @@ impl Lock<'_> {
         self.ask(command).await.unwrap()
     }
 
-    async fn share(&self, who: &str, turn: Turn) -> Reply {
+    async fn share(&self, who: &str, turn: Precedence) -> Reply {
         let command = Command::Share {
             value: AttemptValue::reported(who),
             ttl: Ttl::new(LONG).unwrap(),
@@ -86,23 +86,28 @@ impl Lock<'_> {
         self.ask(command).await.unwrap()
     }
 
-    async fn release(&self, who: &str, ticket: Fate) {
+    async fn release(&self, who: &str, ticket: TicketDisposition) {
         self.release_before(who, ticket, None).await;
     }
 
-    async fn release_before(&self, who: &str, ticket: Fate, follower: Option<ClientId>) {
+    async fn release_before(
+        &self,
+        who: &str,
+        ticket: TicketDisposition,
+        follower: Option<ClientId>,
+    ) {
         let command = Command::Release {
             value: AttemptValue::reported(who),
-            refuse_for: None,
+            tombstone: None,
             ticket,
             follower,
         };
         assert_eq!(self.ask(command).await.unwrap(), Reply::Released);
     }
 
-    async fn queue_all(&self, tickets: Vec<Ticket>, lease: Duration) -> Line {
-        match self.ask(Command::Queue { tickets, lease }).await.unwrap() {
-            Reply::Line(line) => line,
+    async fn queue_all(&self, tickets: Vec<Ticket>, lease: Duration) -> NodeQueue {
+        match self.ask(Command::Enqueue { tickets, lease }).await.unwrap() {
+            Reply::Queue(line) => line,
             other => panic!("{other:?}"),
         }
     }
@@ -144,17 +149,17 @@ fn is_granted(reply: &Reply) -> bool {
 }
 
 /// What a node has said.
-struct Heard(mpsc::UnboundedReceiver<WakeUp>);
+struct Heard(mpsc::UnboundedReceiver<Wake>);
 
 struct Recorder {
-    said: mpsc::UnboundedSender<WakeUp>,
+    said: mpsc::UnboundedSender<Wake>,
     listening: mpsc::UnboundedSender<()>,
 }
 
-impl Ear for Recorder {
+impl WakeSink for Recorder {
     fn hear(&self, notice: Notice) {
         match notice {
-            Notice::WakeUp(wake) => drop(self.said.send(wake)),
+            Notice::Wake(wake) => drop(self.said.send(wake)),
             Notice::Listening => drop(self.listening.send(())),
             // Nobody follows a lock here.
             Notice::Freed(name) => panic!("{name}"),
@@ -163,7 +168,7 @@ impl Ear for Recorder {
 }
 
 /// Listens, and waits until nothing is missed.
-async fn listen(node: &Arc<dyn Node>) -> (fencepost::node::Listener, Heard) {
+async fn listen(node: &Arc<dyn Node>) -> (fencepost::store::Listener, Heard) {
     let (said, heard) = mpsc::unbounded_channel();
     let (listening, mut begun) = mpsc::unbounded_channel();
     let listener = node.listen(&client(1), Arc::new(Recorder { said, listening }));
@@ -248,7 +253,11 @@ async fn a_fair_ticket_is_passed_by_nobody(node: &Arc<dyn Node>) {
     let (first, second) = (ticket(1, true), ticket(2, false));
     lock.wait(&first).await;
     lock.wait(&second).await;
-    for turn in [Turn::Newcomer, Turn::Last, Turn::Ticket(second)] {
+    for turn in [
+        Precedence::MayPass,
+        Precedence::PassNobody,
+        Precedence::Ticket(second),
+    ] {
         match lock.acquire("x", turn).await {
             Reply::Held(head) => {
                 assert_eq!(head.value.as_str(), first.as_str());
@@ -258,7 +267,9 @@ async fn a_fair_ticket_is_passed_by_nobody(node: &Arc<dyn Node>) {
             other => panic!("{other:?}"),
         }
     }
-    assert!(is_granted(&lock.acquire("x", Turn::Ticket(first)).await));
+    assert!(is_granted(
+        &lock.acquire("x", Precedence::Ticket(first)).await
+    ));
 }
 
 async fn a_grant_takes_the_ticket_out_and_a_failed_attempt_brings_it_back(node: &Arc<dyn Node>) {
@@ -266,9 +277,9 @@ async fn a_grant_takes_the_ticket_out_and_a_failed_attempt_brings_it_back(node: 
     let (a, b) = (ticket(1, true), ticket(2, true));
     let (number, _) = lock.wait(&a).await;
     lock.wait(&b).await;
-    lock.acquire("x", Turn::Ticket(a.clone())).await;
+    lock.acquire("x", Precedence::Ticket(a.clone())).await;
     assert_eq!(lock.wait(&b).await.1, 0);
-    let back = Fate::Returns {
+    let back = TicketDisposition::Returns {
         id: a.clone(),
         number: TicketNumber::saturating(number),
         lease: LONG,
@@ -281,12 +292,12 @@ async fn a_grant_takes_the_ticket_out_and_a_failed_attempt_brings_it_back(node: 
 async fn a_release_wakes_the_first_and_the_second_and_nobody_else(node: &Arc<dyn Node>) {
     let lock = Lock(node);
     let (_listener, mut heard) = listen(node).await;
-    lock.acquire("x", Turn::Newcomer).await;
+    lock.acquire("x", Precedence::MayPass).await;
     let line = [ticket(1, false), ticket(2, false), ticket(3, false)];
     for id in &line {
         lock.wait(id).await;
     }
-    lock.release("x", Fate::Stays).await;
+    lock.release("x", TicketDisposition::Stays).await;
     assert_eq!(heard.next().await, (line[0].clone(), true));
     assert_eq!(heard.next().await, (line[1].clone(), false));
     if !node.address().starts_with("file") {
@@ -300,12 +311,12 @@ async fn a_release_passes_over_one_that_has_been_silent(node: &Arc<dyn Node>) {
     let (_listener, mut heard) = listen(node).await;
     let (silent, next) = (ticket(1, false), ticket(2, false));
     let lease = Duration::from_millis(100);
-    lock.acquire("x", Turn::Newcomer).await;
+    lock.acquire("x", Precedence::MayPass).await;
     lock.queue(&silent, proposed(1), lease).await;
     lock.wait(&next).await;
     // Nothing but time ends a ticket, and to look would end it before the release does.
     tokio::time::sleep(lease * 2).await;
-    lock.release("x", Fate::Stays).await;
+    lock.release("x", TicketDisposition::Stays).await;
     assert_eq!(heard.next().await, (next, true));
 }
 
@@ -327,11 +338,12 @@ async fn a_release_does_not_wake_its_follower(node: &Arc<dyn Node>) {
         ([&ours, &stranger], client(2), Some(first)),
         ([&stranger, &ours], client(2), Some(second)),
     ] {
-        lock.acquire("x", Turn::Newcomer).await;
+        lock.acquire("x", Precedence::MayPass).await;
         for id in line {
             lock.wait(id).await;
         }
-        lock.release_before("x", Fate::Stays, Some(follower)).await;
+        lock.release_before("x", TicketDisposition::Stays, Some(follower))
+            .await;
         if let Some(told) = told {
             assert_eq!(heard.next().await, told);
         }
@@ -345,13 +357,14 @@ async fn the_next_is_woken_when_the_first_leaves_a_free_lock(node: &Arc<dyn Node
     let lock = Lock(node);
     let (_listener, mut heard) = listen(node).await;
     let (a, b) = (ticket(1, true), ticket(2, true));
-    lock.acquire("x", Turn::Newcomer).await;
+    lock.acquire("x", Precedence::MayPass).await;
     lock.wait(&a).await;
     lock.wait(&b).await;
     lock.leave(vec![a.clone()]).await;
     heard.nothing().await;
     lock.wait(&a).await;
-    lock.release("x", Fate::Leaves(b.clone())).await;
+    lock.release("x", TicketDisposition::Leaves(b.clone()))
+        .await;
     assert_eq!(heard.next().await, (a.clone(), true));
     lock.wait(&b).await;
     lock.leave(vec![a]).await;
@@ -366,25 +379,31 @@ async fn the_next_is_woken_when_the_first_leaves_a_free_lock(node: &Arc<dyn Node
 async fn a_release_wakes_all_readers_that_wait_side_by_side(node: &Arc<dyn Node>) {
     let lock = Lock(node);
     let (_listener, mut heard) = listen(node).await;
-    lock.acquire("x", Turn::Newcomer).await;
+    lock.acquire("x", Precedence::MayPass).await;
     let (a, b, writer, c) = (reader(1), reader(2), ticket(3, true), reader(4));
     for (id, ahead) in [(&a, 0), (&b, 0), (&writer, 2), (&c, 3)] {
         assert_eq!(lock.wait(id).await.1, ahead, "{id:?}");
     }
-    lock.release("x", Fate::Stays).await;
+    lock.release("x", TicketDisposition::Stays).await;
     for (id, first) in [(&a, true), (&b, true), (&writer, false)] {
         heard.until(id, first).await;
     }
     for (who, id) in [("a", &a), ("b", &b)] {
-        assert!(is_granted(&lock.share(who, Turn::Ticket(id.clone())).await));
+        assert!(is_granted(
+            &lock.share(who, Precedence::Ticket(id.clone())).await
+        ));
     }
-    assert!(!is_granted(&lock.share("c", Turn::Ticket(c.clone())).await));
-    assert!(!is_granted(&lock.share("new", Turn::Last).await));
-    lock.release("a", Fate::Stays).await;
+    assert!(!is_granted(
+        &lock.share("c", Precedence::Ticket(c.clone())).await
+    ));
+    assert!(!is_granted(
+        &lock.share("new", Precedence::PassNobody).await
+    ));
+    lock.release("a", TicketDisposition::Stays).await;
     if !node.address().starts_with("file") {
         heard.nothing().await;
     }
-    lock.release("b", Fate::Stays).await;
+    lock.release("b", TicketDisposition::Stays).await;
     heard.until(&writer, true).await;
     heard.until(&c, false).await;
 }
@@ -392,7 +411,7 @@ async fn a_release_wakes_all_readers_that_wait_side_by_side(node: &Arc<dyn Node>
 async fn a_writer_that_becomes_a_reader_wakes_readers_and_no_writer(node: &Arc<dyn Node>) {
     let lock = Lock(node);
     let (_listener, mut heard) = listen(node).await;
-    let Reply::Granted { counter, .. } = lock.acquire("x", Turn::Newcomer).await else {
+    let Reply::Granted { counter, .. } = lock.acquire("x", Precedence::MayPass).await else {
         panic!("it was free");
     };
     let becomes_reader = || Command::ExtendShared {
@@ -404,10 +423,10 @@ async fn a_writer_that_becomes_a_reader_wakes_readers_and_no_writer(node: &Arc<d
     lock.wait(&first).await;
     assert_eq!(lock.ask(becomes_reader()).await.unwrap(), Reply::Extended);
     heard.until(&first, true).await;
-    let joined = lock.share("a", Turn::Ticket(first)).await;
+    let joined = lock.share("a", Precedence::Ticket(first)).await;
     let evicted = None;
     assert_eq!(joined, Reply::Granted { counter, evicted });
-    match lock.acquire("y", Turn::Newcomer).await {
+    match lock.acquire("y", Precedence::MayPass).await {
         Reply::Held(holder) => assert!(holder.value.is_shared()),
         other => panic!("{other:?}"),
     }
@@ -422,7 +441,7 @@ async fn a_writer_that_becomes_a_reader_wakes_readers_and_no_writer(node: &Arc<d
 async fn a_writer_that_leaves_wakes_the_readers_behind_it(node: &Arc<dyn Node>) {
     let lock = Lock(node);
     let (_listener, mut heard) = listen(node).await;
-    lock.share("x", Turn::Newcomer).await;
+    lock.share("x", Precedence::MayPass).await;
     let (writer, a, b) = (ticket(1, true), reader(2), reader(3));
     for id in [&writer, &a, &b] {
         lock.wait(id).await;
@@ -435,10 +454,10 @@ async fn a_writer_that_leaves_wakes_the_readers_behind_it(node: &Arc<dyn Node>) 
 async fn nobody_is_woken_who_does_not_listen_any_more(node: &Arc<dyn Node>) {
     let lock = Lock(node);
     let (listener, mut heard) = listen(node).await;
-    lock.acquire("x", Turn::Newcomer).await;
+    lock.acquire("x", Precedence::MayPass).await;
     lock.wait(&ticket(1, true)).await;
     drop(listener);
-    lock.release("x", Fate::Stays).await;
+    lock.release("x", TicketDisposition::Stays).await;
     heard.nothing().await;
 }
 
@@ -467,13 +486,13 @@ async fn many_tickets_are_shown_and_taken_back_in_one_command(node: &Arc<dyn Nod
 
 async fn a_client_hands_the_lock_on_without_waiting_for_a_poll(node: &Arc<dyn Node>) {
     const TURNS: usize = 40;
-    let locks = Fencepost::builder()
+    let locks = Client::builder()
         .shared_node(Arc::clone(node))
         .build()
         .unwrap();
     // Its ears are open once it has waited.
     let lease = locks.lock("job").await.unwrap();
-    let waited = locks.lock("job").wait(SHORT).await;
+    let waited = locks.lock("job").timeout(SHORT).await;
     assert!(waited.unwrap_err().is_held());
     let waiting: Vec<_> = (0..TURNS)
         .map(|_| {

@@ -60,12 +60,12 @@ async fn a_release_that_is_dropped_on_its_way_releases_all_the_same() {
         let lease = locks.try_lock("job", TTL).await.unwrap();
         let moment = Duration::from_micros(random(300));
         let _ = tokio::time::timeout(moment, lease.release()).await;
-        let next = locks.lock("job").ttl(TTL).wait(TTL / 3).await;
+        let next = locks.lock("job").ttl(TTL).timeout(TTL / 3).await;
         drop(next.unwrap());
         locks
             .lock("job")
             .ttl(TTL)
-            .wait(TTL / 3)
+            .timeout(TTL / 3)
             .await
             .unwrap()
             .release()
@@ -83,13 +83,13 @@ async fn a_dropped_lease_is_free_at_once_for_others_on_every_engine() {
     let cluster = Cluster::start(1);
     let dir = tempfile::tempdir().unwrap();
     let stores = [
-        fencepost::Fencepost::memory().unwrap(),
-        fencepost::Fencepost::file(dir.path().join("locks.db")).unwrap(),
+        fencepost::Client::memory().unwrap(),
+        fencepost::Client::file(dir.path().join("locks.db")).unwrap(),
         cluster.client().await,
     ];
     for locks in stores {
         drop(locks.try_lock("job", TTL).await.unwrap());
-        let next = locks.lock("job").ttl(TTL).wait(TTL / 3).await;
+        let next = locks.lock("job").ttl(TTL).timeout(TTL / 3).await;
         next.unwrap().release().await.unwrap();
     }
 }
@@ -101,7 +101,7 @@ async fn a_waiter_that_gives_up_leaves_nothing() {
     let lease = locks.try_lock("job", TTL).await.unwrap();
     let error = locks
         .lock("job")
-        .wait(Duration::from_millis(100))
+        .timeout(Duration::from_millis(100))
         .await
         .unwrap_err();
     assert!(error.is_held(), "{error}");

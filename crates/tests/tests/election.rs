@@ -13,11 +13,9 @@ use std::time::{Duration, Instant};
 
 use engines::every_node_shows_that;
 use fencepost::clock::{Clock, SystemClock};
-use fencepost::node::memory::MemoryNode;
-use fencepost::node::{Call, Ear, Listener, Node, Notice};
-use fencepost::{
-    Error, Fencepost, Leader, Leadership, LockName, LockOptions, LossReason, Observer,
-};
+use fencepost::store::memory::MemoryNode;
+use fencepost::store::{Call, Listener, Node, Notice, WakeSink};
+use fencepost::{Client, Error, Leader, Leadership, LockName, LockOptions, LossReason, Observer};
 use fencepost_core::lock::Command as Ask;
 use fencepost_core::ticket::ClientId;
 use fencepost_tests::{
@@ -50,8 +48,8 @@ every_node_shows_that! {
     threads_lead_too,
 }
 
-fn client(node: &Arc<dyn Node>) -> Fencepost {
-    let builder = Fencepost::builder().shared_node(Arc::clone(node));
+fn client(node: &Arc<dyn Node>) -> Client {
+    let builder = Client::builder().shared_node(Arc::clone(node));
     builder.build().unwrap()
 }
 
@@ -111,7 +109,7 @@ async fn a_leader_that_is_thrown_out_is_told(node: &Arc<dyn Node>) {
     let election = client(node).election("chief");
     let campaign = election.campaign("old").ttl(Duration::from_millis(1500));
     let leadership = campaign.await.unwrap();
-    let thief = Fencepost::builder().shared_node(Arc::clone(node));
+    let thief = Client::builder().shared_node(Arc::clone(node));
     let thief = thief.owner("operator").build().unwrap();
     let stolen = thief.steal("chief", LATE).await.unwrap();
     assert_eq!(stolen.from.unwrap().as_str(), "old");
@@ -126,7 +124,7 @@ async fn a_campaign_ends_when_its_time_is_up(node: &Arc<dyn Node>) {
     let election = client(node).election("chief");
     let _leadership = election.campaign("a").await.unwrap();
     let (start, wait) = (Instant::now(), Duration::from_millis(200));
-    let error = election.campaign("b").wait(wait).await.unwrap_err();
+    let error = election.campaign("b").timeout(wait).await.unwrap_err();
     assert!(error.is_held(), "{error}");
     assert!(start.elapsed() >= wait, "{:?}", start.elapsed());
 }
@@ -157,7 +155,7 @@ async fn a_value_is_proclaimed_as_it_is_or_refused(node: &Arc<dyn Node>) {
 }
 
 async fn the_holder_of_the_lock_is_the_leader(node: &Arc<dyn Node>) {
-    let locks = Fencepost::builder().shared_node(Arc::clone(node));
+    let locks = Client::builder().shared_node(Arc::clone(node));
     let locks = locks.owner("web-3").build().unwrap();
     let lease = locks.lock("chief").await.unwrap();
     let leader = locks.election("chief").leader().await.unwrap().unwrap();
@@ -191,20 +189,20 @@ async fn observers_see_each_leader_once_in_token_order(node: &Arc<dyn Node>) {
 async fn threads_lead_too(node: &Arc<dyn Node>) {
     let node = Arc::clone(node);
     let threads = tokio::task::spawn_blocking(move || {
-        let builder = Fencepost::builder().shared_node(node);
+        let builder = Client::builder().shared_node(node);
         let locks = builder.build_blocking().unwrap();
         let election = locks.election("chief");
         let mut observer = election.observe_every(PACE).unwrap();
         assert_eq!(observer.wait_next(PACE * 2), None);
         let leadership = election.try_campaign("a").unwrap();
         assert_eq!(observer.next().unwrap().token, leadership.token());
-        let options = LockOptions::new().wait(Duration::from_millis(50));
+        let options = LockOptions::new().timeout(Duration::from_millis(50));
         assert!(election.campaign("b", options).unwrap_err().is_held());
         let next = std::thread::spawn({
             let election = election.clone();
             move || {
                 election
-                    .campaign("b", LockOptions::new().wait(LATE))
+                    .campaign("b", LockOptions::new().timeout(LATE))
                     .unwrap()
             }
         });
@@ -269,7 +267,7 @@ impl Drop for Candidate {
 }
 
 /// Gets in line.
-async fn stand_by(locks: &Fencepost, value: &str) -> JoinHandle<(Turn, Leadership)> {
+async fn stand_by(locks: &Client, value: &str) -> JoinHandle<(Turn, Leadership)> {
     let campaign = locks.election("chief").campaign(value).ttl(TTL);
     let asked = nanos();
     let waiting = tokio::spawn(async move {
@@ -359,9 +357,9 @@ impl Node for Cut {
         })
     }
 
-    fn listen(&self, client: &ClientId, ear: Arc<dyn Ear>) -> Listener {
-        struct CutEar(Arc<dyn Ear>, Arc<AtomicBool>);
-        impl Ear for CutEar {
+    fn listen(&self, client: &ClientId, ear: Arc<dyn WakeSink>) -> Listener {
+        struct CutEar(Arc<dyn WakeSink>, Arc<AtomicBool>);
+        impl WakeSink for CutEar {
             fn hear(&self, notice: Notice) {
                 if !self.1.load(Ordering::SeqCst) {
                     self.0.hear(notice);
@@ -378,8 +376,8 @@ impl Node for Cut {
 }
 
 /// A client of these nodes, and what cuts it off from each.
-fn cuttable(nodes: &[Arc<dyn Node>]) -> (Fencepost, Vec<Arc<AtomicBool>>) {
-    let mut builder = Fencepost::builder();
+fn cuttable(nodes: &[Arc<dyn Node>]) -> (Client, Vec<Arc<AtomicBool>>) {
+    let mut builder = Client::builder();
     let mut cuts = Vec::new();
     for node in nodes {
         let (node, is_cut) = (Arc::clone(node), Arc::new(AtomicBool::new(false)));
@@ -512,7 +510,7 @@ async fn leaders_that_come_and_go_among_stopped_nodes_are_seen_in_token_order() 
                 let asked = nanos();
                 let campaign = election.campaign(candidate.to_string());
                 let campaign = campaign.ttl(Duration::from_millis(300));
-                let Ok(leadership) = campaign.wait(LONG).await else {
+                let Ok(leadership) = campaign.timeout(LONG).await else {
                     continue;
                 };
                 let begin = nanos();

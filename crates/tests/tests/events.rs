@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use fencepost::{Fencepost, LossReason};
+use fencepost::{Client, LossReason};
 use fencepost_tests::{Cluster, wait_until};
 use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
 use tracing::field::{Field, Visit};
@@ -128,7 +128,7 @@ fn counted(snapshotter: &Snapshotter) -> BTreeMap<String, DebugValue> {
 
 /// A lock's life: acquired, wanted by another, renewed, given back; taken again and stolen; taken
 /// again and dropped.
-async fn live(locks: &Fencepost, job: &str) -> String {
+async fn live(locks: &Client, job: &str) -> String {
     let lease = locks.lock(job).ttl(TTL).await.unwrap();
     let token = lease.token().to_string();
     assert!(locks.try_lock(job, TTL).await.unwrap_err().is_held());

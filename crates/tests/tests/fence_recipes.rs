@@ -8,7 +8,7 @@ use std::io::{Read, Seek, Write};
 use std::path::Path;
 use std::time::Duration;
 
-use fencepost::{Fencepost, FencingToken};
+use fencepost::{Client, FencingToken};
 use fencepost_tests::RedisServer;
 use rusqlite::Connection;
 
@@ -17,7 +17,7 @@ const GUIDE: &str = include_str!("../../fencepost/src/fence.md");
 
 /// Two holders of one lock, one after the other, and their tokens.
 async fn old_and_new() -> (FencingToken, FencingToken) {
-    let locks = Fencepost::memory().unwrap();
+    let locks = Client::memory().unwrap();
     let old = locks
         .try_lock("account", Duration::from_millis(300))
         .await

@@ -6,7 +6,7 @@
 use std::future::IntoFuture;
 use std::time::{Duration, Instant};
 
-use fencepost::{Fencepost, LockRequest};
+use fencepost::{Client, LockRequest};
 use fencepost_tests::{Cluster, RedisServer, eventually, wait_until};
 use tokio::time::{sleep, timeout};
 
@@ -15,7 +15,7 @@ const TTL: Duration = Duration::from_secs(60);
 const LATE: Duration = Duration::from_secs(20);
 
 /// Returns when so many wait for `job`.
-async fn until_waiting(locks: &Fencepost, count: usize) {
+async fn until_waiting(locks: &Client, count: usize) {
     let counted = async {
         while locks.status("job").await.unwrap().waiting != count {
             sleep(Duration::from_millis(1)).await;
@@ -26,7 +26,7 @@ async fn until_waiting(locks: &Fencepost, count: usize) {
 
 /// Polls a request until so many wait, and no longer.
 async fn in_line(
-    locks: &Fencepost,
+    locks: &Client,
     count: usize,
     request: LockRequest,
 ) -> <LockRequest as IntoFuture>::IntoFuture {

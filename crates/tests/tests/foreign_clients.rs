@@ -84,7 +84,7 @@ async fn readers_exclude_a_foreign_client_and_are_excluded_by_it() {
     other.release().await.unwrap();
     assert_eq!(server.cli(&["KEYS", "*"]), "{shelf}:fence");
     assert_eq!(set(), "OK");
-    let error = shelf.read().wait(Duration::ZERO).await.unwrap_err();
+    let error = shelf.read().timeout(Duration::ZERO).await.unwrap_err();
     assert!(error.to_string().contains("held by by-hand"), "{error}");
     server.cli(&["DEL", "shelf"]);
     // Who takes the key by force has the lock, and the readers are told.
@@ -123,7 +123,7 @@ async fn a_connection_that_the_user_made_is_a_node_and_a_prefix_stands_before_it
     let server = &cluster.servers[0];
     let client = redis::Client::open(server.url()).unwrap();
     let connection = client.get_multiplexed_async_connection().await.unwrap();
-    let locks = fencepost::Fencepost::builder()
+    let locks = fencepost::Client::builder()
         .redis_connection("mine", connection)
         .prefix("app:")
         .connect()

@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use engines::every_node_shows_that;
-use fencepost::node::Node;
-use fencepost::{Barrier, Counted, Error, Fencepost, Passage};
+use fencepost::store::Node;
+use fencepost::{Barrier, Client, Counted, Error, Passage};
 use fencepost_tests::{Cluster, RedisServer, eventually, stop_and_continue, until, wait_until};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{sleep, timeout};
@@ -40,8 +40,8 @@ every_node_shows_that! {
     threads_gather_too,
 }
 
-fn client(node: &Arc<dyn Node>) -> Fencepost {
-    let builder = Fencepost::builder().shared_node(Arc::clone(node));
+fn client(node: &Arc<dyn Node>) -> Client {
+    let builder = Client::builder().shared_node(Arc::clone(node));
     builder.build().unwrap()
 }
 
@@ -113,7 +113,7 @@ async fn a_count_is_not_refused_for_one_that_may_come_to_nothing(node: &Arc<dyn 
 
 async fn a_count_lapses_when_its_time_is_up(node: &Arc<dyn Node>) {
     let keep = Duration::from_millis(700);
-    let builder = Fencepost::builder().shared_node(Arc::clone(node));
+    let builder = Client::builder().shared_node(Arc::clone(node));
     let locks = builder.max_ttl(keep / 2).ttl(keep / 2).build().unwrap();
     let latch = locks.latch("ready", 2).keep(keep);
     let begin = Instant::now();
@@ -207,7 +207,7 @@ async fn whoever_has_a_place_passes_once_it_is_said_that_all_were_there(node: &A
     let waiting = party(&barrier);
     until_missing(&barrier, 2).await;
     // Somebody is about to say so, and may come to nothing.
-    let hand = Fencepost::builder().shared_node(Arc::clone(node));
+    let hand = Client::builder().shared_node(Arc::clone(node));
     let hand = hand.max_ttl(LATE * 10).build().unwrap();
     let about_to = hand.lock("{phase}:barrier:open").await.unwrap();
     sleep(LOOKS).await;
@@ -232,7 +232,7 @@ async fn a_place_whose_party_died_after_the_opening_is_good_for_one_who_is_late(
     refused(barrier.wait()).await;
 }
 
-async fn wait_for_free(locks: &Fencepost, name: &str) {
+async fn wait_for_free(locks: &Client, name: &str) {
     let is_free = async || locks.status(name).await.unwrap().holder.is_none();
     until(&format!("{name} is free"), LATE, is_free).await;
 }
@@ -286,7 +286,7 @@ async fn what_cannot_be_is_refused(node: &Arc<dyn Node>) {
 }
 
 async fn threads_gather_too(node: &Arc<dyn Node>) {
-    let builder = Fencepost::builder().shared_node(Arc::clone(node));
+    let builder = Client::builder().shared_node(Arc::clone(node));
     let threads = tokio::task::spawn_blocking(move || {
         let locks = builder.build_blocking().unwrap();
         let latch = locks.latch("ready", 2).keep(LATE * 10);
@@ -387,7 +387,7 @@ async fn twelve_processes_count_and_end_while_a_node_dies() {
 async fn a_count_in_a_file_outlives_its_process_and_a_place_does_not() {
     let dir = tempfile::tempdir().unwrap();
     let url = format!("file:{}", dir.path().join("locks.db").display());
-    let locks = Fencepost::connect(&url).await.unwrap();
+    let locks = Client::connect(&url).await.unwrap();
     for still in (0..4).rev() {
         Process::party(&[&url, "count", "ready", "4"]).ends_well();
         assert_eq!(in_time(locks.latch("ready", 4).remaining()).await, still);

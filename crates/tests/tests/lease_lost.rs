@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use fencepost::clock::{Clock, Moment, SystemClock};
-use fencepost::{Fencepost, Lease, LockRequest, LossReason};
+use fencepost::{Client, Lease, LockRequest, LossReason};
 use fencepost_tests::{Cluster, RedisServer, Stalls, wait_until};
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -68,7 +68,7 @@ mod frozen {
     }
 
     /// Tries to get the lock without a pause; when it had it.
-    async fn compete(rival: Fencepost, name: String) -> Moment {
+    async fn compete(rival: Client, name: String) -> Moment {
         loop {
             if let Ok(lease) = rival.try_lock(&name, TTL).await {
                 let at = now();
@@ -96,7 +96,7 @@ mod frozen {
             let name = |i: usize| format!("job-{round}-{i}");
             let mut leases = Vec::new();
             for i in 0..LEASES {
-                let lease = locks.lock(name(i)).ttl(TTL).wait(SOON).await.unwrap();
+                let lease = locks.lock(name(i)).ttl(TTL).timeout(SOON).await.unwrap();
                 leases.push(lease);
             }
             // Another part of the renewal period each time.
@@ -218,7 +218,7 @@ mod stopped {
         }
         let mut taken = Vec::new();
         for i in 0..holders.len() {
-            let lease = rival.lock(name(i)).ttl(SOON).wait(SOON).await;
+            let lease = rival.lock(name(i)).ttl(SOON).timeout(SOON).await;
             taken.push(lease.unwrap());
         }
         // So that each of them has been stopped for longer than a whole TTL.
@@ -447,7 +447,7 @@ mod waiting {
         drop(lease);
         assert!(token.is_cancelled());
 
-        let lease = locks.lock("job").ttl(TTL).wait(SOON).renew(false).await;
+        let lease = locks.lock("job").ttl(TTL).timeout(SOON).renew(false).await;
         let lease = lease.unwrap();
         let token = lease.cancellation();
         within(SOON, token.cancelled()).await;
@@ -472,7 +472,7 @@ mod without_a_runtime {
         let first = runtime();
         let (on_redis, in_memory) = first.block_on(async {
             let on_redis = cluster.client().await.lock("job").await.unwrap();
-            let memory = Fencepost::memory().unwrap();
+            let memory = Client::memory().unwrap();
             (on_redis, memory.lock("job").await.unwrap())
         });
         let second = runtime();

@@ -8,7 +8,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use fencepost::{Fencepost, Lease, LossReason, RestartPolicy};
+use fencepost::{Client, Lease, LossReason, RestartPolicy};
 use fencepost_tests::{Cluster, RedisServer, Stalls, wait_until};
 
 /// How soon something has to happen that is not the matter of a test.
@@ -23,7 +23,7 @@ async fn a_minute_of_nodes_killed_and_restarted_empty_does_not_cost_the_lease() 
     const TTL: Duration = Duration::from_secs(2);
     const EVERY: Duration = Duration::from_secs(3);
     let mut cluster = Cluster::start(5);
-    let locks = Fencepost::builder()
+    let locks = Client::builder()
         .url(cluster.urls())
         .max_ttl(TTL)
         .restart_policy(RestartPolicy::Delay)
@@ -31,7 +31,7 @@ async fn a_minute_of_nodes_killed_and_restarted_empty_does_not_cost_the_lease() 
         .await
         .unwrap();
     // They have been started just now, and do not vote before two seconds have passed.
-    let lease = locks.lock("job").ttl(TTL).wait(SOON).await.unwrap();
+    let lease = locks.lock("job").ttl(TTL).timeout(SOON).await.unwrap();
     let token = lease.token();
     let start = Instant::now();
     let kills = tokio::task::spawn_blocking(move || {
@@ -122,10 +122,10 @@ mod after_release {
     }
 
     /// On a busy machine the time may be up before a majority has answered.
-    async fn take(locks: &Fencepost, name: &str) -> Lease {
+    async fn take(locks: &Client, name: &str) -> Lease {
         let end = Instant::now() + SOON;
         loop {
-            match locks.lock(name).ttl(TTL).wait(SOON).await {
+            match locks.lock(name).ttl(TTL).timeout(SOON).await {
                 Ok(lease) => return lease,
                 Err(error) => assert!(Instant::now() < end, "{error}"),
             }
@@ -133,7 +133,7 @@ mod after_release {
     }
 
     /// Each task takes its lock, keeps it until about the moment of a renewal, and gives it back.
-    async fn cycles(locks: Fencepost, task: usize) {
+    async fn cycles(locks: Client, task: usize) {
         let name = format!("job-{task}");
         for cycle in 0..CYCLES {
             let lease = take(&locks, &name).await;
@@ -216,7 +216,7 @@ mod side_by_side {
     /// What is left of a lease just before its renewal, less what a busy machine may take.
     const LEAST: Duration = Duration::from_millis(1800 * 2 / 3 - 20 - 500);
 
-    async fn hold(locks: &Fencepost, many: usize) -> Vec<Lease> {
+    async fn hold(locks: &Client, many: usize) -> Vec<Lease> {
         let mut leases = Vec::new();
         for i in 0..many {
             leases.push(locks.lock(format!("job-{i}")).ttl(TTL).await.unwrap());
@@ -224,7 +224,7 @@ mod side_by_side {
         leases
     }
 
-    async fn client(cluster: &Cluster) -> Fencepost {
+    async fn client(cluster: &Cluster) -> Client {
         let builder = cluster.builder().node_timeout(NODE_TIMEOUT);
         builder.connect().await.unwrap()
     }

@@ -94,10 +94,10 @@ async fn a_hundred_names_are_taken_together_all_or_none() {
     let other = cluster.client().await;
     let error = other
         .lock_all(["free", "account-57"])
-        .wait(Duration::ZERO)
+        .timeout(Duration::ZERO)
         .await;
     assert!(error.unwrap_err().is_held());
-    other.lock("free").wait(LATE).await.unwrap();
+    other.lock("free").timeout(LATE).await.unwrap();
     all.release().await.unwrap();
     locks.shutdown().await;
     other.shutdown().await;

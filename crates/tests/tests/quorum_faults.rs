@@ -3,14 +3,14 @@
 
 use std::time::{Duration, Instant};
 
-use fencepost::{Error, Fencepost, NodeError, NodeOutcome};
+use fencepost::{Client, Error, NodeError, NodeOutcome};
 use fencepost_tests::{Cluster, wait_until};
 
 const TTL: Duration = Duration::from_secs(10);
 /// So long that a busy machine is not taken for a node that is waited for.
 const NODE_TIMEOUT: Duration = Duration::from_secs(2);
 
-async fn client(cluster: &Cluster) -> Fencepost {
+async fn client(cluster: &Cluster) -> Client {
     let builder = cluster.builder().node_timeout(NODE_TIMEOUT);
     builder.connect().await.expect("servers of our own")
 }

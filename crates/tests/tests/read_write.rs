@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use engines::every_node_shows_that;
-use fencepost::node::Node;
-use fencepost::{Error, Fencepost, Lease, LockRequest, LossReason, ReadWriteLock};
+use fencepost::store::Node;
+use fencepost::{Client, Error, Lease, LockRequest, LossReason, ReadWriteLock};
 use fencepost_core::ticket::TICKET_LEASE;
 use fencepost_tests::{
     Cluster, Visit, check_visits, eventually, is_prompt, run_in_chaos, until, wait_until,
@@ -47,8 +47,8 @@ every_node_shows_that! {
     threads_read_and_write_too,
 }
 
-fn client(node: &Arc<dyn Node>) -> Fencepost {
-    let builder = Fencepost::builder().shared_node(Arc::clone(node));
+fn client(node: &Arc<dyn Node>) -> Client {
+    let builder = Client::builder().shared_node(Arc::clone(node));
     builder.build().unwrap()
 }
 
@@ -58,7 +58,7 @@ fn shelf(node: &Arc<dyn Node>) -> ReadWriteLock {
 
 /// Whether the lock cannot be had now.
 async fn is_refused(request: LockRequest) -> bool {
-    match request.wait(Duration::ZERO).await {
+    match request.timeout(Duration::ZERO).await {
         Ok(_) => false,
         Err(error) if error.is_held() => true,
         Err(error) => panic!("{error}"),
@@ -74,7 +74,7 @@ async fn served(waiting: JoinHandle<Lease>) -> Lease {
     timeout(LATE, waiting).await.unwrap().unwrap()
 }
 
-async fn until_in_line(locks: &Fencepost, how_many: usize) {
+async fn until_in_line(locks: &Client, how_many: usize) {
     let so_many = async || locks.status("shelf").await.unwrap().waiting == how_many;
     until(&format!("{how_many} are in line"), LATE, so_many).await;
 }
@@ -84,7 +84,7 @@ async fn many_read_or_one_writes(node: &Arc<dyn Node>) {
     let one = here.read().await.unwrap();
     let other = there.read().await.unwrap();
     assert!(one.is_valid() && other.is_valid() && one.is_shared());
-    let error = there.write().wait(Duration::ZERO).await.unwrap_err();
+    let error = there.write().timeout(Duration::ZERO).await.unwrap_err();
     assert!(error.to_string().contains("held by readers"), "{error}");
     one.release().await.unwrap();
     assert!(is_refused(here.write()).await, "one of them is left");
@@ -260,7 +260,7 @@ async fn a_readers_token_is_at_least_the_last_writers(node: &Arc<dyn Node>) {
     let (here, there) = (shelf(node), shelf(node));
     let mut last = here.read().await.unwrap().token();
     for _ in 0..5 {
-        let writer = there.write().wait(LATE).await.unwrap();
+        let writer = there.write().timeout(LATE).await.unwrap();
         assert!(writer.token() > last, "larger than those of all before");
         let written = writer.token();
         writer.release().await.unwrap();
@@ -279,7 +279,7 @@ async fn a_reader_that_is_silent_keeps_writers_out_for_its_own_ttl_only(node: &A
     // One with a longer TTL that goes before keeps nobody.
     let long = there.read().ttl(3 * LATE).await.unwrap();
     long.release().await.unwrap();
-    let writer = there.write().wait(LATE).await.unwrap();
+    let writer = there.write().timeout(LATE).await.unwrap();
     assert!(begin.elapsed() >= ttl * 9 / 10, "{:?}", begin.elapsed());
     assert!(begin.elapsed() < LATE, "{:?}", begin.elapsed());
     assert!(!silent.is_valid(), "and it knows");
@@ -311,12 +311,12 @@ async fn a_reader_that_is_dropped_leaves_nothing_behind(node: &Arc<dyn Node>) {
     let (locks, other) = (client(node), shelf(node));
     let shelf = locks.read_write("shelf");
     drop(shelf.read().await.unwrap());
-    drop(shelf.write().wait(LATE).await.unwrap());
+    drop(shelf.write().timeout(LATE).await.unwrap());
     // Dropped at any moment, also while a writer becomes a reader.
     for micros in (0..3000).step_by(100) {
         let some_time = Duration::from_micros(micros);
         let _ = timeout(some_time, shelf.read().into_future()).await;
-        let change = async { other.write().wait(LATE).await.unwrap().downgrade().await };
+        let change = async { other.write().timeout(LATE).await.unwrap().downgrade().await };
         let _ = timeout(some_time, change).await;
     }
     until("nothing is left", LATE, async || {
@@ -349,9 +349,7 @@ async fn a_readers_receipt_is_as_good_as_its_lease(node: &Arc<dyn Node>) {
 
 async fn a_look_shows_who_reads(node: &Arc<dyn Node>) {
     let reading = |label: &str| {
-        let builder = Fencepost::builder()
-            .shared_node(Arc::clone(node))
-            .owner(label);
+        let builder = Client::builder().shared_node(Arc::clone(node)).owner(label);
         builder.build().unwrap().read_write("shelf").read()
     };
     let _long = reading("long").ttl(Duration::from_secs(40)).await.unwrap();
@@ -369,16 +367,16 @@ async fn a_look_shows_who_reads(node: &Arc<dyn Node>) {
 }
 
 async fn threads_read_and_write_too(node: &Arc<dyn Node>) {
-    let builder = Fencepost::builder().shared_node(Arc::clone(node));
+    let builder = Client::builder().shared_node(Arc::clone(node));
     let there = client(node);
     let work = tokio::task::spawn_blocking(move || {
         let locks = builder.build_blocking().unwrap();
         let shelf = locks.read_write("shelf");
         let writer = shelf.write().acquire().unwrap();
-        assert!(shelf.read().wait(Duration::ZERO).acquire().is_err());
+        assert!(shelf.read().timeout(Duration::ZERO).acquire().is_err());
         let reader = writer.downgrade().unwrap();
         assert!(reader.is_shared() && reader.upgrade().is_err());
-        let other = shelf.read().wait(LATE).acquire().unwrap();
+        let other = shelf.read().timeout(LATE).acquire().unwrap();
         other.release().unwrap();
         reader.release().unwrap();
     });
@@ -449,7 +447,7 @@ async fn a_writer_gets_in_though_readers_arrive_all_the_time() {
         let some = || reading.load(Ordering::SeqCst) >= 4;
         wait_until("many read", LATE, some).await;
         let begin = Instant::now();
-        let writer = shelf.write().wait(bound).await.unwrap();
+        let writer = shelf.write().timeout(bound).await.unwrap();
         assert_eq!(reading.load(Ordering::SeqCst), 0, "nobody reads meanwhile");
         longest = longest.max(begin.elapsed());
         writer.release().await.unwrap();

@@ -8,8 +8,8 @@ mod on_redis;
 use std::time::{Duration, Instant};
 
 use fencepost::NodeError;
-use fencepost::node::Node;
-use fencepost::node::redis::{RedisOptions, Roster};
+use fencepost::store::Node;
+use fencepost::store::redis::{RedisOptions, Roster};
 use fencepost_core::lock::Reply;
 use fencepost_tests::{RedisServer, eventually, free_port, until, wait_until};
 use on_redis::{Lock, down, open, open_with, within};
@@ -47,7 +47,7 @@ async fn a_script_that_is_not_known_is_not_sent_again_behind_its_release() {
         let both = async { tokio::join!(taken, lock.release(&node)) };
         let (taken, released) = within(SOON, both).await;
         assert_eq!(server.cli(&["EXISTS", name]), "0", "{name}");
-        let is_given_up = matches!(taken, Ok(Reply::Withdrawn | Reply::NotHeld(None)));
+        let is_given_up = matches!(taken, Ok(Reply::Tombstoned | Reply::NotHeld(None)));
         assert!(is_given_up && released.is_ok(), "{name}: {taken:?}");
     }
 }
@@ -311,7 +311,7 @@ fn a_node_whose_runtime_is_gone_fails_and_does_not_hang() {
 }
 
 /// Polls once, so that it is on its way.
-async fn poll_once(call: &mut fencepost::node::Call) {
+async fn poll_once(call: &mut fencepost::store::Call) {
     std::future::poll_fn(|cx| {
         let _ = call.as_mut().poll(cx);
         std::task::Poll::Ready(())

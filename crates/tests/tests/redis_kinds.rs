@@ -6,7 +6,7 @@
 mod on_redis;
 
 use fencepost::NodeError;
-use fencepost::node::redis::RedisNode;
+use fencepost::store::redis::RedisNode;
 use fencepost_core::lock::{Reply, Snapshot};
 use fencepost_tests::RedisServer;
 use on_redis::{Lock, open};

@@ -8,10 +8,10 @@ mod on_redis;
 
 use std::time::Duration;
 
-use fencepost::node::Node;
-use fencepost::node::redis::{RedisOptions, Roster};
-use fencepost::survey::Facts;
-use fencepost::{Error, Fencepost, NodeError};
+use fencepost::store::Node;
+use fencepost::store::facts::Facts;
+use fencepost::store::redis::{RedisOptions, Roster};
+use fencepost::{Client, Error, NodeError};
 use fencepost_core::lock::Reply;
 use fencepost_tests::{RedisServer, ServerOptions};
 use on_redis::{Lock, down, open, open_with, within};
@@ -25,14 +25,14 @@ async fn urls_may_say_valkey() {
     let tcp = server.url().replace("redis://", "valkey://");
     let unix = format!("valkey+unix://{}", server.socket().display());
     for url in [&tcp, &unix] {
-        let locks = Fencepost::connect(url).await.unwrap();
+        let locks = Client::connect(url).await.unwrap();
         let lease = locks.try_lock("job", SOON).await.unwrap();
         lease.release().await.unwrap();
-        let surveys = Fencepost::builder().url(url).survey().await.unwrap();
+        let surveys = Client::builder().url(url).survey().await.unwrap();
         assert!(matches!(surveys[0].facts, Ok(Facts::Redis(_))), "{url}");
     }
     // By whatever name, a server votes once.
-    let error = Fencepost::connect(&format!("{tcp},{}", server.url())).await;
+    let error = Client::connect(&format!("{tcp},{}", server.url())).await;
     let error = error.unwrap_err().to_string();
     assert!(error.contains("give each server once"), "{error}");
 }

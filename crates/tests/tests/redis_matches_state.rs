@@ -11,11 +11,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use fencepost::clock::SystemClock;
-use fencepost::node::Node;
-use fencepost::node::redis::{RedisNode, RedisOptions, Roster};
+use fencepost::store::Node;
+use fencepost::store::redis::{RedisNode, RedisOptions, Roster};
 use fencepost::{AttemptValue, FencingToken, LockName, NodeError, Ttl};
 use fencepost_core::lock::{Command, Holder, LockState, MAX_SKEW, Now, Reply, Snapshot};
-use fencepost_core::ticket::WakeUp;
+use fencepost_core::ticket::Wake;
 use fencepost_tests::RedisServer;
 use futures_util::StreamExt;
 use proptest::prelude::*;
@@ -188,7 +188,7 @@ impl Both {
 fn implied_time(reply: &Reply, before: u64, after: u64) -> u64 {
     let numbers = match reply {
         Reply::Granted { counter, .. } => vec![counter.get()],
-        Reply::Line(line) => line.places.iter().map(|place| place.number.get()).collect(),
+        Reply::Queue(line) => line.places.iter().map(|place| place.number.get()).collect(),
         _ => Vec::new(),
     };
     let implied = |number: u64| number.saturating_sub(MAX_SKEW.as_micros() as u64);
@@ -198,7 +198,7 @@ fn implied_time(reply: &Reply, before: u64, after: u64) -> u64 {
 }
 
 /// What the scripts publish for that.
-fn published(wake: &WakeUp) -> String {
+fn published(wake: &Wake) -> String {
     let place = if wake.first { '1' } else { '2' };
     format!("{place}{}", wake.ticket.as_str())
 }
@@ -220,7 +220,7 @@ fn alike(model: &Reply, real: &Reply) -> bool {
             same && pairs.all(|(a, b)| alike_holder(a, b))
                 && alike_holders(holder.as_ref(), b.holder.as_ref())
         }
-        (Reply::Line(a), Reply::Line(b)) => {
+        (Reply::Queue(a), Reply::Queue(b)) => {
             let head = match (&a.head, &b.head) {
                 (Some((a, left)), Some((b, right))) => a == b && left.abs_diff(*right) < TOLERANCE,
                 (a, b) => a.is_none() && b.is_none(),
@@ -360,7 +360,7 @@ async fn a_key_of_another_type_is_left_alone_and_reported() {
         },
         Command::Release {
             value: value.clone(),
-            refuse_for: None,
+            tombstone: None,
             ticket: Default::default(),
             follower: None,
         },
@@ -431,7 +431,7 @@ async fn the_counter_is_kept_a_day_longer_than_the_lock_and_nothing_stays_for_ev
     assert!((day + 115..=day + 120).contains(&kept()), "{}", kept());
     let release = Command::Release {
         value,
-        refuse_for: Some(Duration::from_micros(1)),
+        tombstone: Some(Duration::from_micros(1)),
         ticket: Default::default(),
         follower: None,
     };

@@ -6,8 +6,8 @@ mod on_redis;
 
 use std::time::Duration;
 
-use fencepost::node::Node;
-use fencepost::node::redis::{RedisNode, RedisOptions, Roster, TlsOptions};
+use fencepost::store::Node;
+use fencepost::store::redis::{RedisNode, RedisOptions, Roster, TlsOptions};
 use fencepost::{Error, NodeError};
 use fencepost_core::lock::Reply;
 use fencepost_tests::{Authority, TlsServer};

@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
-use fencepost::{Error, Fencepost, ReentrantGuard};
+use fencepost::{Client, Error, ReentrantGuard};
 use fencepost_tests::{Cluster, RedisServer, typical, until, until_somebody_waits, wait_until};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
@@ -22,7 +22,7 @@ const WOKEN: Duration = Duration::from_millis(300);
 /// A try.
 const NOW: Duration = Duration::ZERO;
 
-async fn enter(locks: &Fencepost, session: &str) -> ReentrantGuard {
+async fn enter(locks: &Client, session: &str) -> ReentrantGuard {
     locks.session(session).reentrant("job").await.unwrap()
 }
 
@@ -178,7 +178,7 @@ async fn we_do_not_get_in_while_a_java_program_is_and_are_woken_when_it_leaves()
             let error = locks
                 .session("one")
                 .reentrant(name)
-                .wait(NOW)
+                .timeout(NOW)
                 .await
                 .unwrap_err();
             assert!(
@@ -212,7 +212,7 @@ async fn we_do_not_get_in_while_a_java_program_is_and_are_woken_when_it_leaves()
     assert!(cluster.leftovers().is_empty());
 }
 
-fn wait_for(locks: &Fencepost, name: &str) -> JoinHandle<ReentrantGuard> {
+fn wait_for(locks: &Client, name: &str) -> JoinHandle<ReentrantGuard> {
     let request = locks.session("one").reentrant(name);
     tokio::spawn(async move { request.await.unwrap() })
 }
@@ -239,7 +239,7 @@ async fn a_java_program_on_a_majority_keeps_us_out_and_wakes_us() {
     let mut took = Vec::new();
     for _ in 0..ROUNDS {
         assert!(java.iter().all(Java::try_lock));
-        let shut = locks.session("one").reentrant(name).wait(NOW).await;
+        let shut = locks.session("one").reentrant(name).timeout(NOW).await;
         assert!(shut.unwrap_err().is_held());
         let waiting = wait_for(&locks, name);
         for one in &java {
@@ -294,7 +294,7 @@ async fn a_user_who_may_not_hear_redisson_is_woken_by_us_and_looks_for_the_other
     let rules = "ACL SETUSER app on >secret ~* +@all resetchannels &fencepost:wake:*";
     server.cli(&rules.split(' ').collect::<Vec<_>>());
     let url = server.url().replace("redis://", "redis://app:secret@");
-    let locks = Fencepost::connect(&url).await.unwrap();
+    let locks = Client::connect(&url).await.unwrap();
     let java = Java {
         server,
         name,

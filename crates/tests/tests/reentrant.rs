@@ -10,10 +10,8 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
 use engines::every_node_shows_that;
-use fencepost::node::Node;
-use fencepost::{
-    Error, Fencepost, LockOptions, LossReason, NodeError, NodeOutcome, ReentrantGuard,
-};
+use fencepost::store::Node;
+use fencepost::{Client, Error, LockOptions, LossReason, NodeError, NodeOutcome, ReentrantGuard};
 use fencepost_tests::{Cluster, RedisServer, until, until_somebody_waits, wait_until};
 use tokio::time::timeout;
 
@@ -32,17 +30,17 @@ every_node_shows_that! {
     threads_enter_again_too,
 }
 
-fn client(node: &Arc<dyn Node>) -> Fencepost {
-    let builder = Fencepost::builder().shared_node(Arc::clone(node));
+fn client(node: &Arc<dyn Node>) -> Client {
+    let builder = Client::builder().shared_node(Arc::clone(node));
     builder.build().unwrap()
 }
 
-async fn enter(locks: &Fencepost, session: &str) -> ReentrantGuard {
+async fn enter(locks: &Client, session: &str) -> ReentrantGuard {
     locks.session(session).reentrant("job").await.unwrap()
 }
 
-async fn is_shut(locks: &Fencepost, session: &str) -> bool {
-    match locks.session(session).reentrant("job").wait(NOW).await {
+async fn is_shut(locks: &Client, session: &str) -> bool {
+    match locks.session(session).reentrant("job").timeout(NOW).await {
         Err(error) => {
             assert!(error.is_held(), "{error}");
             true
@@ -111,7 +109,7 @@ async fn a_plain_lock_does_not_get_in_while_a_session_is_inside(node: &Arc<dyn N
 
     let lease = locks.try_lock("job", ttl).await.unwrap();
     let session = locks.session("one");
-    let error = session.reentrant("job").wait(NOW).await.unwrap_err();
+    let error = session.reentrant("job").timeout(NOW).await.unwrap_err();
     if node.address().starts_with("redis") {
         assert_wrong_kind(&error, "plain lock");
     } else {
@@ -166,7 +164,7 @@ async fn a_session_that_stops_waiting_leaves_nothing_behind(node: &Arc<dyn Node>
     others
         .session("two")
         .reentrant("job")
-        .wait(NOW)
+        .timeout(NOW)
         .await
         .unwrap();
 }
@@ -205,14 +203,14 @@ async fn many_tasks_of_many_sessions_are_never_inside_together(node: &Arc<dyn No
 async fn threads_enter_again_too(node: &Arc<dyn Node>) {
     let node = Arc::clone(node);
     tokio::task::spawn_blocking(move || {
-        let builder = fencepost::blocking::Fencepost::builder().shared_node(node);
+        let builder = fencepost::blocking::Client::builder().shared_node(node);
         let locks = builder.build_blocking().unwrap();
         let (one, two) = (locks.session("one"), locks.session("two"));
         let outer = one.reentrant("job", LockOptions::new()).unwrap();
         let inner = one.reentrant("job", LockOptions::new()).unwrap();
         assert_eq!((inner.token(), inner.entries()), (outer.token(), 2));
         outer.release().unwrap();
-        let error = two.reentrant("job", LockOptions::new().wait(NOW));
+        let error = two.reentrant("job", LockOptions::new().timeout(NOW));
         assert!(error.unwrap_err().is_held());
         assert_eq!(inner.wait_lost(Duration::from_millis(1)), None);
         inner.extend().unwrap();

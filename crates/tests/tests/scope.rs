@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use fencepost::{Error, Fencepost, Lease, LockOptions, LossReason};
+use fencepost::{Client, Error, Lease, LockOptions, LossReason};
 use fencepost_tests::Cluster;
 use tempfile::TempDir;
 
@@ -23,7 +23,7 @@ const SOON: Duration = Duration::from_secs(10);
 
 /// Every engine, and what has to live as long as its client.
 struct Stores {
-    all: Vec<(&'static str, Fencepost)>,
+    all: Vec<(&'static str, Client)>,
     _servers: [Cluster; 2],
     _dir: TempDir,
 }
@@ -32,9 +32,9 @@ impl Stores {
     async fn open() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let servers = [Cluster::start(1), Cluster::start(3)];
-        let file = Fencepost::file(dir.path().join("locks.db")).unwrap();
+        let file = Client::file(dir.path().join("locks.db")).unwrap();
         let all = vec![
-            ("memory", Fencepost::memory().unwrap()),
+            ("memory", Client::memory().unwrap()),
             ("file", file),
             ("one Redis", servers[0].client().await),
             ("three Redis", servers[1].client().await),
@@ -51,9 +51,9 @@ fn long() -> LockOptions {
     LockOptions::new().ttl(LONG)
 }
 
-async fn is_free_soon(engine: &str, locks: &Fencepost) {
+async fn is_free_soon(engine: &str, locks: &Client) {
     let start = Instant::now();
-    let next = locks.lock("job").ttl(LONG).wait(SOON).await;
+    let next = locks.lock("job").ttl(LONG).timeout(SOON).await;
     let next = next.unwrap_or_else(|error| panic!("{engine}: {error}"));
     assert!(start.elapsed() < SOON, "{engine}");
     next.release().await.unwrap();
@@ -253,7 +253,7 @@ async fn a_scope_can_be_spawned_with_a_body_that_awaits_and_borrows_the_lease() 
         tokio::task::yield_now().await;
         format!("{amount} with {}", lease.token())
     }
-    let locks = Fencepost::memory().unwrap();
+    let locks = Client::memory().unwrap();
     let amount = "42".to_owned();
     let task = tokio::spawn({
         let locks = locks.clone();
@@ -278,7 +278,7 @@ async fn a_scope_can_be_spawned_with_a_body_that_awaits_and_borrows_the_lease() 
 
     /// As programs have it: the client in a struct, the scope in a method.
     struct App {
-        locks: Fencepost,
+        locks: Client,
         amount: String,
     }
     impl App {
@@ -293,7 +293,7 @@ async fn a_scope_can_be_spawned_with_a_body_that_awaits_and_borrows_the_lease() 
         }
     }
     let app = Arc::new(App {
-        locks: Fencepost::memory().unwrap(),
+        locks: Client::memory().unwrap(),
         amount: "9".to_owned(),
     });
     let task = tokio::spawn(async move { app.run().await });

@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use engines::every_node_shows_that;
-use fencepost::node::Node;
-use fencepost::{Fencepost, LockOptions, LossReason, Permit, Semaphore};
+use fencepost::store::Node;
+use fencepost::{Client, LockOptions, LossReason, Permit, Semaphore};
 use fencepost_tests::{
     ByCount, Cluster, Stay, Turn, check_crowd, eventually, is_prompt, run_in_chaos, typical, until,
 };
@@ -40,8 +40,8 @@ every_node_shows_that! {
     threads_take_permits_too,
 }
 
-fn client(node: &Arc<dyn Node>) -> Fencepost {
-    let builder = Fencepost::builder().shared_node(Arc::clone(node));
+fn client(node: &Arc<dyn Node>) -> Client {
+    let builder = Client::builder().shared_node(Arc::clone(node));
     builder.build().unwrap()
 }
 
@@ -50,7 +50,7 @@ fn slots<'a>(permits: impl IntoIterator<Item = &'a Permit>) -> BTreeSet<usize> {
 }
 
 /// How many wait in the line of each slot.
-async fn in_line(locks: &Fencepost, permits: usize) -> Vec<usize> {
+async fn in_line(locks: &Client, permits: usize) -> Vec<usize> {
     let mut lines = Vec::new();
     for slot in 0..permits {
         let status = locks.status(format!("{{pool}}:semaphore:{slot}")).await;
@@ -59,7 +59,7 @@ async fn in_line(locks: &Fencepost, permits: usize) -> Vec<usize> {
     lines
 }
 
-async fn until_in_line(locks: &Fencepost, lines: &[usize]) {
+async fn until_in_line(locks: &Client, lines: &[usize]) {
     let so_many = async || in_line(locks, lines.len()).await == lines;
     until(&format!("{lines:?} are in line"), LATE, so_many).await;
 }
@@ -87,7 +87,7 @@ async fn at_most_k_permits_are_out_and_each_has_its_slot_and_token(node: &Arc<dy
     let holders = there.semaphore("pool", 3).holders().await.unwrap();
     assert_eq!(holders.len(), 3);
     // The lock and the semaphore of one name have nothing to do with each other.
-    let lock = there.lock("pool").wait(Duration::ZERO).await.unwrap();
+    let lock = there.lock("pool").timeout(Duration::ZERO).await.unwrap();
 
     let given_back = permits.remove(1);
     let (slot, token) = (given_back.slot(), given_back.token());
@@ -107,7 +107,12 @@ async fn a_wait_ends_when_its_time_is_up_and_leaves_nobody_in_line(node: &Arc<dy
     for fair in [false, true] {
         let wait = Duration::from_millis(300);
         let start = Instant::now();
-        let error = semaphore.acquire().wait(wait).fair(fair).await.unwrap_err();
+        let error = semaphore
+            .acquire()
+            .timeout(wait)
+            .fair(fair)
+            .await
+            .unwrap_err();
         assert!(error.is_held(), "{error}");
         assert!(start.elapsed() >= wait, "{:?}", start.elapsed());
         assert!(start.elapsed() < wait + LATE, "{:?}", start.elapsed());
@@ -191,7 +196,7 @@ async fn a_permit_that_is_dropped_is_given_back(node: &Arc<dyn Node>) {
     let semaphore = client(node).semaphore("pool", 1);
     let token = semaphore.acquire().await.unwrap().token();
     // The release is on its way, and goes first.
-    let next = semaphore.acquire().wait(LATE).await.unwrap();
+    let next = semaphore.acquire().timeout(LATE).await.unwrap();
     assert!(next.token() > token);
 }
 
@@ -204,7 +209,7 @@ async fn a_permit_that_is_lost_says_so_and_its_slot_goes_on(node: &Arc<dyn Node>
     assert_eq!(why, LossReason::MaxHold);
     assert!(!limited.is_valid());
     // The nodes keep it for the rest of its TTL.
-    let next = semaphore.acquire().wait(LATE).await.unwrap();
+    let next = semaphore.acquire().timeout(LATE).await.unwrap();
     assert_eq!(next.slot(), limited.slot());
     assert!(next.token() > limited.token());
     let error = limited.release().await.unwrap_err();
@@ -228,7 +233,7 @@ async fn those_who_wait_fairly_are_served_in_their_order(node: &Arc<dyn Node>) {
     for next in waiting {
         // A newcomer passes nobody, also at a slot that is free.
         held.remove(0).release().await.unwrap();
-        let newcomer = semaphore.acquire().fair(true).wait(Duration::ZERO).await;
+        let newcomer = semaphore.acquire().fair(true).timeout(Duration::ZERO).await;
         assert!(newcomer.unwrap_err().is_held());
         held.push(served(next).await);
     }
@@ -291,7 +296,7 @@ async fn fifty_tasks_of_one_client_share_three_permits(node: &Arc<dyn Node>) {
 async fn threads_take_permits_too(node: &Arc<dyn Node>) {
     let node = Arc::clone(node);
     let threads = tokio::task::spawn_blocking(move || {
-        let builder = Fencepost::builder().shared_node(node);
+        let builder = Client::builder().shared_node(node);
         let locks = builder.build_blocking().unwrap();
         let semaphore = locks.semaphore("pool", 2);
         let one = semaphore.acquire(LockOptions::new()).unwrap();
@@ -300,11 +305,11 @@ async fn threads_take_permits_too(node: &Arc<dyn Node>) {
         assert!(semaphore.try_acquire().unwrap_err().is_held());
         let start = Instant::now();
         let wait = Duration::from_millis(100);
-        let late = semaphore.acquire(LockOptions::new().wait(wait));
+        let late = semaphore.acquire(LockOptions::new().timeout(wait));
         assert!(late.unwrap_err().is_held() && start.elapsed() >= wait);
         let third = std::thread::spawn({
             let semaphore = semaphore.clone();
-            move || semaphore.acquire(LockOptions::new().wait(LATE)).unwrap()
+            move || semaphore.acquire(LockOptions::new().timeout(LATE)).unwrap()
         });
         eventually("the third is in line", LATE, || {
             let slot = locks.status("{pool}:semaphore:0");

@@ -8,9 +8,9 @@ mod on_redis;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use fencepost::node::Node;
+use fencepost::store::Node;
 use fencepost::{AttemptValue, FencingToken, LockName, Owner, Ttl};
-use fencepost_core::lock::{Command, Fate, LockState, Now, Reply};
+use fencepost_core::lock::{Command, LockState, Now, Reply, TicketDisposition};
 use fencepost_core::ticket::{ClientId, Standing, Ticket, TicketId, TicketMode, TicketNumber};
 use fencepost_tests::RedisServer;
 use futures_util::StreamExt;
@@ -72,7 +72,7 @@ struct Case {
     leaves: Option<usize>,
     follower: Option<usize>,
     /// The short way refuses nothing.
-    refuse_for: Option<Duration>,
+    tombstone: Option<Duration>,
 }
 
 /// With all that may be said of a release.
@@ -81,7 +81,7 @@ fn cases() -> Vec<Case> {
     for line in lines() {
         for leaves in std::iter::once(None).chain((0..=line.len()).map(Some)) {
             for follower in [None, Some(0), Some(1)] {
-                for refuse_for in [None, Some(MINUTE)] {
+                for tombstone in [None, Some(MINUTE)] {
                     let number = cases.len();
                     cases.push(Case {
                         name: name(&number.to_string()),
@@ -90,7 +90,7 @@ fn cases() -> Vec<Case> {
                         line: line.clone(),
                         leaves,
                         follower,
-                        refuse_for,
+                        tombstone,
                     });
                 }
             }
@@ -119,7 +119,7 @@ impl Case {
         let places = places.filter(|(_, waiter)| waiter.is_silent == is_silent);
         let tickets: Vec<_> = places.map(|(place, _)| self.ticket(place)).collect();
         let lease = if is_silent { MOMENT } else { MINUTE };
-        (!tickets.is_empty()).then_some(Command::Queue { tickets, lease })
+        (!tickets.is_empty()).then_some(Command::Enqueue { tickets, lease })
     }
 
     /// What comes before the release.
@@ -138,10 +138,10 @@ impl Case {
     fn release(&self) -> Command {
         Command::Release {
             value: self.value.clone(),
-            refuse_for: self.refuse_for,
+            tombstone: self.tombstone,
             ticket: match self.leaves {
-                Some(place) => Fate::Leaves(self.ticket(place).id),
-                None => Fate::Stays,
+                Some(place) => TicketDisposition::Leaves(self.ticket(place).id),
+                None => TicketDisposition::Stays,
             },
             follower: self.follower.map(|n| self.clients[n].clone()),
         }
@@ -150,7 +150,7 @@ impl Case {
     /// Whether the short way has to look for those who are silent.
     fn looks_for_silent(&self) -> bool {
         let is_there = self.line.iter().any(|waiter| !waiter.is_silent);
-        self.refuse_for.is_none() && is_there && !self.line[0].reads
+        self.tombstone.is_none() && is_there && !self.line[0].reads
     }
 
     /// What the state machine says: whom the release tells, and how it is seen then.

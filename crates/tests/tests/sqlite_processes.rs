@@ -10,10 +10,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fencepost::clock::SystemClock;
-use fencepost::node::Node;
-use fencepost::node::sqlite::SqliteNode;
+use fencepost::store::Node;
+use fencepost::store::sqlite::SqliteNode;
 use fencepost::{AttemptValue, FencingToken, LockName, Ttl};
-use fencepost_core::lock::{Command, Reply};
+use fencepost_core::lock::{self, Reply};
 use fencepost_tests::eventually;
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
@@ -109,7 +109,7 @@ fn all_succeed(children: Vec<Child>) {
 }
 
 async fn try_acquire(node: &SqliteNode, value: &str) -> Reply {
-    let acquire = Command::Acquire {
+    let acquire = lock::Command::Acquire {
         value: AttemptValue::reported(value),
         ttl: Ttl::new(Duration::from_secs(30)).expect("a TTL"),
         proposed: FencingToken::ZERO,
@@ -159,7 +159,7 @@ async fn a_holder_that_exited_and_was_reaped_frees_its_lock_at_once() {
     assert!(matches!(try_acquire(&node, "a").await, Reply::Held(_)));
     drop(holder);
     let name = LockName::new("job").expect("a name");
-    let seen = node.call(&name, Command::Inspect).await;
+    let seen = node.call(&name, lock::Command::Inspect).await;
     let Ok(Reply::Snapshot(seen)) = seen else {
         panic!("{seen:?}");
     };
@@ -193,9 +193,9 @@ async fn a_lock_of_this_process_excludes_another_and_is_seen_there() {
     // That it does not get in, only time can tell.
     std::thread::sleep(Duration::from_millis(200));
     assert!(other.0.try_wait().expect("our own child").is_none());
-    let release = Command::Release {
+    let release = lock::Command::Release {
         value: AttemptValue::reported("a"),
-        refuse_for: None,
+        tombstone: None,
         ticket: Default::default(),
         follower: None,
     };

@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use fencepost::{Fencepost, Lease, LockRequest, Progress};
+use fencepost::{Client, Lease, LockRequest, Progress};
 use fencepost_core::ticket::TICKET_LEASE;
 use fencepost_tests::{Cluster, RedisServer, is_prompt, until, until_somebody_waits, wait_until};
 use tokio::sync::{Notify, mpsc};
@@ -210,7 +210,7 @@ async fn lost_messages_cost_a_poll_and_nobody_hangs() {
             let mut longest = Duration::ZERO;
             for _ in 0..TURNS {
                 let begin = Instant::now();
-                let lease = locks.lock("job").fair(true).wait(LATE).await.unwrap();
+                let lease = locks.lock("job").fair(true).timeout(LATE).await.unwrap();
                 longest = longest.max(begin.elapsed());
                 sleep(Duration::from_millis(20)).await;
                 lease.release().await.unwrap();
@@ -408,8 +408,8 @@ fn url_of_a_mute_user(cluster: &Cluster) -> String {
 async fn a_user_who_may_not_listen_waits_by_looking() {
     let cluster = Cluster::start(1);
     let url = url_of_a_mute_user(&cluster);
-    let holder = Fencepost::connect(&url).await.unwrap();
-    let waiter = Fencepost::connect(&url).await.unwrap();
+    let holder = Client::connect(&url).await.unwrap();
+    let waiter = Client::connect(&url).await.unwrap();
     let lease = holder.lock("job").await.unwrap();
     let next = wait_in_line(waiter.lock("job")).await;
     let begin = Instant::now();
@@ -423,9 +423,7 @@ async fn a_user_who_may_not_listen_waits_by_looking() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_waiter_of_the_same_client_follows_a_release_without_being_told() {
     let cluster = Cluster::start(1);
-    let locks = Fencepost::connect(url_of_a_mute_user(&cluster))
-        .await
-        .unwrap();
+    let locks = Client::connect(url_of_a_mute_user(&cluster)).await.unwrap();
     for fair in [false, true] {
         let mut lease = locks.lock("job").await.unwrap();
         let mut line = Vec::new();

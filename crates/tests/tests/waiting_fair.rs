@@ -10,9 +10,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use fencepost::clock::{Clock, Moment, SystemClock};
-use fencepost::node::memory::MemoryNode;
-use fencepost::node::{Call, Ear, Listener, Node};
-use fencepost::{Fencepost, LockName, NodeError, Progress};
+use fencepost::store::memory::MemoryNode;
+use fencepost::store::{Call, Listener, Node, WakeSink};
+use fencepost::{Client, LockName, NodeError, Progress};
 use fencepost_core::lock::Command;
 use fencepost_core::ticket::{ClientId, Standing, TICKET_LEASE, Ticket, TicketId, TicketNumber};
 use fencepost_tests::Cluster;
@@ -41,7 +41,7 @@ impl Clock for Skewed {
 
 /// One turn, in the order of one counter that all share.
 #[derive(Clone, Copy, Debug)]
-struct Turn {
+struct Precedence {
     began: u64,
     /// When a majority had agreed on its place, if it had to wait.
     seated: Option<u64>,
@@ -49,19 +49,19 @@ struct Turn {
 }
 
 /// Pairs of which the second was served first, though the first had its place before it began.
-fn inversions(turns: &[Turn]) -> Vec<(Turn, Turn)> {
+fn inversions(turns: &[Precedence]) -> Vec<(Precedence, Precedence)> {
     let mut found = Vec::new();
     let mut by_service = turns.to_vec();
     by_service.sort_by_key(|turn| turn.served);
     // From the last served on: who of the later ones was seated first?
-    let mut earliest: Option<Turn> = None;
+    let mut earliest: Option<Precedence> = None;
     for turn in by_service.iter().rev() {
         if let Some(first) = earliest
             && first.seated.is_some_and(|seated| seated < turn.began)
         {
             found.push((first, *turn));
         }
-        let is_earlier = |other: Turn| turn.seated < other.seated;
+        let is_earlier = |other: Precedence| turn.seated < other.seated;
         if turn.seated.is_some() && earliest.is_none_or(is_earlier) {
             earliest = Some(*turn);
         }
@@ -71,7 +71,7 @@ fn inversions(turns: &[Turn]) -> Vec<(Turn, Turn)> {
 
 #[test]
 fn the_checker_finds_one_who_was_passed() {
-    let turn = |began, seated, served| Turn {
+    let turn = |began, seated, served| Precedence {
         began,
         seated,
         served,
@@ -116,14 +116,14 @@ async fn nobody_is_passed_in_ten_thousand_hand_offs_with_clocks_ten_seconds_wron
     );
 }
 
-async fn work(locks: Fencepost, turns: usize, counter: Arc<AtomicU64>) -> Vec<Turn> {
+async fn work(locks: Client, turns: usize, counter: Arc<AtomicU64>) -> Vec<Precedence> {
     let tick = move || counter.fetch_add(1, Ordering::SeqCst) + 1;
     let mut done = Vec::new();
     for _ in 0..turns {
         let began = tick();
         let seated = Arc::new(AtomicU64::new(0));
         let (tell, now) = (Arc::clone(&seated), tick.clone());
-        let request = locks.lock("job").fair(true).wait(LATE);
+        let request = locks.lock("job").fair(true).timeout(LATE);
         let request = request.on_progress(move |progress: Progress| {
             if progress.is_settled && tell.load(Ordering::SeqCst) == 0 {
                 tell.store(now(), Ordering::SeqCst);
@@ -132,7 +132,7 @@ async fn work(locks: Fencepost, turns: usize, counter: Arc<AtomicU64>) -> Vec<Tu
         let lease = request.await.unwrap();
         let served = tick();
         let seated = seated.load(Ordering::SeqCst);
-        done.push(Turn {
+        done.push(Precedence {
             began,
             seated: (seated > 0).then_some(seated),
             served,
@@ -158,7 +158,7 @@ impl Node for Cuttable {
         }
     }
 
-    fn listen(&self, client: &ClientId, ear: Arc<dyn Ear>) -> Listener {
+    fn listen(&self, client: &ClientId, ear: Arc<dyn WakeSink>) -> Listener {
         self.node.listen(client, ear)
     }
 
@@ -172,8 +172,8 @@ impl Node for Cuttable {
 }
 
 /// A client of these nodes, and what cuts it off from each.
-fn client_of(nodes: &[MemoryNode]) -> (Fencepost, Vec<Arc<AtomicBool>>) {
-    let mut builder = Fencepost::builder();
+fn client_of(nodes: &[MemoryNode]) -> (Client, Vec<Arc<AtomicBool>>) {
+    let mut builder = Client::builder();
     let mut cuts = Vec::new();
     for node in nodes {
         let is_cut = Arc::new(AtomicBool::new(false));
@@ -185,7 +185,7 @@ fn client_of(nodes: &[MemoryNode]) -> (Fencepost, Vec<Arc<AtomicBool>>) {
 }
 
 async fn seat(
-    locks: &Fencepost,
+    locks: &Client,
 ) -> tokio::task::JoinHandle<Result<fencepost::Lease, fencepost::Error>> {
     let seated = Arc::new(Notify::new());
     let tell = Arc::clone(&seated);
@@ -285,7 +285,7 @@ async fn a_place_that_is_agreed_on_is_not_lost_to_a_node_that_answers_late() {
         id: id.clone(),
         number: Standing::Agreed(TicketNumber::saturating(in_ten_minutes)),
     };
-    let queue = Command::Queue {
+    let queue = Command::Enqueue {
         tickets: vec![ticket],
         lease: LATE,
     };
@@ -294,7 +294,7 @@ async fn a_place_that_is_agreed_on_is_not_lost_to_a_node_that_answers_late() {
     let (holder, _) = client_of(&nodes);
     let (second, cuts) = client_of(&nodes);
     let is_slow = Arc::new(AtomicBool::new(true));
-    let first = Fencepost::builder()
+    let first = Client::builder()
         .node(nodes[0].clone())
         .node(nodes[1].clone())
         .node(Slow {

@@ -7,7 +7,7 @@ use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use fencepost::Fencepost;
+use fencepost::Client;
 use fencepost_tests::{is_prompt, until_somebody_waits};
 use tempfile::TempDir;
 use tokio::time::timeout;
@@ -27,15 +27,15 @@ async fn a_release_elsewhere_is_noticed_long_before_the_next_poll() {
     let dir = tempfile::tempdir().unwrap();
     for fair in [false, true] {
         let clients = [
-            Fencepost::connect(url(&dir)).await.unwrap(),
-            Fencepost::connect(url(&dir)).await.unwrap(),
+            Client::connect(url(&dir)).await.unwrap(),
+            Client::connect(url(&dir)).await.unwrap(),
         ];
         let mut workers = Vec::new();
         let begin = Instant::now();
         for locks in clients {
             workers.push(tokio::spawn(async move {
                 for _ in 0..TURNS {
-                    let lease = locks.lock("job").fair(fair).wait(LATE).await.unwrap();
+                    let lease = locks.lock("job").fair(fair).timeout(LATE).await.unwrap();
                     tokio::time::sleep(Duration::from_millis(2)).await;
                     lease.release().await.unwrap();
                 }
@@ -62,7 +62,7 @@ impl Drop for Doomed {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_death_of_a_holder_elsewhere_is_noticed_long_before_its_ttl() {
     let dir = tempfile::tempdir().unwrap();
-    let locks = Fencepost::connect(url(&dir)).await.unwrap();
+    let locks = Client::connect(url(&dir)).await.unwrap();
     is_prompt(POLL / 2, async || {
         let mut command = Command::new(env!("CARGO_BIN_EXE_holder"));
         command.arg(url(&dir)).arg("job").arg("60000");
@@ -72,9 +72,9 @@ async fn the_death_of_a_holder_elsewhere_is_noticed_long_before_its_ttl() {
         BufReader::new(out).read_line(&mut line).unwrap();
         assert_eq!(line, "holding\n");
 
-        let busy = locks.lock("job").wait(Duration::from_millis(100)).await;
+        let busy = locks.lock("job").timeout(Duration::from_millis(100)).await;
         assert!(busy.unwrap_err().is_held());
-        let waiting = tokio::spawn(locks.lock("job").wait(LATE).into_future());
+        let waiting = tokio::spawn(locks.lock("job").timeout(LATE).into_future());
         until_somebody_waits(&locks, "job").await;
         let begin = Instant::now();
         holder.0.kill().unwrap();

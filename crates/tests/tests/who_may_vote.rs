@@ -8,8 +8,8 @@ mod on_redis;
 use std::time::{Duration, Instant};
 
 use fencepost::NodeError;
-use fencepost::node::Node;
-use fencepost::node::redis::{Eviction, RedisNode, RedisOptions, Roster};
+use fencepost::store::Node;
+use fencepost::store::redis::{Eviction, RedisNode, RedisOptions, Roster};
 use fencepost_core::lock::Reply;
 use fencepost_tests::{RedisServer, until};
 use on_redis::{Lock, open_with, quarantined, within};

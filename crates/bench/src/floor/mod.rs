@@ -32,7 +32,7 @@ use crate::contender::TTL;
 macro_rules! lua {
     ($($file:literal),+) => {
         concat!($(include_str!(concat!(
-            "../../../fencepost/src/node/redis/scripts/",
+            "../../../fencepost/src/store/redis/scripts/",
             $file,
             ".lua"
         ))),+)

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::builder::FalseyValueParser;
 use clap::{ArgMatches, Args};
-use fencepost::{FencingToken, LockName, Receipt};
+use fencepost::{DetachedLock, FencingToken, LockName};
 
 use super::RawJson;
 use super::claim::{Claim, RawClaim, checked_ttl};
@@ -195,7 +195,7 @@ pub(crate) struct AcquireJob {
 
 /// A lock that is to be kept.
 pub(crate) struct ExtendJob {
-    pub(crate) receipt: Receipt,
+    pub(crate) receipt: DetachedLock,
     pub(crate) ttl: Duration,
     pub(crate) holder: ForPid,
     pub(crate) place: Place,
@@ -204,7 +204,7 @@ pub(crate) struct ExtendJob {
 
 /// A lock that is to be given back.
 pub(crate) struct ReleaseJob {
-    pub(crate) receipt: Receipt,
+    pub(crate) receipt: DetachedLock,
     pub(crate) place: Place,
     pub(crate) json: bool,
 }
@@ -252,12 +252,12 @@ impl RawHolder {
 }
 
 impl RawReceipt {
-    fn checked(self, token: u64) -> Result<Receipt, Failure> {
+    fn checked(self, token: u64) -> Result<DetachedLock, Failure> {
         let token = FencingToken::new(token).ok_or_else(|| {
             let most = FencingToken::MAX;
             Failure::usage(format!("there is no token {token}; the largest is {most}"))
         })?;
-        Receipt::new(self.name.as_str(), self.value, token)
+        DetachedLock::new(self.name.as_str(), self.value, token)
             .map_err(|error| Failure::of(&error, Exit::BUSY))
     }
 }

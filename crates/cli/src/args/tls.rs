@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args};
 use fencepost::Error;
-use fencepost::node::redis::TlsOptions;
+use fencepost::store::redis::TlsOptions;
 
 use crate::exit::Failure;
 use crate::store::Store;

@@ -11,7 +11,7 @@ mod svg;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use fencepost::{Error, Fencepost};
+use fencepost::{Client, Error};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
@@ -99,7 +99,7 @@ fn name(task: usize) -> String {
     format!("fencepost:bench:{}:{task}", std::process::id())
 }
 
-async fn work(locks: Fencepost, task: usize, end: Instant) -> Times {
+async fn work(locks: Client, task: usize, end: Instant) -> Times {
     let (name, mut times) = (name(task), Times::default());
     for turn in 0..MOST_TURNS {
         if Instant::now() >= end {
@@ -113,12 +113,7 @@ async fn work(locks: Fencepost, task: usize, end: Instant) -> Times {
     times
 }
 
-async fn one_turn(
-    locks: &Fencepost,
-    name: &str,
-    turn: usize,
-    times: &mut Times,
-) -> Result<(), Error> {
+async fn one_turn(locks: &Client, name: &str, turn: usize, times: &mut Times) -> Result<(), Error> {
     let start = Instant::now();
     let lease = locks.try_lock(name, TTL).await?;
     times.acquire.push(start.elapsed());

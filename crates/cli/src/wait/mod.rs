@@ -8,7 +8,7 @@ mod spinner;
 
 use std::time::{Duration, Instant};
 
-use fencepost::{Error, Fencepost, HolderProcess, LockOptions};
+use fencepost::{Client, Error, HolderProcess, LockOptions};
 use nix::sys::signal::Signal;
 use tokio::time::timeout;
 
@@ -41,7 +41,7 @@ pub(crate) struct Want<'a> {
 /// How it went.
 pub(crate) enum Acquired {
     /// It is ours.
-    Ours(Fencepost, Held),
+    Ours(Client, Held),
     /// A signal ended the waiting.
     Ended(Signal),
 }
@@ -70,10 +70,10 @@ pub(crate) async fn acquire(want: &Want<'_>, signals: &mut Signals) -> Result<Ac
     outcome
 }
 
-async fn wait(want: &Want<'_>, locks: &Fencepost) -> Result<Held, Error> {
+async fn wait(want: &Want<'_>, locks: &Client) -> Result<Held, Error> {
     let start = Instant::now();
     let mut waited = None;
-    let at_once = options(want).wait(Duration::ZERO);
+    let at_once = options(want).timeout(Duration::ZERO);
     let at_once = want.target.ask(locks, at_once, |_| {}).await;
     let held = match (at_once, want.claim.wait) {
         (Ok(held), _) => held,
@@ -81,7 +81,7 @@ async fn wait(want: &Want<'_>, locks: &Fencepost) -> Result<Held, Error> {
         (Err(why), wait) if may_pass(&why) => {
             let options = match wait {
                 Wait::AsLongAsItTakes => options(want),
-                Wait::AtMost(time) => options(want).wait(time.saturating_sub(start.elapsed())),
+                Wait::AtMost(time) => options(want).timeout(time.saturating_sub(start.elapsed())),
             };
             let held = watched(want, locks, options, &why).await?;
             waited = Some(start.elapsed());
@@ -105,7 +105,7 @@ async fn wait(want: &Want<'_>, locks: &Fencepost) -> Result<Held, Error> {
 /// Waits, and shows it: at a terminal all the time, otherwise by one line.
 async fn watched(
     want: &Want<'_>,
-    locks: &Fencepost,
+    locks: &Client,
     options: LockOptions,
     why: &Error,
 ) -> Result<Held, Error> {

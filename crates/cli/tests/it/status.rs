@@ -65,7 +65,7 @@ fn those_who_read_are_named_one_by_one() {
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     let runtime = runtime.enable_all().build().unwrap();
     let read = |owner: &str| {
-        let builder = fencepost::Fencepost::builder().url(&url).owner(owner);
+        let builder = fencepost::Client::builder().url(&url).owner(owner);
         let reading = async { builder.connect().await?.read_write("job").read().await };
         runtime.block_on(reading).unwrap()
     };

@@ -20,7 +20,7 @@ pub enum Command {
         /// The token that the caller would like.
         proposed: FencingToken,
         /// Whether it is the caller's turn.
-        turn: Turn,
+        turn: Precedence,
     },
     /// Take the lock together with others who read, if nobody has it for itself and no writer waits
     /// before the caller.
@@ -32,7 +32,7 @@ pub enum Command {
         /// The token that the caller would like, if it is the first reader.
         proposed: FencingToken,
         /// Whether it is the caller's turn. A reader passes readers, and never a writer.
-        turn: Turn,
+        turn: Precedence,
     },
     /// Lift the counter, as the holder or a reader.
     Raise {
@@ -69,15 +69,15 @@ pub enum Command {
         value: AttemptValue,
         /// Set when a command of this value may still be on its way: refuse the value for that
         /// long, so that the late command cannot take the lock for nobody.
-        refuse_for: Option<Duration>,
+        tombstone: Option<Duration>,
         /// What becomes of the holder's ticket.
-        ticket: Fate,
+        ticket: TicketDisposition,
         /// The client of one who waits, whose attempt follows at once: it sees to its waiters by
         /// itself, and is not told.
         follower: Option<ClientId>,
     },
     /// Wait in line, or go on waiting: all these tickets are kept for another lease.
-    Queue {
+    Enqueue {
         /// The waiters of one client.
         tickets: Vec<Ticket>,
         /// For how long, if nobody asks again.
@@ -107,12 +107,12 @@ pub enum Command {
 /// the line, and if the attempt comes to nothing the ticket returns: whoever got in line meanwhile is
 /// behind it, because nobody gets a number below the counter.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Turn {
+pub enum Precedence {
     /// Not in line, and passes those in line who let themselves be passed.
     #[default]
-    Newcomer,
+    MayPass,
     /// Not in line, and passes nobody.
-    Last,
+    PassNobody,
     /// In line.
     Ticket(TicketId),
 }
@@ -120,7 +120,7 @@ pub enum Turn {
 /// What becomes of a ticket when its lock is given back. A grant has taken it out of the line, on
 /// the nodes that granted.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Fate {
+pub enum TicketDisposition {
     /// There is none, or it stays where it is.
     #[default]
     Stays,
@@ -137,7 +137,7 @@ pub enum Fate {
     },
 }
 
-impl Fate {
+impl TicketDisposition {
     /// The ticket whose waiter has its place again.
     pub(super) fn returns(&self) -> Option<&TicketId> {
         match self {
@@ -171,11 +171,11 @@ pub enum Reply {
     /// long as its ticket is kept.
     Held(Holder),
     /// This attempt was given up before its command arrived.
-    Withdrawn,
+    Tombstoned,
     /// The counter cannot grow any more.
     Exhausted,
     /// The counter is this now, under the caller's value.
-    Counter(FencingToken),
+    Raised(FencingToken),
     /// Kept for another TTL.
     Extended,
     /// Had been forgotten, and is held again. Not a vote: in between it may have been another's.
@@ -185,7 +185,7 @@ pub enum Reply {
     /// The caller does not hold it; somebody else may.
     NotHeld(Option<Holder>),
     /// The line, to one who waits in it.
-    Line(Line),
+    Queue(NodeQueue),
     /// Out of the line.
     Left,
     /// What [`Command::Inspect`] saw.
@@ -194,7 +194,7 @@ pub enum Reply {
 
 /// One lock on one node, as those see it who wait for it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Line {
+pub struct NodeQueue {
     /// Who has the lock.
     pub holder: Option<Holder>,
     /// Who is first in line, and how long its ticket is kept.

@@ -9,11 +9,11 @@
 
 use std::time::Duration;
 
-use crate::words::ticket::{Place, Standing, Ticket, TicketId, TicketNumber, WakeUp};
+use crate::words::ticket::{Place, Standing, Ticket, TicketId, TicketNumber, Wake};
 use crate::words::token::FencingToken;
 use crate::words::ttl::Ttl;
 use crate::words::value::AttemptValue;
-pub use command::{Command, Fate, Holder, Line, Reply, Snapshot, Turn};
+pub use command::{Command, Holder, NodeQueue, Precedence, Reply, Snapshot, TicketDisposition};
 
 /// How long a counter is kept after its lock was last held, so that idle names do not pile up.
 pub const COUNTER_RETENTION: Duration = Duration::from_secs(24 * 60 * 60);
@@ -45,13 +45,13 @@ pub struct LockState {
     counter: FencingToken,
     counter_until: Duration,
     /// Given-up attempts, whose late commands are refused until then.
-    withdrawn: Vec<(AttemptValue, Duration)>,
+    tombstones: Vec<(AttemptValue, Duration)>,
     /// Who waits, the next one first.
     #[cfg_attr(
         feature = "serde",
         serde(default, skip_serializing_if = "Vec::is_empty")
     )]
-    line: Vec<Waiting>,
+    queue: Vec<Waiting>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -77,12 +77,7 @@ impl LockState {
     }
 
     /// Carries out one command at that time, and says who is to be told that it is their turn.
-    pub fn apply_and_wake(
-        &mut self,
-        command: &Command,
-        now: Now,
-        wake: impl FnMut(WakeUp),
-    ) -> Reply {
+    pub fn apply_and_wake(&mut self, command: &Command, now: Now, wake: impl FnMut(Wake)) -> Reply {
         self.drop_expired(now.elapsed);
         let before = self.called();
         let reply = self.carry_out(command, now);
@@ -91,7 +86,7 @@ impl LockState {
             command,
             Command::Release { .. }
                 | Command::Leave { .. }
-                | Command::Queue { .. }
+                | Command::Enqueue { .. }
                 | Command::ExtendShared { .. }
         );
         if may_wake {
@@ -112,7 +107,7 @@ impl LockState {
                     return Reply::Held(other);
                 }
                 let reply = self.grant(value, *ttl, *proposed, now);
-                if let (Reply::Granted { .. }, Turn::Ticket(id)) = (&reply, turn) {
+                if let (Reply::Granted { .. }, Precedence::Ticket(id)) = (&reply, turn) {
                     self.leave(id);
                 }
                 reply
@@ -133,7 +128,7 @@ impl LockState {
                     return self.not_held(now.elapsed);
                 }
                 self.counter = self.counter.max(*to);
-                Reply::Counter(self.counter)
+                Reply::Raised(self.counter)
             }
             Command::Extend {
                 value, ttl, token, ..
@@ -143,17 +138,17 @@ impl LockState {
             }
             Command::Release {
                 value,
-                refuse_for,
+                tombstone,
                 ticket,
                 ..
             } => {
-                if let Some(time) = refuse_for {
-                    self.withdraw(value, now.elapsed.saturating_add(*time));
+                if let Some(time) = tombstone {
+                    self.bury(value, now.elapsed.saturating_add(*time));
                 }
                 match ticket {
-                    Fate::Stays => {}
-                    Fate::Leaves(id) => self.leave(id),
-                    Fate::Returns { id, number, lease } => {
+                    TicketDisposition::Stays => {}
+                    TicketDisposition::Leaves(id) => self.leave(id),
+                    TicketDisposition::Returns { id, number, lease } => {
                         self.queue(id, Standing::Agreed(*number), *lease, now);
                     }
                 }
@@ -164,11 +159,11 @@ impl LockState {
                 self.stop_reading(value);
                 Reply::Released
             }
-            Command::Queue { tickets, lease } => {
+            Command::Enqueue { tickets, lease } => {
                 for ticket in tickets {
                     self.queue(&ticket.id, ticket.number, *lease, now);
                 }
-                Reply::Line(self.line_seen_by(tickets, now.elapsed))
+                Reply::Queue(self.line_seen_by(tickets, now.elapsed))
             }
             Command::Leave { tickets } => {
                 for id in tickets {
@@ -180,7 +175,7 @@ impl LockState {
                 holder: self.held_by(now.elapsed),
                 readers: self.readers_seen_at(now.elapsed),
                 counter: self.counter,
-                waiting: self.line.len(),
+                waiting: self.queue.len(),
             }),
         }
     }
@@ -207,8 +202,8 @@ impl LockState {
 
     /// Grants to `value`, which holds the lock already or finds it free.
     fn grant(&mut self, value: &AttemptValue, ttl: Ttl, proposed: FencingToken, now: Now) -> Reply {
-        if self.is_withdrawn(value) {
-            return Reply::Withdrawn;
+        if self.has_tombstone(value) {
+            return Reply::Tombstoned;
         }
         if self.holder.is_none() {
             if !self.lift_counter(proposed, now) {
@@ -252,7 +247,7 @@ impl LockState {
 
     /// Whether a value that this node has forgotten may have had the lock ever since.
     fn may_repair(&self, value: &AttemptValue, token: FencingToken) -> bool {
-        self.counter <= token && !self.is_withdrawn(value)
+        self.counter <= token && !self.has_tombstone(value)
     }
 
     fn hold(&mut self, value: &AttemptValue, ttl: Ttl, now: Duration) {
@@ -264,20 +259,20 @@ impl LockState {
         });
     }
 
-    fn withdraw(&mut self, value: &AttemptValue, until: Duration) {
-        self.withdrawn.retain(|(other, _)| other != value);
-        self.withdrawn.push((value.clone(), until));
+    fn bury(&mut self, value: &AttemptValue, until: Duration) {
+        self.tombstones.retain(|(other, _)| other != value);
+        self.tombstones.push((value.clone(), until));
     }
 
-    fn is_withdrawn(&self, value: &AttemptValue) -> bool {
-        self.withdrawn.iter().any(|(other, _)| other == value)
+    fn has_tombstone(&self, value: &AttemptValue) -> bool {
+        self.tombstones.iter().any(|(other, _)| other == value)
     }
 
     /// Who has the lock; where it is free, who is to be served before the one who asks.
     fn who_is_in_the_way(
         &self,
         value: &AttemptValue,
-        turn: &Turn,
+        turn: &Precedence,
         now: Duration,
     ) -> Option<Holder> {
         if let Some(held) = &self.holder {
@@ -286,26 +281,26 @@ impl LockState {
         if !self.readers.is_empty() {
             return self.held_by(now);
         }
-        let first = self.line.first()?;
+        let first = self.queue.first()?;
         let goes_before = match turn {
-            Turn::Newcomer => first.id.is_fair(),
-            Turn::Last => true,
-            Turn::Ticket(id) => first.id != *id && (id.is_fair() || first.id.is_fair()),
+            Precedence::MayPass => first.id.is_fair(),
+            Precedence::PassNobody => true,
+            Precedence::Ticket(id) => first.id != *id && (id.is_fair() || first.id.is_fair()),
         };
         goes_before.then(|| first.seen_at(now))
     }
 
     fn queue(&mut self, id: &TicketId, number: Standing, lease: Duration, now: Now) {
-        let known = self.line.iter().position(|other| other.id == *id);
-        let known = known.map(|place| self.line.remove(place).number);
+        let known = self.queue.iter().position(|other| other.id == *id);
+        let known = known.map(|place| self.queue.remove(place).number);
         let number = match (known, number) {
             (Some(known), Standing::Proposed(_)) => known,
             (_, Standing::Agreed(number)) => number,
             (None, Standing::Proposed(number)) => {
                 let latest = now.wall_micros.saturating_add(MAX_SKEW.as_micros() as u64);
                 let proposed = number.min(TicketNumber::saturating(latest));
-                let tail = self.line.last().map(|last| last.number.next());
-                // Also behind those who were granted the lock, and may come back: see `Turn`.
+                let tail = self.queue.last().map(|last| last.number.next());
+                // Also behind those who were granted the lock, and may come back: see `Precedence`.
                 let granted = TicketNumber::saturating(self.counter.get());
                 tail.unwrap_or_default().max(granted.next()).max(proposed)
             }
@@ -315,26 +310,26 @@ impl LockState {
             id: id.clone(),
             until: now.elapsed.saturating_add(lease),
         };
-        let place = self.line.partition_point(|other| *other < waiting);
-        self.line.insert(place, waiting);
+        let place = self.queue.partition_point(|other| *other < waiting);
+        self.queue.insert(place, waiting);
     }
 
     fn leave(&mut self, id: &TicketId) {
-        self.line.retain(|waiting| waiting.id != *id);
+        self.queue.retain(|waiting| waiting.id != *id);
     }
 
-    fn line_seen_by(&self, tickets: &[Ticket], now: Duration) -> Line {
+    fn line_seen_by(&self, tickets: &[Ticket], now: Duration) -> NodeQueue {
         let readers_in_front = self.readers_in_front();
         let place = |ticket: &Ticket| {
-            let mut line = self.line.iter().enumerate();
+            let mut line = self.queue.iter().enumerate();
             let (ahead, waiting) = line.find(|(_, waiting)| waiting.id == ticket.id)?;
             // Those who read together are not in each other's way.
             let ahead = if ahead < readers_in_front { 0 } else { ahead };
             let number = waiting.number;
             Some(Place { number, ahead })
         };
-        let head = self.line.first();
-        Line {
+        let head = self.queue.first();
+        NodeQueue {
             holder: self.held_by(now),
             head: head.map(|first| (first.id.clone(), first.until.saturating_sub(now))),
             places: tickets.iter().filter_map(place).collect(),
@@ -348,8 +343,8 @@ impl LockState {
     fn drop_expired(&mut self, now: Duration) {
         self.holder.take_if(|held| held.until <= now);
         self.readers.retain(|held| held.until > now);
-        self.withdrawn.retain(|(_, until)| *until > now);
-        self.line.retain(|waiting| waiting.until > now);
+        self.tombstones.retain(|(_, until)| *until > now);
+        self.queue.retain(|waiting| waiting.until > now);
         if self.counter_until <= now {
             self.counter = FencingToken::ZERO;
         }
@@ -370,8 +365,8 @@ impl LockState {
     pub fn after_reboot(&mut self, now: Duration) {
         self.holder = None;
         self.readers.clear();
-        self.withdrawn.clear();
-        self.line.clear();
+        self.tombstones.clear();
+        self.queue.clear();
         self.counter_until = now + COUNTER_RETENTION;
     }
 
@@ -380,8 +375,8 @@ impl LockState {
     pub fn is_forgettable(&self, now: Duration) -> bool {
         let mut held = self.holder.iter().chain(&self.readers);
         let held = held.any(|held| held.until > now);
-        let refusing = self.withdrawn.iter().any(|(_, until)| *until > now);
-        let waited_for = self.line.iter().any(|waiting| waiting.until > now);
+        let refusing = self.tombstones.iter().any(|(_, until)| *until > now);
+        let waited_for = self.queue.iter().any(|waiting| waiting.until > now);
         !held && !refusing && !waited_for && self.counter_until <= now
     }
 }

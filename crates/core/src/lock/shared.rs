@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use super::{COUNTER_RETENTION, Held, Holder, LockState, Now, Reply, Turn};
+use super::{COUNTER_RETENTION, Held, Holder, LockState, Now, Precedence, Reply};
 use crate::words::token::FencingToken;
 use crate::words::ttl::Ttl;
 use crate::words::value::AttemptValue;
@@ -19,15 +19,15 @@ impl LockState {
         value: &AttemptValue,
         ttl: Ttl,
         proposed: FencingToken,
-        turn: &Turn,
+        turn: &Precedence,
         now: Now,
     ) -> Reply {
         let reads_already = self.reads(value);
         if !reads_already && let Some(other) = self.who_keeps_readers_out(turn, now.elapsed) {
             return Reply::Held(other);
         }
-        if self.is_withdrawn(value) {
-            return Reply::Withdrawn;
+        if self.has_tombstone(value) {
+            return Reply::Tombstoned;
         }
         if !reads_already {
             let is_first = self.readers.is_empty() || self.counter == FencingToken::ZERO;
@@ -36,7 +36,7 @@ impl LockState {
             }
             self.hold_shared(value, ttl, now.elapsed);
         }
-        if let Turn::Ticket(id) = turn {
+        if let Precedence::Ticket(id) = turn {
             self.leave(id);
         }
         Reply::Granted {
@@ -47,15 +47,15 @@ impl LockState {
 
     /// Who has the lock for itself; where nobody has, which writer is to be served before the one
     /// who asks.
-    fn who_keeps_readers_out(&self, turn: &Turn, now: Duration) -> Option<Holder> {
+    fn who_keeps_readers_out(&self, turn: &Precedence, now: Duration) -> Option<Holder> {
         if let Some(held) = &self.holder {
             return Some(held.seen_at(now));
         }
         let before = match turn {
-            Turn::Ticket(id) => self.line.iter().position(|waiting| waiting.id == *id),
-            Turn::Newcomer | Turn::Last => None,
+            Precedence::Ticket(id) => self.queue.iter().position(|waiting| waiting.id == *id),
+            Precedence::MayPass | Precedence::PassNobody => None,
         };
-        let before = &self.line[..before.unwrap_or(self.line.len())];
+        let before = &self.queue[..before.unwrap_or(self.queue.len())];
         let writer = before.iter().find(|waiting| !waiting.id.is_reader())?;
         Some(writer.seen_at(now))
     }

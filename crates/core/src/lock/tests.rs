@@ -79,16 +79,16 @@ fn extend(who: &str, number: u64) -> Command {
 fn release(who: &str) -> Command {
     Command::Release {
         value: value(who),
-        refuse_for: None,
+        tombstone: None,
         ticket: Default::default(),
         follower: None,
     }
 }
 
-fn withdraw(who: &str, refuse_for: Duration) -> Command {
+fn withdraw(who: &str, tombstone: Duration) -> Command {
     Command::Release {
         value: value(who),
-        refuse_for: Some(refuse_for),
+        tombstone: Some(tombstone),
         ticket: Default::default(),
         follower: None,
     }
@@ -318,7 +318,7 @@ fn a_withdrawn_attempt_is_refused_whatever_it_asks_for_until_its_time_is_over() 
     for late in [acquire("a", 200), steal("a", 200), extend("a", 200)] {
         let refusal = match late {
             Command::Extend { .. } => Reply::NotHeld(None),
-            _ => Reply::Withdrawn,
+            _ => Reply::Tombstoned,
         };
         let mut bench = Bench::after(&[withdraw("a", TTL)]);
         assert_eq!(bench.ask(&late), refusal);
@@ -342,7 +342,7 @@ fn withdrawing_one_attempt_refuses_no_other() {
             Reply::Held(holder("c", TTL)),
             "who holds it matters more than who gave up"
         );
-        assert_eq!(bench.ask(&steal(gone, 3)), Reply::Withdrawn);
+        assert_eq!(bench.ask(&steal(gone, 3)), Reply::Tombstoned);
     }
     assert_eq!(
         bench.ask(&extend("c", 2)),
@@ -356,7 +356,7 @@ fn withdrawing_twice_refuses_from_the_later_word_on() {
     let mut bench = Bench::after(&[withdraw("a", TTL)]);
     bench.wait(TTL / 2).ask(&withdraw("a", TTL));
     bench.wait(TTL - INSTANT);
-    assert_eq!(bench.ask(&acquire("a", 1)), Reply::Withdrawn);
+    assert_eq!(bench.ask(&acquire("a", 1)), Reply::Tombstoned);
     bench.wait(INSTANT);
     assert_eq!(bench.ask(&acquire("a", 1)), granted(1));
 }
@@ -364,7 +364,7 @@ fn withdrawing_twice_refuses_from_the_later_word_on() {
 #[test]
 fn a_certain_release_after_an_uncertain_one_does_not_let_the_late_acquire_in() {
     let mut bench = Bench::after(&[withdraw("a", TTL), release("a")]);
-    assert_eq!(bench.ask(&acquire("a", 1)), Reply::Withdrawn);
+    assert_eq!(bench.ask(&acquire("a", 1)), Reply::Tombstoned);
 }
 
 #[test]
@@ -373,7 +373,7 @@ fn a_refusal_without_end_is_no_overflow() {
     bench.wait(TTL);
     let reply = bench.ask(&withdraw("a", Duration::MAX));
     assert_eq!(reply, Reply::NotHeld(None));
-    assert_eq!(bench.ask(&acquire("a", 1)), Reply::Withdrawn);
+    assert_eq!(bench.ask(&acquire("a", 1)), Reply::Tombstoned);
 }
 
 // Stealing.

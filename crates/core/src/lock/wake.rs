@@ -6,12 +6,12 @@
 use std::time::Duration;
 
 use super::{Command, LockState, Waiting};
-use crate::words::ticket::{TicketId, WakeUp};
+use crate::words::ticket::{TicketId, Wake};
 
 impl LockState {
     /// Who may take the lock as things are: the first in line, or all readers up to the first writer.
     pub(super) fn called(&self) -> Vec<TicketId> {
-        let called = &self.line[..self.how_many_are_called()];
+        let called = &self.queue[..self.how_many_are_called()];
         called.iter().map(|waiting| waiting.id.clone()).collect()
     }
 
@@ -21,7 +21,7 @@ impl LockState {
         &self,
         command: &Command,
         before: &[TicketId],
-        mut wake: impl FnMut(WakeUp),
+        mut wake: impl FnMut(Wake),
     ) {
         let sees_by_itself = |id: &TicketId| match command {
             Command::Release {
@@ -30,17 +30,17 @@ impl LockState {
                 let is_of_follower = follower.as_ref().is_some_and(|client| id.is_of(client));
                 is_of_follower || ticket.returns() == Some(id)
             }
-            Command::Queue { tickets, .. } => tickets.iter().any(|ticket| ticket.id == *id),
+            Command::Enqueue { tickets, .. } => tickets.iter().any(|ticket| ticket.id == *id),
             _ => false,
         };
         let called = self.how_many_are_called();
         let is_new = |waiting: &&Waiting| !before.contains(&waiting.id);
-        let first = self.line[..called].iter().filter(is_new);
+        let first = self.queue[..called].iter().filter(is_new);
         let mut first = first.map(|next| (next, true)).peekable();
-        let second = first.peek().and(self.line.get(called));
+        let second = first.peek().and(self.queue.get(called));
         for (next, first) in first.chain(second.map(|next| (next, false))) {
             if !sees_by_itself(&next.id) {
-                wake(WakeUp {
+                wake(Wake {
                     ticket: next.id.clone(),
                     first,
                 });
@@ -50,7 +50,7 @@ impl LockState {
 
     /// Who is next, and the one after: for a node that notices by itself that the lock is free.
     #[must_use]
-    pub fn next_in_line(&self, now: Duration) -> Vec<WakeUp> {
+    pub fn next_in_line(&self, now: Duration) -> Vec<Wake> {
         let mut state = self.clone();
         state.drop_expired(now);
         let mut next = Vec::new();
@@ -60,7 +60,7 @@ impl LockState {
 
     /// How many of the line may take the lock as things are.
     fn how_many_are_called(&self) -> usize {
-        match self.line.first() {
+        match self.queue.first() {
             Some(first) if self.holder.is_none() && first.id.is_reader() => self.readers_in_front(),
             Some(_) if self.holder.is_none() && self.readers.is_empty() => 1,
             _ => 0,
@@ -69,7 +69,7 @@ impl LockState {
 
     /// How many readers stand before the first writer.
     pub(super) fn readers_in_front(&self) -> usize {
-        let writer = self.line.iter().position(|next| !next.id.is_reader());
-        writer.unwrap_or(self.line.len())
+        let writer = self.queue.iter().position(|next| !next.id.is_reader());
+        writer.unwrap_or(self.queue.len())
     }
 }

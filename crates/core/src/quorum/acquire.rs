@@ -53,7 +53,7 @@ enum Vote {
         asked: FencingToken,
     },
     Held(Holder),
-    Withdrawn,
+    Tombstoned,
     /// Granted at first, and gone when its counter was to be raised.
     GoneAgain,
     Failed(NodeError),
@@ -61,7 +61,7 @@ enum Vote {
 
 /// One attempt to acquire a lock on n nodes.
 #[derive(Clone, Debug, Hash)]
-pub struct Acquisition {
+pub struct AcquireTally {
     quorum: Quorum,
     certify: Certify,
     votes: Vec<Vote>,
@@ -82,7 +82,7 @@ pub fn reported_exactly(counters: &[FencingToken], needed: usize) -> Option<Fenc
     (exact.count() >= needed).then_some(largest)
 }
 
-impl Acquisition {
+impl AcquireTally {
     /// An attempt whose commands have been sent to all nodes.
     #[must_use]
     pub fn new(quorum: Quorum) -> Self {
@@ -112,12 +112,12 @@ impl Acquisition {
                     asked: counter,
                 }
             }
-            Ok(Reply::Counter(counter)) => Vote::Granted {
+            Ok(Reply::Raised(counter)) => Vote::Granted {
                 counter,
                 asked: counter,
             },
             Ok(Reply::Held(holder)) => Vote::Held(holder),
-            Ok(Reply::Withdrawn) => Vote::Withdrawn,
+            Ok(Reply::Tombstoned) => Vote::Tombstoned,
             Ok(Reply::NotHeld(Some(holder))) => Vote::Held(holder),
             Ok(Reply::NotHeld(None)) => Vote::GoneAgain,
             Ok(Reply::Exhausted) => Vote::Failed(NodeError::Exhausted),
@@ -181,7 +181,7 @@ impl Acquisition {
     pub fn may_hold(&self) -> NodeSet {
         let mut nodes = NodeSet::NONE;
         for (node, vote) in self.votes.iter().enumerate() {
-            if !matches!(vote, Vote::Held(_) | Vote::Withdrawn) {
+            if !matches!(vote, Vote::Held(_) | Vote::Tombstoned) {
                 nodes.insert(node);
             }
         }
@@ -247,7 +247,7 @@ impl Acquisition {
                 by: holder.value.owner(),
                 remaining: holder.remaining,
             },
-            Vote::Withdrawn => NodeOutcome::Withdrawn,
+            Vote::Tombstoned => NodeOutcome::Tombstoned,
             Vote::GoneAgain => NodeOutcome::NotHeld,
             Vote::Failed(error) => NodeOutcome::Failed(error.clone()),
         })

@@ -32,12 +32,12 @@ enum Vote {
 
 /// One round of extending.
 #[derive(Clone, Debug, Hash)]
-pub struct Extension {
+pub struct ExtendTally {
     quorum: Quorum,
     votes: Vec<Vote>,
 }
 
-impl Extension {
+impl ExtendTally {
     /// A round whose commands have been sent to all nodes.
     #[must_use]
     pub fn new(quorum: Quorum) -> Self {
@@ -126,7 +126,7 @@ mod tests {
     use crate::words::value::AttemptValue;
 
     fn round(n: usize, answers: &[Result<Reply, NodeError>]) -> Vec<ExtendStep> {
-        let mut round = Extension::new(Quorum::of(n).unwrap());
+        let mut round = ExtendTally::new(Quorum::of(n).unwrap());
         let steps = answers.iter().enumerate();
         steps.map(|(i, a)| round.answered(i, a.clone())).collect()
     }

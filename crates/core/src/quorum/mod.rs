@@ -1,6 +1,6 @@
 //! The quorum algorithm: acquire, certify, extend and release over n independent nodes.
 //!
-//! The decisions are pure: [`Acquisition`], [`Extension`] and [`Handover`] are told what the nodes
+//! The decisions are pure: [`AcquireTally`], [`ExtendTally`] and [`ReleaseTally`] are told what the nodes
 //! answered and say what follows. They send nothing, wait for nothing and read no clock, so the
 //! tests, the simulation and the model check run them as they are. What sends and times out is
 //! `fleet`, and it decides nothing.
@@ -17,9 +17,9 @@ mod acquire;
 mod extend;
 mod release;
 
-pub use acquire::{AcquireStep, Acquisition, Certify, Denial, reported_exactly};
-pub use extend::{ExtendStep, Extension};
-pub use release::{Handover, HandoverStep};
+pub use acquire::{AcquireStep, AcquireTally, Certify, Denial, reported_exactly};
+pub use extend::{ExtendStep, ExtendTally};
+pub use release::{ReleaseStep, ReleaseTally};
 
 use crate::outcome::NodeError;
 

@@ -6,7 +6,7 @@ use crate::outcome::{NodeError, NodeOutcome};
 
 /// What to do next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HandoverStep {
+pub enum ReleaseStep {
     /// Nothing is decided: wait for more answers.
     Wait,
     /// A majority had it and gave it back.
@@ -19,12 +19,12 @@ pub enum HandoverStep {
 
 /// One release, sent to all nodes.
 #[derive(Clone, Debug, Hash)]
-pub struct Handover {
+pub struct ReleaseTally {
     quorum: Quorum,
     outcomes: Vec<NodeOutcome>,
 }
 
-impl Handover {
+impl ReleaseTally {
     /// A release whose commands have been sent to all nodes.
     #[must_use]
     pub fn new(quorum: Quorum) -> Self {
@@ -35,7 +35,7 @@ impl Handover {
     }
 
     /// Takes in the answer of one node and says what follows.
-    pub fn answered(&mut self, node: usize, answer: Result<Reply, NodeError>) -> HandoverStep {
+    pub fn answered(&mut self, node: usize, answer: Result<Reply, NodeError>) -> ReleaseStep {
         self.outcomes[node] = match answer {
             Ok(Reply::Released) => NodeOutcome::Agreed,
             Ok(Reply::NotHeld(_)) => NodeOutcome::NotHeld,
@@ -47,13 +47,13 @@ impl Handover {
         let released = count(NodeOutcome::Agreed);
         let gone = count(NodeOutcome::NotHeld);
         if released >= needed {
-            HandoverStep::Released
+            ReleaseStep::Released
         } else if gone >= needed {
-            HandoverStep::Lost
+            ReleaseStep::Lost
         } else if released.max(gone) + count(NodeOutcome::Pending) >= needed {
-            HandoverStep::Wait
+            ReleaseStep::Wait
         } else {
-            HandoverStep::NoQuorum
+            ReleaseStep::NoQuorum
         }
     }
 
@@ -83,24 +83,24 @@ mod tests {
         for (answers, last) in [
             (
                 vec![Ok(Reply::Released), Ok(Reply::Released)],
-                HandoverStep::Released,
+                ReleaseStep::Released,
             ),
             (
                 vec![Ok(Reply::NotHeld(None)), Ok(Reply::NotHeld(None))],
-                HandoverStep::Lost,
+                ReleaseStep::Lost,
             ),
             (
                 vec![Ok(Reply::Released), Ok(Reply::NotHeld(None))],
-                HandoverStep::Wait,
+                ReleaseStep::Wait,
             ),
             (
                 vec![Ok(Reply::Released), Ok(Reply::NotHeld(None)), down()],
-                HandoverStep::NoQuorum,
+                ReleaseStep::NoQuorum,
             ),
-            (vec![down(), down()], HandoverStep::NoQuorum),
+            (vec![down(), down()], ReleaseStep::NoQuorum),
         ] {
-            let mut handover = Handover::new(Quorum::of(3).unwrap());
-            let mut step = HandoverStep::Wait;
+            let mut handover = ReleaseTally::new(Quorum::of(3).unwrap());
+            let mut step = ReleaseStep::Wait;
             for (node, answer) in answers.into_iter().enumerate() {
                 step = handover.answered(node, answer);
             }

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use crate::lock::{Holder, Line};
+use crate::lock::{Holder, NodeQueue};
 use crate::outcome::NodeError;
 use crate::quorum::Quorum;
 use crate::words::ticket::{ClientId, Place, TicketMode, TicketNumber};
@@ -14,15 +14,15 @@ const NEARLY_FREE: Duration = Duration::from_millis(1);
 
 /// One look at the line on all nodes.
 #[derive(Clone, Debug)]
-pub struct Outlook {
+pub struct QueueView {
     quorum: Quorum,
-    lines: Vec<Result<Line, NodeError>>,
+    lines: Vec<Result<NodeQueue, NodeError>>,
 }
 
-impl Outlook {
+impl QueueView {
     /// What the nodes answered, in the order in which they were configured.
     #[must_use]
-    pub fn new(quorum: Quorum, lines: Vec<Result<Line, NodeError>>) -> Self {
+    pub fn new(quorum: Quorum, lines: Vec<Result<NodeQueue, NodeError>>) -> Self {
         Self { quorum, lines }
     }
 
@@ -33,17 +33,17 @@ impl Outlook {
 
     /// What each node answered.
     #[must_use]
-    pub fn lines(&self) -> &[Result<Line, NodeError>] {
+    pub fn lines(&self) -> &[Result<NodeQueue, NodeError>] {
         &self.lines
     }
 
-    fn heard(&self) -> impl Iterator<Item = &Line> {
+    fn heard(&self) -> impl Iterator<Item = &NodeQueue> {
         self.lines.iter().flatten()
     }
 
     /// Where the n-th of the tickets that were shown stands, on the nodes that said so.
     fn places(&self, ticket: usize) -> impl Iterator<Item = Place> {
-        let place = move |line: &Line| line.places.get(ticket).copied();
+        let place = move |line: &NodeQueue| line.places.get(ticket).copied();
         self.heard().filter_map(place)
     }
 
@@ -72,7 +72,7 @@ impl Outlook {
     /// When a majority will grant the lock to this ticket, if nothing happens before: at once, after
     /// that time, or never.
     pub fn opens_in(&self, ticket: usize, mode: TicketMode) -> Option<Duration> {
-        let opens = |line: &Line| {
+        let opens = |line: &NodeQueue| {
             let holder = line.holder.as_ref();
             let place = line.places.get(ticket);
             let is_behind = place.is_some_and(|place| place.ahead > 0);
@@ -106,7 +106,7 @@ impl Outlook {
 
     /// Whether somebody of another client is first in line, as far as any node knows.
     pub fn is_headed_by_others(&self, client: &ClientId) -> bool {
-        let head = |line: &Line| line.head.as_ref().is_some_and(|(id, _)| !id.is_of(client));
+        let head = |line: &NodeQueue| line.head.as_ref().is_some_and(|(id, _)| !id.is_of(client));
         self.heard().any(head)
     }
 
@@ -126,7 +126,7 @@ fn is_in_the_way(holder: &Holder, mode: TicketMode) -> bool {
     !(mode == TicketMode::Reader && holder.value.is_shared())
 }
 
-fn is_free(line: &Line, mode: TicketMode) -> bool {
+fn is_free(line: &NodeQueue, mode: TicketMode) -> bool {
     let holder = line.holder.as_ref();
     !holder.is_some_and(|holder| is_in_the_way(holder, mode))
 }

@@ -4,6 +4,7 @@
 
 pub mod moment;
 pub mod name;
+pub mod pattern;
 pub mod ticket;
 pub mod token;
 pub mod ttl;
@@ -11,6 +12,7 @@ pub mod value;
 
 pub use moment::Moment;
 pub use name::{InvalidName, LockName};
+pub use pattern::{NamePattern, Names};
 pub use ticket::{ClientId, Ticket, TicketId, TicketMode, TicketNumber};
 pub use token::FencingToken;
 pub use ttl::{Drift, InvalidShare, InvalidTtl, Readable, Ttl};

@@ -249,7 +249,7 @@ pub struct Place {
 
 /// Whom a node wakes when a lock has become free.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct WakeUp {
+pub struct Wake {
     /// Whose turn it is.
     pub ticket: TicketId,
     /// Whether it is the first in line, or one of the readers who are. The second is told too, and acts only if the lock is still

@@ -24,8 +24,8 @@ use tokio::sync::watch;
 
 use crate::random::Random;
 use frame::{command_name, first_message, is_push};
-use rules::Fate;
 pub use rules::Rules;
+use rules::TicketDisposition;
 
 /// The moment between two pieces of a torn message.
 const BETWEEN_PIECES: Duration = Duration::from_micros(300);
@@ -152,7 +152,7 @@ async fn accept(listener: tokio::net::TcpListener, shared: Arc<Shared>) {
 /// The requests of one connection whose replies have not come yet.
 #[derive(Default)]
 struct Open {
-    fates: Mutex<VecDeque<Fate>>,
+    fates: Mutex<VecDeque<TicketDisposition>>,
     /// It listens to channels: its messages answer nothing.
     listens: std::sync::atomic::AtomicBool,
 }
@@ -189,12 +189,12 @@ async fn connection(client: TcpStream, shared: &Shared) -> io::Result<()> {
                 true => None,
                 false => lock(&open.fates).pop_front(),
             };
-            if fate == Some(Fate::Mute) {
+            if fate == Some(TicketDisposition::Mute) {
                 // What a connection has lost once it never gets again.
                 mute = true;
                 shared.note_loss();
             }
-            if fate == Some(Fate::Closed) {
+            if fate == Some(TicketDisposition::Closed) {
                 shared.note_loss();
                 return Ok(());
             }

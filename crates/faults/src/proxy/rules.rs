@@ -24,7 +24,7 @@ pub struct Rules {
 
 /// What becomes of one request's reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
+pub enum TicketDisposition {
     /// It is delivered.
     Delivered,
     /// The server has carried the request out, and then the connection closes.
@@ -36,17 +36,17 @@ pub enum Fate {
 impl Rules {
     /// What becomes of the reply to that command. Only scripts lose theirs: they are what changes
     /// a lock.
-    pub fn fate(&self, command: &str, random: &mut Random) -> Fate {
+    pub fn fate(&self, command: &str, random: &mut Random) -> TicketDisposition {
         let is_script = matches!(command, "EVALSHA" | "EVAL");
         match self.lose_reply_of_one_in {
             Some(many) if is_script && random.one_in(many) => {
                 if random.one_in(2) {
-                    Fate::Closed
+                    TicketDisposition::Closed
                 } else {
-                    Fate::Mute
+                    TicketDisposition::Mute
                 }
             }
-            _ => Fate::Delivered,
+            _ => TicketDisposition::Delivered,
         }
     }
 
@@ -88,10 +88,19 @@ mod tests {
             ..Rules::default()
         };
         let mut random = Random::from_seed(1);
-        assert_eq!(rules.fate("INFO", &mut random), Fate::Delivered);
-        assert_ne!(rules.fate("EVALSHA", &mut random), Fate::Delivered);
+        assert_eq!(
+            rules.fate("INFO", &mut random),
+            TicketDisposition::Delivered
+        );
+        assert_ne!(
+            rules.fate("EVALSHA", &mut random),
+            TicketDisposition::Delivered
+        );
         let none = Rules::default();
-        assert_eq!(none.fate("EVALSHA", &mut random), Fate::Delivered);
+        assert_eq!(
+            none.fate("EVALSHA", &mut random),
+            TicketDisposition::Delivered
+        );
     }
 
     #[test]

@@ -8,7 +8,7 @@
 
 use std::time::Duration;
 
-use fencepost::{Fencepost, Lease, RestartPolicy};
+use fencepost::{Client, Lease, RestartPolicy};
 use fencepost_checks::{
     ClientId, Event, History, LeaseId, LeaseRef, Step, Violation, overlap, tokens,
 };
@@ -43,8 +43,8 @@ pub(crate) fn on_three_and_five(story: impl AsyncFn(usize) + Sync) {
 /// Servers, a holder and a contender.
 pub(crate) struct Stage {
     pub(crate) cluster: Cluster,
-    pub(crate) holder: Fencepost,
-    pub(crate) contender: Fencepost,
+    pub(crate) holder: Client,
+    pub(crate) contender: Client,
     events: Vec<Event>,
 }
 
@@ -123,11 +123,7 @@ impl Stage {
     }
 
     /// The same with another client in the place of the contender.
-    pub(crate) async fn contend_as(
-        &mut self,
-        contender: &Fencepost,
-        held: &Lease,
-    ) -> (Lease, bool) {
+    pub(crate) async fn contend_as(&mut self, contender: &Client, held: &Lease) -> (Lease, bool) {
         let end = now().after(TTL * 2 + VOTE_LIMIT);
         loop {
             let asked = now();
@@ -188,8 +184,8 @@ fn of(client: u32) -> LeaseRef {
 }
 
 /// A client that has never been here before.
-pub(crate) async fn newcomer(cluster: &Cluster, owner: &str) -> Fencepost {
-    Fencepost::builder()
+pub(crate) async fn newcomer(cluster: &Cluster, owner: &str) -> Client {
+    Client::builder()
         .url(cluster.urls())
         .owner(owner)
         .restart_policy(cluster.layout.policy)
@@ -200,7 +196,7 @@ pub(crate) async fn newcomer(cluster: &Cluster, owner: &str) -> Fencepost {
 }
 
 /// A client for which every node votes.
-async fn client(cluster: &Cluster, owner: &str) -> Fencepost {
+async fn client(cluster: &Cluster, owner: &str) -> Client {
     let locks = newcomer(cluster, owner).await;
     if cluster.layout.policy == RestartPolicy::Delay {
         // A lock that only a full house grants: as long as a node is in quarantine, it holds nothing.

@@ -17,7 +17,7 @@ use tokio::sync::oneshot;
 use tokio::task::coop::unconstrained;
 use tokio::time::timeout;
 
-use crate::client::Fencepost;
+use crate::client::Client;
 use crate::error::Error;
 
 /// How long releases may still take after the last client and the last lease are gone. What has not
@@ -37,8 +37,8 @@ pub(super) struct Background {
 impl Background {
     /// Starts the thread, and on it the client.
     pub(super) fn start(
-        opening: impl Future<Output = Result<Fencepost, Error>> + Send + 'static,
-    ) -> Result<(Fencepost, Arc<Self>), Error> {
+        opening: impl Future<Output = Result<Client, Error>> + Send + 'static,
+    ) -> Result<(Client, Arc<Self>), Error> {
         let runtime = runtime::Builder::new_current_thread()
             .enable_all()
             // Those that look up addresses; the thread itself is ours.
@@ -102,19 +102,24 @@ impl Background {
 
 /// What the thread does.
 async fn live(
-    opening: impl Future<Output = Result<Fencepost, Error>>,
-    opened: SyncSender<Result<Fencepost, Error>>,
+    opening: impl Future<Output = Result<Client, Error>>,
+    opened: SyncSender<Result<Client, Error>>,
     not_needed: oneshot::Receiver<()>,
 ) {
     let outcome = opening.await;
     // Only the nodes: the client itself would keep the leases' scheduler from ending.
-    let fleet = outcome.as_ref().map(|locks| locks.core.fleet.clone()).ok();
+    let coordinator = outcome
+        .as_ref()
+        .map(|locks| locks.core.coordinator.clone())
+        .ok();
     // Whoever asked for it waits for it.
     let _ = opened.send(outcome);
-    let Some(fleet) = fleet else { return };
+    let Some(coordinator) = coordinator else {
+        return;
+    };
     // The error is what tells: the other end was dropped.
     let _ = not_needed.await;
-    if timeout(LAST_RELEASES, fleet.settled()).await.is_err() {
+    if timeout(LAST_RELEASES, coordinator.settled()).await.is_err() {
         tracing::debug!("the client ends before all its releases have been answered");
     }
 }
@@ -154,10 +159,10 @@ fn not_started(error: std::io::Error) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::node::memory::MemoryNode;
+    use crate::store::memory::MemoryNode;
 
-    fn start() -> (Fencepost, Arc<Background>) {
-        Background::start(async { Fencepost::builder().node(MemoryNode::new()).build() }).unwrap()
+    fn start() -> (Client, Arc<Background>) {
+        Background::start(async { Client::builder().node(MemoryNode::new()).build() }).unwrap()
     }
 
     fn why(outcome: Result<(), Error>) -> String {

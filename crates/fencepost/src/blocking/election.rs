@@ -4,18 +4,18 @@ use std::fmt;
 use std::ops::Deref;
 use std::time::Duration;
 
-use super::{Fencepost, Lease};
+use super::{Client, Lease};
 use crate::election::Leader;
 use crate::error::Error;
 use crate::lock::LockOptions;
 use fencepost_core::value::Owner;
 
-impl Fencepost {
+impl Client {
     /// An election: at most one leads at a time.
     ///
     /// ```
     /// # fn main() -> Result<(), fencepost::Error> {
-    /// # let locks = fencepost::blocking::Fencepost::memory()?;
+    /// # let locks = fencepost::blocking::Client::memory()?;
     /// use fencepost::LockOptions;
     ///
     /// let election = locks.election("scheduler");
@@ -39,7 +39,7 @@ impl Fencepost {
 pub struct Election {
     // Before the client, and with it the thread, so that it goes first.
     election: crate::Election,
-    client: Fencepost,
+    client: Client,
 }
 
 impl Election {
@@ -62,7 +62,7 @@ impl Election {
     ///
     /// ```
     /// # fn main() -> Result<(), fencepost::Error> {
-    /// # let locks = fencepost::blocking::Fencepost::memory()?;
+    /// # let locks = fencepost::blocking::Client::memory()?;
     /// let election = locks.election("scheduler");
     /// let leadership = election.try_campaign("a")?;
     /// assert!(election.try_campaign("b").unwrap_err().is_held());
@@ -125,7 +125,7 @@ impl Election {
 ///
 /// ```
 /// # fn main() -> Result<(), fencepost::Error> {
-/// # let locks = fencepost::blocking::Fencepost::memory()?;
+/// # let locks = fencepost::blocking::Client::memory()?;
 /// let leadership = locks.election("scheduler").try_campaign("10.0.0.7:8080")?;
 /// println!("{} leads with token {}", leadership.proclaimed(), leadership.token());
 /// # Ok(()) }
@@ -168,7 +168,7 @@ impl Deref for Leadership {
 ///
 /// ```
 /// # fn main() -> Result<(), fencepost::Error> {
-/// # let locks = fencepost::blocking::Fencepost::memory()?;
+/// # let locks = fencepost::blocking::Client::memory()?;
 /// use std::time::Duration;
 ///
 /// let election = locks.election("scheduler");
@@ -182,7 +182,7 @@ impl Deref for Leadership {
 pub struct Observer {
     // Before the client, and with it the thread, so that it goes first.
     observer: crate::Observer,
-    client: Fencepost,
+    client: Client,
 }
 
 impl Observer {

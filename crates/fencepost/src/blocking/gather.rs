@@ -2,16 +2,16 @@
 
 use std::time::Duration;
 
-use super::Fencepost;
+use super::Client;
 use crate::error::Error;
-use crate::gather::{Counted, Passage};
+use crate::rendezvous::{Counted, Passage};
 
-impl Fencepost {
+impl Client {
     /// A latch: opens when it has been counted down `counts` times, by whomever.
     ///
     /// ```
     /// # fn main() -> Result<(), fencepost::Error> {
-    /// # let locks = fencepost::blocking::Fencepost::memory()?;
+    /// # let locks = fencepost::blocking::Client::memory()?;
     /// let latch = locks.latch("ready", 2);
     /// latch.count_down()?;
     /// assert_eq!(latch.remaining()?, 1);
@@ -31,7 +31,7 @@ impl Fencepost {
     ///
     /// ```
     /// # fn main() -> Result<(), fencepost::Error> {
-    /// # let locks = fencepost::blocking::Fencepost::memory()?;
+    /// # let locks = fencepost::blocking::Client::memory()?;
     /// let barrier = locks.barrier("phase-1", 2);
     /// let other = barrier.clone();
     /// let other = std::thread::spawn(move || other.wait());
@@ -55,7 +55,7 @@ impl Fencepost {
 pub struct Latch {
     // Before the client, and with it the thread, so that it goes first.
     latch: crate::Latch,
-    client: Fencepost,
+    client: Client,
 }
 
 impl Latch {
@@ -114,7 +114,7 @@ impl Latch {
 pub struct Barrier {
     // Before the client, and with it the thread, so that it goes first.
     barrier: crate::Barrier,
-    client: Fencepost,
+    client: Client,
 }
 
 impl Barrier {

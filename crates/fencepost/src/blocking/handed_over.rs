@@ -2,17 +2,17 @@
 
 use std::time::Duration;
 
-use super::{Fencepost, Lease};
+use super::{Client, Lease};
+use crate::detached::DetachedLock;
 use crate::error::Error;
 use crate::listing::{Listing, NamePattern};
-use crate::receipt::Receipt;
 
-impl Fencepost {
+impl Client {
     /// Keeps the lock of a receipt for another `ttl` from now, and tells how long it is ours.
     ///
     /// ```
     /// # fn main() -> Result<(), fencepost::Error> {
-    /// # let locks = fencepost::blocking::Fencepost::memory()?;
+    /// # let locks = fencepost::blocking::Client::memory()?;
     /// use std::time::Duration;
     ///
     /// let ttl = Duration::from_secs(10);
@@ -23,8 +23,8 @@ impl Fencepost {
     /// ```
     ///
     /// # Errors
-    /// As [`Fencepost::extend_receipt`](crate::Fencepost::extend_receipt).
-    pub fn extend_receipt(&self, receipt: &Receipt, ttl: Duration) -> Result<Duration, Error> {
+    /// As [`Client::extend_receipt`](crate::Client::extend_receipt).
+    pub fn extend_receipt(&self, receipt: &DetachedLock, ttl: Duration) -> Result<Duration, Error> {
         let extending = self.locks.extend_receipt(receipt, ttl);
         self.background.run(extending)
     }
@@ -32,15 +32,15 @@ impl Fencepost {
     /// Gives the lock of a receipt back on all nodes.
     ///
     /// # Errors
-    /// As [`Fencepost::release_receipt`](crate::Fencepost::release_receipt).
-    pub fn release_receipt(&self, receipt: &Receipt) -> Result<(), Error> {
+    /// As [`Client::release_receipt`](crate::Client::release_receipt).
+    pub fn release_receipt(&self, receipt: &DetachedLock) -> Result<(), Error> {
         self.background.run(self.locks.release_receipt(receipt))
     }
 
     /// The locks that the nodes know, and who holds them.
     ///
     /// # Errors
-    /// As [`Fencepost::list`](crate::Fencepost::list).
+    /// As [`Client::list`](crate::Client::list).
     pub fn list(&self, wanted: &NamePattern) -> Result<Listing, Error> {
         self.background.run(self.locks.list(wanted))
     }
@@ -51,7 +51,7 @@ impl Lease {
     ///
     /// # Errors
     /// [`Error::Lost`] when the lease was over already.
-    pub fn detach(self) -> Result<Receipt, Error> {
+    pub fn detach(self) -> Result<DetachedLock, Error> {
         let Self { lease, background } = self;
         background.run(lease.detach())
     }

@@ -3,10 +3,10 @@
 //! ```
 //! use std::time::Duration;
 //! use fencepost::LockOptions;
-//! use fencepost::blocking::Fencepost;
+//! use fencepost::blocking::Client;
 //!
 //! # fn main() -> Result<(), fencepost::Error> {
-//! let locks = Fencepost::connect("memory:")?;
+//! let locks = Client::connect("memory:")?;
 //!
 //! let total = locks.with_lock("invoice-42", LockOptions::new(), |lease| {
 //!     println!("charging with token {}", lease.token());
@@ -18,7 +18,7 @@
 //! let lease = locks
 //!     .lock("invoice-42")
 //!     .ttl(Duration::from_secs(10))
-//!     .wait(Duration::from_secs(2))
+//!     .timeout(Duration::from_secs(2))
 //!     .acquire()?;
 //! lease.release()?;
 //! # Ok(()) }
@@ -35,7 +35,7 @@
 //! # The end of the process
 //! The thread does not keep the process alive: when `main` returns, it is gone, and with it a
 //! release that was not sent yet. Such a lock ends by its TTL (on a `file:` store at once, with the
-//! process). Where that is too late, end with [`Lease::release`] or [`Fencepost::shutdown`], which
+//! process). Where that is too late, end with [`Lease::release`] or [`Client::shutdown`], which
 //! wait.
 //!
 //! # Inside of tokio
@@ -66,11 +66,11 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 use crate::builder::Builder;
+use crate::driver::waiters::Progress;
 use crate::error::{Error, LossReason};
 use crate::lock::LockOptions;
 use crate::options::option_methods;
 use crate::status::Status;
-use crate::wait::Progress;
 use background::Background;
 pub use election::{Election, Leadership, Observer};
 use fencepost_core::token::FencingToken;
@@ -85,13 +85,13 @@ pub use semaphore::{Permit, Semaphore};
 ///
 /// Clones are cheap, and share the connections and the background thread.
 #[derive(Clone)]
-pub struct Fencepost {
+pub struct Client {
     // Before the thread, so that it goes first.
-    locks: crate::Fencepost,
+    locks: crate::Client,
     background: Arc<Background>,
 }
 
-/// A lock that was taken from its holder: see [`Fencepost::steal`].
+/// A lock that was taken from its holder: see [`Client::steal`].
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Stolen {
@@ -101,9 +101,9 @@ pub struct Stolen {
     pub from: Option<Owner>,
 }
 
-impl Fencepost {
+impl Client {
     /// Connects to the store at that URL, or to a quorum of several, separated by commas: see
-    /// [`Fencepost::connect`](crate::Fencepost::connect) for the URLs.
+    /// [`Client::connect`](crate::Client::connect) for the URLs.
     ///
     /// # Errors
     /// [`Error::InvalidUrl`] for a URL that cannot be used, [`Error::Unreachable`] with each
@@ -125,7 +125,7 @@ impl Fencepost {
     /// [`Error::NoThread`] when the background thread cannot be started.
     pub fn memory() -> Result<Self, Error> {
         Self::builder()
-            .node(crate::node::memory::MemoryNode::new())
+            .node(crate::store::memory::MemoryNode::new())
             .build_blocking()
     }
 
@@ -145,7 +145,7 @@ impl Fencepost {
     ///
     /// ```
     /// # fn main() -> Result<(), fencepost::Error> {
-    /// # let locks = fencepost::blocking::Fencepost::memory()?;
+    /// # let locks = fencepost::blocking::Client::memory()?;
     /// use std::time::Duration;
     ///
     /// let lease = locks.try_lock("invoice-42", Duration::from_secs(10))?;
@@ -156,7 +156,7 @@ impl Fencepost {
     /// ```
     ///
     /// # Errors
-    /// As [`Fencepost::try_lock`](crate::Fencepost::try_lock).
+    /// As [`Client::try_lock`](crate::Client::try_lock).
     pub fn try_lock(&self, name: impl AsRef<str>, ttl: Duration) -> Result<Lease, Error> {
         let lease = self.background.run(self.locks.try_lock(name, ttl))?;
         Ok(self.keep(lease))
@@ -182,11 +182,11 @@ impl Fencepost {
     ///
     /// ```
     /// # fn main() -> Result<(), fencepost::Error> {
-    /// # let locks = fencepost::blocking::Fencepost::memory()?;
+    /// # let locks = fencepost::blocking::Client::memory()?;
     /// use std::time::Duration;
     /// use fencepost::LockOptions;
     ///
-    /// let options = LockOptions::new().wait(Duration::from_secs(2));
+    /// let options = LockOptions::new().timeout(Duration::from_secs(2));
     /// let done = locks.with_lock("job", options, |lease| {
     ///     (1..=3).take_while(|_| lease.is_valid()).count()
     /// })?;
@@ -215,7 +215,7 @@ impl Fencepost {
         }
     }
 
-    /// Takes the lock from whoever has it: see [`Fencepost::steal`](crate::Fencepost::steal).
+    /// Takes the lock from whoever has it: see [`Client::steal`](crate::Client::steal).
     ///
     /// # Errors
     /// As [`try_lock`](Self::try_lock), without [`Error::Held`].
@@ -260,9 +260,9 @@ impl Builder {
     ///
     /// ```
     /// # fn main() -> Result<(), fencepost::Error> {
-    /// use fencepost::blocking::Fencepost;
+    /// use fencepost::blocking::Client;
     ///
-    /// let locks = Fencepost::builder()
+    /// let locks = Client::builder()
     ///     .url("memory:")
     ///     .owner("billing@web-3")
     ///     .connect_blocking()?;
@@ -272,18 +272,18 @@ impl Builder {
     ///
     /// # Errors
     /// As [`connect`](Self::connect), and [`Error::NoThread`].
-    pub fn connect_blocking(self) -> Result<Fencepost, Error> {
+    pub fn connect_blocking(self) -> Result<Client, Error> {
         let (locks, background) = Background::start(self.connect())?;
-        Ok(Fencepost { locks, background })
+        Ok(Client { locks, background })
     }
 
     /// As [`build`](Self::build), for threads without tokio.
     ///
     /// # Errors
     /// As [`build`](Self::build), and [`Error::NoThread`].
-    pub fn build_blocking(self) -> Result<Fencepost, Error> {
+    pub fn build_blocking(self) -> Result<Client, Error> {
         let (locks, background) = Background::start(async { self.build() })?;
-        Ok(Fencepost { locks, background })
+        Ok(Client { locks, background })
     }
 }
 
@@ -291,18 +291,18 @@ impl Builder {
 ///
 /// ```
 /// # fn main() -> Result<(), fencepost::Error> {
-/// # let locks = fencepost::blocking::Fencepost::memory()?;
+/// # let locks = fencepost::blocking::Client::memory()?;
 /// use std::time::Duration;
 ///
 /// let first = locks.lock("job").acquire()?;
-/// let second = locks.lock("job").wait(Duration::from_millis(20)).acquire();
+/// let second = locks.lock("job").timeout(Duration::from_millis(20)).acquire();
 /// assert!(second.unwrap_err().is_held(), "waited, and it was held all the time");
 /// # Ok(()) }
 /// ```
 #[must_use = "nothing is locked before `acquire`"]
 #[derive(Debug)]
 pub struct LockRequest<'a> {
-    client: &'a Fencepost,
+    client: &'a Client,
     request: crate::LockRequest,
 }
 
@@ -312,7 +312,7 @@ impl LockRequest<'_> {
         self
     }
 
-    option_methods!(options, ttl, wait, fair, renew, max_hold, max_renewals);
+    option_methods!(options, ttl, timeout, fair, renew, max_hold, max_renewals);
 
     /// Tells how the wait goes on, from the background thread: see
     /// [`LockRequest::on_progress`](crate::LockRequest::on_progress).
@@ -324,7 +324,7 @@ impl LockRequest<'_> {
     /// Blocks until the lock is ours, or the wait is over.
     ///
     /// # Errors
-    /// As [`Fencepost::try_lock`]: the one of the last attempt, after having waited.
+    /// As [`Client::try_lock`]: the one of the last attempt, after having waited.
     pub fn acquire(self) -> Result<Lease, Error> {
         let Self { client, request } = self;
         let lease = client.background.run(request.into_future())?;
@@ -334,7 +334,7 @@ impl LockRequest<'_> {
 
 /// A lock that is ours until the lease ends: the [async lease](crate::Lease) for threads.
 ///
-/// A lease from [`lock`](Fencepost::lock) renews itself in the background until it is released,
+/// A lease from [`lock`](Client::lock) renews itself in the background until it is released,
 /// dropped, or has been held for as long as it may be. Dropping it, also while a panic unwinds, ends
 /// its renewal at once and gives the lock back in the background; [`release`](Self::release) waits
 /// for it and tells the outcome.
@@ -388,7 +388,7 @@ impl Lease {
     ///
     /// ```
     /// # fn main() -> Result<(), fencepost::Error> {
-    /// # let locks = fencepost::blocking::Fencepost::memory()?;
+    /// # let locks = fencepost::blocking::Client::memory()?;
     /// use std::time::Duration;
     ///
     /// let lease = locks.lock("job").ttl(Duration::from_millis(100)).renew(false).acquire()?;
@@ -438,7 +438,7 @@ fn wait_lost(
     background.run(lost).unwrap_or_else(gone)
 }
 
-impl fmt::Debug for Fencepost {
+impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.locks.fmt(f)
     }

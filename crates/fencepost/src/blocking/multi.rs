@@ -4,21 +4,21 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::Fencepost;
+use super::Client;
 use super::background::Background;
+use crate::driver::waiters::Progress;
 use crate::error::Error;
 use crate::multi::LostOne;
 use crate::options::option_methods;
-use crate::wait::Progress;
 use fencepost_core::token::FencingToken;
 
-impl Fencepost {
+impl Client {
     /// Takes several locks, all or none, whatever order they are given in. Set options on what this
     /// returns, and end with [`acquire`](MultiRequest::acquire).
     ///
     /// ```
     /// # fn main() -> Result<(), fencepost::Error> {
-    /// # let locks = fencepost::blocking::Fencepost::memory()?;
+    /// # let locks = fencepost::blocking::Client::memory()?;
     /// let both = locks.lock_all(["account-7", "account-3"]).acquire()?;
     /// println!("from {:?} to {:?}", both.token("account-7"), both.token("account-3"));
     /// both.release()?;
@@ -37,7 +37,7 @@ impl Fencepost {
 #[must_use = "nothing is locked before `acquire`"]
 #[derive(Debug)]
 pub struct MultiRequest<'a> {
-    client: &'a Fencepost,
+    client: &'a Client,
     request: crate::MultiRequest,
 }
 
@@ -50,8 +50,8 @@ impl MultiRequest<'_> {
     option_methods!(options, ttl);
 
     /// See [`MultiRequest::wait`](crate::MultiRequest::wait).
-    pub fn wait(mut self, at_most: Duration) -> Self {
-        self.request = self.request.wait(at_most);
+    pub fn timeout(mut self, at_most: Duration) -> Self {
+        self.request = self.request.timeout(at_most);
         self
     }
 
@@ -77,7 +77,7 @@ impl MultiRequest<'_> {
     /// Blocks until all of them are ours, or the wait is over.
     ///
     /// # Errors
-    /// As [`Fencepost::try_lock`].
+    /// As [`Client::try_lock`].
     pub fn acquire(self) -> Result<MultiLease, Error> {
         let Self { client, request } = self;
         let lease = client.background.run(request.into_future())?;

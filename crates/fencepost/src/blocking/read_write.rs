@@ -1,20 +1,20 @@
 //! The [read-write lock](crate::ReadWriteLock) for threads.
 
-use super::{Fencepost, Lease, LockRequest};
+use super::{Client, Lease, LockRequest};
 use crate::error::Error;
 
-impl Fencepost {
+impl Client {
     /// A lock that many hold who read, or one who writes.
     ///
     /// ```
     /// # fn main() -> Result<(), fencepost::Error> {
-    /// # let locks = fencepost::blocking::Fencepost::memory()?;
+    /// # let locks = fencepost::blocking::Client::memory()?;
     /// use std::time::Duration;
     ///
     /// let catalogue = locks.read_write("catalogue");
     /// let writer = catalogue.write().acquire()?;
     /// let reader = writer.downgrade()?;
-    /// let other = catalogue.read().wait(Duration::from_secs(2)).acquire()?;
+    /// let other = catalogue.read().timeout(Duration::from_secs(2)).acquire()?;
     /// assert!(reader.upgrade().is_err(), "it says what to do instead");
     /// # Ok(()) }
     /// ```
@@ -33,7 +33,7 @@ impl Fencepost {
 pub struct ReadWriteLock {
     // Before the client, and with it the thread, so that it goes first.
     lock: crate::ReadWriteLock,
-    client: Fencepost,
+    client: Client,
 }
 
 impl ReadWriteLock {

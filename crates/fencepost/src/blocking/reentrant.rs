@@ -6,20 +6,20 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-use super::Fencepost;
+use super::Client;
 use super::background::Background;
 use crate::error::{Error, LossReason};
 use crate::lock::LockOptions;
 use fencepost_core::token::FencingToken;
 
-impl Fencepost {
+impl Client {
     /// A session: one who may enter a [reentrant lock](Session::reentrant) again while it is inside.
     ///
     /// Within one client, and its clones, sessions of the same label are the same.
     ///
     /// ```
     /// # fn main() -> Result<(), fencepost::Error> {
-    /// # let locks = fencepost::blocking::Fencepost::memory()?;
+    /// # let locks = fencepost::blocking::Client::memory()?;
     /// use fencepost::LockOptions;
     ///
     /// let session = locks.session("worker-7");
@@ -46,7 +46,7 @@ impl Fencepost {
 pub struct Session {
     // Before the client, and with it the thread, so that it goes first.
     session: crate::Session,
-    client: Fencepost,
+    client: Client,
 }
 
 impl Session {
@@ -55,12 +55,12 @@ impl Session {
     ///
     /// ```
     /// # fn main() -> Result<(), fencepost::Error> {
-    /// # let locks = fencepost::blocking::Fencepost::memory()?;
+    /// # let locks = fencepost::blocking::Client::memory()?;
     /// use std::time::Duration;
     /// use fencepost::LockOptions;
     ///
     /// let guard = locks.session("one").reentrant("job", LockOptions::new())?;
-    /// let shortly = LockOptions::new().wait(Duration::from_millis(20));
+    /// let shortly = LockOptions::new().timeout(Duration::from_millis(20));
     /// assert!(locks.session("two").reentrant("job", shortly).unwrap_err().is_held());
     /// # Ok(()) }
     /// ```
@@ -94,7 +94,7 @@ impl Session {
 ///
 /// ```
 /// # fn main() -> Result<(), fencepost::Error> {
-/// # let locks = fencepost::blocking::Fencepost::memory()?;
+/// # let locks = fencepost::blocking::Client::memory()?;
 /// let guard = locks.session("worker-7").reentrant("job", fencepost::LockOptions::new())?;
 /// assert_eq!((guard.name(), guard.entries()), ("job", 1));
 /// # Ok(()) }

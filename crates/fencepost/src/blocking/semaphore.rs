@@ -3,23 +3,23 @@
 use std::fmt;
 use std::ops::Deref;
 
-use super::{Fencepost, Lease};
+use super::{Client, Lease};
 use crate::error::Error;
 use crate::lock::LockOptions;
 use crate::semaphore::{PermitHolder, Place};
 use crate::status::Status;
 
-impl Fencepost {
+impl Client {
     /// A semaphore: at most `permits` hold one of its permits at the same time.
     ///
     /// ```
     /// # fn main() -> Result<(), fencepost::Error> {
-    /// # let locks = fencepost::blocking::Fencepost::memory()?;
+    /// # let locks = fencepost::blocking::Client::memory()?;
     /// use std::time::Duration;
     /// use fencepost::LockOptions;
     ///
     /// let workers = locks.semaphore("workers", 3);
-    /// let permit = workers.acquire(LockOptions::new().wait(Duration::from_secs(2)))?;
+    /// let permit = workers.acquire(LockOptions::new().timeout(Duration::from_secs(2)))?;
     /// println!("slot {} with token {}", permit.slot(), permit.token());
     /// permit.release()?;
     /// # Ok(()) }
@@ -39,7 +39,7 @@ impl Fencepost {
 pub struct Semaphore {
     // Before the client, and with it the thread, so that it goes first.
     semaphore: crate::Semaphore,
-    client: Fencepost,
+    client: Client,
 }
 
 impl Semaphore {
@@ -57,7 +57,7 @@ impl Semaphore {
     ///
     /// ```
     /// # fn main() -> Result<(), fencepost::Error> {
-    /// # let locks = fencepost::blocking::Fencepost::memory()?;
+    /// # let locks = fencepost::blocking::Client::memory()?;
     /// let workers = locks.semaphore("workers", 1);
     /// let permit = workers.try_acquire()?;
     /// assert!(workers.try_acquire().unwrap_err().is_held());
@@ -99,7 +99,7 @@ impl Semaphore {
 ///
 /// ```
 /// # fn main() -> Result<(), fencepost::Error> {
-/// # let locks = fencepost::blocking::Fencepost::memory()?;
+/// # let locks = fencepost::blocking::Client::memory()?;
 /// let permit = locks.semaphore("workers", 3).try_acquire()?;
 /// assert!(permit.is_valid());
 /// drop(permit);

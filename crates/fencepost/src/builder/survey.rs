@@ -4,8 +4,8 @@ use futures_util::future::join_all;
 
 use super::{Builder, Source, invalid};
 use crate::error::Error;
-use crate::node::open::Opener;
-use crate::survey::{Facts, NodeSurvey};
+use crate::store::facts::{Facts, NodeSurvey};
+use crate::store::open::Opener;
 use fencepost_core::quorum::{MOST_NODES, Quorum};
 
 impl Builder {
@@ -52,16 +52,16 @@ impl Builder {
                 #[cfg(feature = "sqlite")]
                 Some(("file", path)) if !path.trim_start_matches('/').is_empty() => {
                     let path = path.strip_prefix("//").unwrap_or(path);
-                    Ok(Box::pin(crate::node::sqlite::survey(
+                    Ok(Box::pin(crate::store::sqlite::survey(
                         path.into(),
                         self.clock.clone(),
                     )))
                 }
                 #[cfg(feature = "redis")]
-                Some((scheme, _)) if crate::node::open::is_redis(scheme) => {
+                Some((scheme, _)) if crate::store::open::is_redis(scheme) => {
                     let options = opener.redis.clone();
                     let max_ttl = self.max_ttl;
-                    Ok(Box::pin(crate::node::redis::survey(
+                    Ok(Box::pin(crate::store::redis::survey(
                         url,
                         options,
                         max_ttl,
@@ -71,7 +71,7 @@ impl Builder {
                 _ => Ok(other(opener.url(url)?.address())),
             },
             #[cfg(feature = "sqlite")]
-            Source::File(path) => Ok(Box::pin(crate::node::sqlite::survey(
+            Source::File(path) => Ok(Box::pin(crate::store::sqlite::survey(
                 path.clone(),
                 self.clock.clone(),
             ))),

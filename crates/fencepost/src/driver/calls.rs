@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::time::Sleep;
 
 use crate::error::NodeError;
-use crate::node::Call;
+use crate::store::Call;
 use fencepost_core::lock::Reply;
 
 pub(super) type Answer = Result<Reply, NodeError>;
@@ -17,7 +17,7 @@ pub(super) type Answer = Result<Reply, NodeError>;
 ///
 /// There are so few that polling them all at each wake-up is cheaper than knowing which one woke.
 /// They are polled in the order in which they were added.
-pub(super) struct Round<T = usize> {
+pub(super) struct Calls<T = usize> {
     calls: Vec<(T, Slot)>,
 }
 
@@ -36,19 +36,19 @@ impl Slot {
     }
 }
 
-impl<T> Default for Round<T> {
+impl<T> Default for Calls<T> {
     fn default() -> Self {
         Self { calls: Vec::new() }
     }
 }
 
-impl<T> Round<T> {
+impl<T> Calls<T> {
     pub(super) fn add(&mut self, tag: T, call: Call) {
         self.calls.push((tag, Slot::Waiting(call)));
     }
 
     /// Takes over the calls of another round, under other tags.
-    pub(super) fn append<U>(&mut self, other: Round<U>, tag: impl Fn(U) -> T) {
+    pub(super) fn append<U>(&mut self, other: Calls<U>, tag: impl Fn(U) -> T) {
         let others = other.calls.into_iter();
         self.calls
             .extend(others.map(|(old, slot)| (tag(old), slot)));

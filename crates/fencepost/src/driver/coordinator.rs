@@ -12,20 +12,20 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 use tokio_util::task::TaskTracker;
 
-use super::calls::Round;
-use super::deferred::Outbox;
-use super::in_flight::Late;
-use super::release::Departure;
-use crate::driver::clock::{Clock, Moment};
-use crate::driver::randomness::Randomness;
-use crate::driver::tasks::Tasks;
+use super::calls::Calls;
+use super::deferred::DeferredReleases;
+use super::in_flight::InFlight;
+use super::release::ReleaseTask;
 use crate::error::{Error, LossReason, NodeError, NodeOutcome, NodeReport};
-use crate::node::Node;
-use fencepost_core::lock::{Command, Fate, Line, Reply, Turn};
+use crate::runtime::clock::{Clock, Moment};
+use crate::runtime::randomness::Randomness;
+use crate::runtime::tasks::Tasks;
+use crate::store::Node;
+use fencepost_core::lock::{Command, NodeQueue, Precedence, Reply, TicketDisposition};
 use fencepost_core::name::LockName;
 use fencepost_core::quorum::{
-    AcquireStep, Acquisition, Denial, ExtendStep, Extension, Handover, HandoverStep, NodeSet,
-    Quorum,
+    AcquireStep, AcquireTally, Denial, ExtendStep, ExtendTally, NodeSet, Quorum, ReleaseStep,
+    ReleaseTally,
 };
 use fencepost_core::ticket::{ClientId, TICKET_LEASE, Ticket, TicketId};
 use fencepost_core::token::FencingToken;
@@ -36,14 +36,14 @@ use fencepost_core::value::{AttemptValue, Owner};
 const LEAST_PATIENCE: Duration = Duration::from_millis(2);
 
 /// All nodes of one client, and what it takes to ask them.
-pub(crate) struct Fleet {
+pub(crate) struct Coordinator {
     pub(crate) quorum: Quorum,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) randomness: Arc<dyn Randomness>,
     pub(super) nodes: Vec<Arc<dyn Node>>,
     drift: Drift,
     pub(super) node_timeout: Duration,
-    pub(super) outboxes: Vec<Outbox>,
+    pub(super) outboxes: Vec<DeferredReleases>,
     tasks: Tasks,
     /// Releases that go on after their caller has gone.
     background: TaskTracker,
@@ -53,7 +53,7 @@ pub(crate) struct Fleet {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Take {
     /// If it is free and it is our turn.
-    Free(Turn),
+    Free(Precedence),
     /// From whoever has it.
     Stolen,
 }
@@ -82,18 +82,18 @@ impl Claim {
     pub(super) fn release(
         &self,
         may_still_arrive: bool,
-        ticket: Fate,
+        ticket: TicketDisposition,
         follower: Option<ClientId>,
     ) -> Command {
         Command::Release {
             value: self.value.clone(),
-            refuse_for: may_still_arrive.then(|| self.ttl.get()),
+            tombstone: may_still_arrive.then(|| self.ttl.get()),
             ticket,
             follower,
         }
     }
 
-    fn acquire(&self, proposed: FencingToken, turn: Turn) -> Command {
+    fn acquire(&self, proposed: FencingToken, turn: Precedence) -> Command {
         let (value, ttl) = (self.value.clone(), self.ttl);
         match self.access {
             Access::Exclusive => Command::Acquire {
@@ -134,19 +134,23 @@ impl Claim {
 
     /// What becomes of the ticket once the lock is given back. It may be left on nodes that did not
     /// grant.
-    fn ticket_leaves(&self) -> Fate {
+    fn ticket_leaves(&self) -> TicketDisposition {
         let ticket = self.ticket.as_ref();
-        ticket.map_or(Fate::Stays, |ticket| Fate::Leaves(ticket.id.clone()))
+        ticket.map_or(TicketDisposition::Stays, |ticket| {
+            TicketDisposition::Leaves(ticket.id.clone())
+        })
     }
 
     /// What becomes of the ticket once a failed attempt is given back.
-    fn ticket_returns(&self) -> Fate {
+    fn ticket_returns(&self) -> TicketDisposition {
         self.ticket
             .as_ref()
-            .map_or(Fate::Stays, |ticket| Fate::Returns {
-                id: ticket.id.clone(),
-                number: ticket.number.number(),
-                lease: TICKET_LEASE,
+            .map_or(TicketDisposition::Stays, |ticket| {
+                TicketDisposition::Returns {
+                    id: ticket.id.clone(),
+                    number: ticket.number.number(),
+                    lease: TICKET_LEASE,
+                }
             })
     }
 }
@@ -158,7 +162,7 @@ pub(crate) struct Grant {
     pub(crate) token: FencingToken,
     pub(crate) deadline: Moment,
     /// What was still on its way when it was decided.
-    pub(crate) late: Late,
+    pub(crate) late: InFlight,
     /// Whom a steal threw out.
     pub(crate) evicted: Option<Owner>,
 }
@@ -174,7 +178,7 @@ pub(crate) enum NotExtended {
     NoQuorum(Vec<NodeReport>),
 }
 
-impl Fleet {
+impl Coordinator {
     pub(crate) fn new(
         quorum: Quorum,
         nodes: Vec<Arc<dyn Node>>,
@@ -184,7 +188,7 @@ impl Fleet {
         node_timeout: Duration,
         tasks: Tasks,
     ) -> Arc<Self> {
-        let outbox = |node: &Arc<dyn Node>| Outbox::new(node.clone(), node_timeout);
+        let outbox = |node: &Arc<dyn Node>| DeferredReleases::new(node.clone(), node_timeout);
         Arc::new(Self {
             quorum,
             clock,
@@ -248,13 +252,13 @@ impl Fleet {
         entries: NonZeroU32,
         until: Moment,
         limit: Duration,
-        late: impl FnMut(Late),
+        late: impl FnMut(InFlight),
     ) -> Result<Moment, NotExtended> {
         let start = self.clock.now();
         if start >= until {
             return Err(NotExtended::TooLate);
         }
-        let mut votes = Extension::new(self.quorum);
+        let mut votes = ExtendTally::new(self.quorum);
         let mut under_way = UnderWay::new(late);
         let round = &mut under_way.round;
         for (index, node) in self.nodes.iter().enumerate() {
@@ -294,29 +298,29 @@ impl Fleet {
         self: &Arc<Self>,
         claim: Claim,
         follower: Option<ClientId>,
-        late: Late,
+        late: InFlight,
     ) -> impl Future<Output = Result<(), Error>> + use<> {
         let name = claim.name.clone();
         let ticket = claim.ticket_leaves();
-        let mut departure = Departure::begin(self, claim, ticket, follower, self.all(), late);
+        let mut departure = ReleaseTask::begin(self, claim, ticket, follower, self.all(), late);
         departure.start();
-        let fleet = Arc::clone(self);
+        let coordinator = Arc::clone(self);
         async move {
-            let mut votes = Handover::new(fleet.quorum);
-            let mut timer = pin!(sleep(fleet.node_timeout));
+            let mut votes = ReleaseTally::new(coordinator.quorum);
+            let mut timer = pin!(sleep(coordinator.node_timeout));
             loop {
                 let (node, answer) = departure.next(timer.as_mut()).await;
                 match votes.answered(node, answer) {
-                    HandoverStep::Wait => {}
-                    HandoverStep::Released => return Ok(()),
-                    HandoverStep::Lost => {
+                    ReleaseStep::Wait => {}
+                    ReleaseStep::Released => return Ok(()),
+                    ReleaseStep::Lost => {
                         return Err(Error::Lost {
                             name,
                             why: LossReason::Expired,
                         });
                     }
-                    HandoverStep::NoQuorum => {
-                        return Err(fleet.no_quorum(name, votes.outcomes()));
+                    ReleaseStep::NoQuorum => {
+                        return Err(coordinator.no_quorum(name, votes.outcomes()));
                     }
                 }
             }
@@ -325,9 +329,9 @@ impl Fleet {
 
     /// Gives a lock back on these nodes without anybody waiting for it. There is no follower for whom
     /// it could wait: whoever calls this may let nothing else run for a long time, or end the program.
-    pub(crate) fn let_go(self: &Arc<Self>, claim: Claim, nodes: NodeSet, late: Late) {
+    pub(crate) fn let_go(self: &Arc<Self>, claim: Claim, nodes: NodeSet, late: InFlight) {
         let ticket = claim.ticket_leaves();
-        drop(Departure::begin(self, claim, ticket, None, nodes, late));
+        drop(ReleaseTask::begin(self, claim, ticket, None, nodes, late));
     }
 
     pub(crate) fn all(&self) -> NodeSet {
@@ -341,7 +345,7 @@ impl Fleet {
         name: &LockName,
         command: &Command,
     ) -> Vec<Result<Reply, NodeError>> {
-        let mut round = Round::default();
+        let mut round = Calls::default();
         for (index, node) in self.nodes.iter().enumerate() {
             round.add(index, node.call(name, command.clone()));
         }
@@ -358,9 +362,9 @@ impl Fleet {
     /// Puts these tickets into the line of that name, or keeps them there, on all nodes. They are
     /// on their way when this returns.
     pub(crate) fn queue(&self, name: &LockName, tickets: &[Ticket]) -> Queueing {
-        let mut round = Round::default();
+        let mut round = Calls::default();
         for (index, node) in self.nodes.iter().enumerate() {
-            let command = Command::Queue {
+            let command = Command::Enqueue {
                 tickets: tickets.to_vec(),
                 lease: TICKET_LEASE,
             };
@@ -371,7 +375,7 @@ impl Fleet {
     }
 
     /// What the nodes answer to that: all that come with a majority, or soon after it.
-    pub(crate) async fn queued(&self, mut asked: Queueing) -> Vec<Result<Line, NodeError>> {
+    pub(crate) async fn queued(&self, mut asked: Queueing) -> Vec<Result<NodeQueue, NodeError>> {
         let start = Instant::now();
         let limit = self.node_timeout;
         let mut timer = pin!(sleep(limit));
@@ -380,7 +384,7 @@ impl Fleet {
         while !asked.0.is_empty() {
             let (node, answer) = asked.0.next(timer.as_mut(), limit).await;
             answers[node] = match answer {
-                Ok(Reply::Line(line)) => Ok(line),
+                Ok(Reply::Queue(line)) => Ok(line),
                 Ok(other) => Err(fencepost_core::quorum::out_of_place(&other)),
                 Err(error) => Err(error),
             };
@@ -396,9 +400,11 @@ impl Fleet {
 
     /// Takes these tickets out of the line on all nodes, without anybody waiting for it.
     pub(crate) fn leave(self: &Arc<Self>, name: LockName, tickets: Vec<TicketId>) {
-        let fleet = Arc::clone(self);
+        let coordinator = Arc::clone(self);
         self.in_background(async move {
-            fleet.ask_all(&name, &Command::Leave { tickets }).await;
+            coordinator
+                .ask_all(&name, &Command::Leave { tickets })
+                .await;
         });
     }
 
@@ -448,26 +454,26 @@ fn is_uncertain(answer: &Result<Reply, NodeError>) -> bool {
 }
 
 /// Tickets on their way to the nodes.
-pub(crate) struct Queueing(Round);
+pub(crate) struct Queueing(Calls);
 
 /// A round that hands over what it leaves open, however it ends.
-struct UnderWay<F: FnMut(Late)> {
-    round: Round,
-    lost: Late,
+struct UnderWay<F: FnMut(InFlight)> {
+    round: Calls,
+    lost: InFlight,
     hand_over: F,
 }
 
-impl<F: FnMut(Late)> UnderWay<F> {
+impl<F: FnMut(InFlight)> UnderWay<F> {
     fn new(hand_over: F) -> Self {
         Self {
-            round: Round::default(),
-            lost: Late::default(),
+            round: Calls::default(),
+            lost: InFlight::default(),
             hand_over,
         }
     }
 }
 
-impl<F: FnMut(Late)> Drop for UnderWay<F> {
+impl<F: FnMut(InFlight)> Drop for UnderWay<F> {
     fn drop(&mut self) {
         let mut late = std::mem::take(&mut self.lost);
         late.take_over(std::mem::take(&mut self.round));
@@ -477,20 +483,20 @@ impl<F: FnMut(Late)> Drop for UnderWay<F> {
 
 /// An attempt under way. Dropped before it succeeded, it releases what it may have got.
 struct Attempt<'a> {
-    fleet: &'a Arc<Fleet>,
+    coordinator: &'a Arc<Coordinator>,
     claim: Claim,
-    votes: Acquisition,
-    round: Round,
-    late: Late,
+    votes: AcquireTally,
+    round: Calls,
+    late: InFlight,
     /// It has succeeded, or has been given back.
     over: bool,
 }
 
 impl<'a> Attempt<'a> {
-    fn begin(fleet: &'a Arc<Fleet>, claim: Claim, take: &Take) -> Self {
-        let proposed = claim.proposal(&*fleet.clock);
-        let mut round = Round::default();
-        for (index, node) in fleet.nodes.iter().enumerate() {
+    fn begin(coordinator: &'a Arc<Coordinator>, claim: Claim, take: &Take) -> Self {
+        let proposed = claim.proposal(&*coordinator.clock);
+        let mut round = Calls::default();
+        for (index, node) in coordinator.nodes.iter().enumerate() {
             let command = match take {
                 Take::Free(turn) => claim.acquire(proposed, turn.clone()),
                 Take::Stolen => Command::Steal {
@@ -502,11 +508,11 @@ impl<'a> Attempt<'a> {
             round.add(index, node.call(&claim.name, command));
         }
         Self {
-            fleet,
+            coordinator,
             claim,
-            votes: Acquisition::new(fleet.quorum),
+            votes: AcquireTally::new(coordinator.quorum),
             round,
-            late: Late::default(),
+            late: InFlight::default(),
             over: false,
         }
     }
@@ -521,7 +527,8 @@ impl<'a> Attempt<'a> {
     fn raise(&mut self, nodes: NodeSet, to: FencingToken) {
         for index in nodes.iter() {
             let value = self.claim.value.clone();
-            let call = self.fleet.nodes[index].call(&self.claim.name, Command::Raise { value, to });
+            let call =
+                self.coordinator.nodes[index].call(&self.claim.name, Command::Raise { value, to });
             self.round.add(index, call);
         }
     }
@@ -531,7 +538,7 @@ impl<'a> Attempt<'a> {
     fn fill_in(&mut self, token: FencingToken) {
         for index in self.votes.refused().iter() {
             let command = self.claim.extend(token, NonZeroU32::MIN);
-            let call = self.fleet.nodes[index].call(&self.claim.name, command);
+            let call = self.coordinator.nodes[index].call(&self.claim.name, command);
             self.round.add(index, call);
         }
         self.round.start();
@@ -545,7 +552,7 @@ impl<'a> Attempt<'a> {
                 by,
                 remaining,
             },
-            Denial::NoQuorum => self.fleet.no_quorum(name, self.votes.outcomes()),
+            Denial::NoQuorum => self.coordinator.no_quorum(name, self.votes.outcomes()),
         }
     }
 
@@ -562,20 +569,25 @@ impl<'a> Attempt<'a> {
     }
 
     /// Gives back what was granted, now and not when it is dropped.
-    fn ends(mut self, ticket: Fate) {
+    fn ends(mut self, ticket: TicketDisposition) {
         self.give_back(ticket);
     }
 
-    fn give_back(&mut self, ticket: Fate) {
+    fn give_back(&mut self, ticket: TicketDisposition) {
         self.over = true;
         let (nodes, late) = (self.votes.may_hold(), self.take_late());
         let claim = self.claim.clone();
-        drop(Departure::begin(
-            self.fleet, claim, ticket, None, nodes, late,
+        drop(ReleaseTask::begin(
+            self.coordinator,
+            claim,
+            ticket,
+            None,
+            nodes,
+            late,
         ));
     }
 
-    fn take_late(&mut self) -> Late {
+    fn take_late(&mut self) -> InFlight {
         let mut late = std::mem::take(&mut self.late);
         late.take_over(std::mem::take(&mut self.round));
         late
@@ -586,7 +598,7 @@ impl Drop for Attempt<'_> {
     fn drop(&mut self) {
         if !self.over {
             // Its waiter, if there is one, is gone too, and takes its ticket out of the line.
-            self.give_back(Fate::Stays);
+            self.give_back(TicketDisposition::Stays);
         }
     }
 }

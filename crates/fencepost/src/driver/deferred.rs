@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use tokio::time::{sleep, timeout};
 
-use crate::driver::clock::{Clock, Moment};
-use crate::node::Node;
+use crate::runtime::clock::{Clock, Moment};
+use crate::store::Node;
 use fencepost_core::lock::Command;
 use fencepost_core::name::LockName;
 
@@ -20,26 +20,26 @@ const PAUSE: Duration = Duration::from_millis(100);
 
 /// The releases that one node has not had yet.
 #[derive(Clone)]
-pub(super) struct Outbox {
+pub(super) struct DeferredReleases {
     node: Arc<dyn Node>,
     node_timeout: Duration,
-    letters: Arc<Mutex<Letters>>,
+    letters: Arc<Mutex<Pending>>,
 }
 
 #[derive(Default)]
-struct Letters {
-    waiting: VecDeque<Letter>,
+struct Pending {
+    waiting: VecDeque<DeferredRelease>,
     being_delivered: bool,
 }
 
-struct Letter {
+struct DeferredRelease {
     name: LockName,
     command: Command,
     /// When the lock has expired on the node without our help.
     until: Moment,
 }
 
-impl Outbox {
+impl DeferredReleases {
     pub(super) fn new(node: Arc<dyn Node>, node_timeout: Duration) -> Self {
         Self {
             node,
@@ -56,7 +56,7 @@ impl Outbox {
         if letters.waiting.len() >= MOST_WAITING {
             letters.waiting.pop_front();
         }
-        letters.waiting.push_back(Letter {
+        letters.waiting.push_back(DeferredRelease {
             name,
             command,
             until,
@@ -64,12 +64,12 @@ impl Outbox {
         !std::mem::replace(&mut letters.being_delivered, true)
     }
 
-    fn letters(&self) -> MutexGuard<'_, Letters> {
+    fn letters(&self) -> MutexGuard<'_, Pending> {
         // A panic while it was locked cannot have left it half changed.
         self.letters.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn next(&self, now: Moment) -> Option<Letter> {
+    fn next(&self, now: Moment) -> Option<DeferredRelease> {
         let mut letters = self.letters();
         letters.waiting.retain(|letter| letter.until > now);
         let next = letters.waiting.pop_front();

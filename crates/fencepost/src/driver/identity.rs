@@ -2,8 +2,8 @@
 
 use fencepost_core::{AttemptValue, ClientId, Owner};
 
-use super::randomness::{Randomness, draw};
 use crate::error::Error;
+use crate::runtime::randomness::{Randomness, draw};
 
 /// `host:pid:program` of this process.
 pub(crate) fn this_process() -> Owner {

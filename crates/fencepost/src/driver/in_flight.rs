@@ -4,7 +4,7 @@
 //! when one of them ended without an answer may it still arrive after the release: then, and only
 //! then, the node is asked to refuse it.
 
-use super::calls::Round;
+use super::calls::Calls;
 use fencepost_core::quorum::{MOST_NODES, NodeSet};
 
 /// The most calls that are kept for one claim. A lease that is renewed for hours beside a node that
@@ -13,14 +13,14 @@ const MOST_OPEN: usize = 3 * MOST_NODES;
 
 /// What is still on its way for one claim.
 #[derive(Default)]
-pub(crate) struct Late {
-    calls: Round,
+pub(crate) struct InFlight {
+    calls: Calls,
     lost: NodeSet,
 }
 
-impl Late {
+impl InFlight {
     /// Takes over what a round has left open.
-    pub(super) fn take_over(&mut self, round: Round) {
+    pub(super) fn take_over(&mut self, round: Calls) {
         self.settle();
         self.calls.append(round, |node| node);
         // Nobody can vouch any more for a call that is not kept.
@@ -53,7 +53,7 @@ impl Late {
         }
         if self.calls.is_empty() {
             // Also the room that it had for them.
-            self.calls = Round::default();
+            self.calls = Calls::default();
         }
     }
 
@@ -64,15 +64,15 @@ impl Late {
 
     /// The calls that are still open, and the nodes at which a command may arrive that nobody can
     /// vouch for any more.
-    pub(super) fn into_parts(mut self) -> (Round, NodeSet) {
+    pub(super) fn into_parts(mut self) -> (Calls, NodeSet) {
         self.settle();
         (self.calls, self.lost)
     }
 }
 
-impl std::fmt::Debug for Late {
+impl std::fmt::Debug for InFlight {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Late")
+        f.debug_struct("InFlight")
             .field("lost", &self.lost)
             .finish_non_exhaustive()
     }
@@ -84,9 +84,9 @@ mod tests {
 
     #[test]
     fn a_node_that_never_answers_does_not_pile_up_calls() {
-        let mut late = Late::default();
+        let mut late = InFlight::default();
         for _ in 0..10_000 {
-            let mut round = Round::default();
+            let mut round = Calls::default();
             round.add(2, Box::pin(std::future::pending()));
             late.take_over(round);
         }

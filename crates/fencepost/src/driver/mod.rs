@@ -8,14 +8,15 @@
 //! | `release` | a release, with or without somebody who waits for it |
 //! | `deferred` | releases for a node that is away |
 //! | `identity` | what a client calls itself, and the values of its attempts |
-//! | `clock`, `randomness`, `tasks` | the one place each for time, random numbers and spawned tasks |
+//! | `held`, `renewer` | what a lease and its renewal share, and one task that renews all leases of a client |
+//! | `waiters` | one task per contended name |
 
 mod calls;
-pub mod clock;
 pub(crate) mod coordinator;
 mod deferred;
+pub(crate) mod held;
 pub(crate) mod identity;
 pub(crate) mod in_flight;
-pub mod randomness;
 mod release;
-pub mod tasks;
+pub(crate) mod renewer;
+pub(crate) mod waiters;

@@ -8,36 +8,36 @@ use std::sync::Arc;
 
 use tokio::time::{Sleep, sleep};
 
-use super::calls::{Answer, Round};
-use super::coordinator::{Claim, Fleet};
-use super::in_flight::Late;
-use fencepost_core::lock::Fate;
+use super::calls::{Answer, Calls};
+use super::coordinator::{Claim, Coordinator};
+use super::in_flight::InFlight;
+use fencepost_core::lock::TicketDisposition;
 use fencepost_core::quorum::NodeSet;
 use fencepost_core::ticket::ClientId;
 
 /// A release under way. Dropped before all nodes have answered, it goes on by itself.
-pub(super) struct Departure(Option<Delivery>);
+pub(super) struct ReleaseTask(Option<Delivery>);
 
-impl Departure {
+impl ReleaseTask {
     pub(super) fn begin(
-        fleet: &Arc<Fleet>,
+        coordinator: &Arc<Coordinator>,
         claim: Claim,
-        ticket: Fate,
+        ticket: TicketDisposition,
         follower: Option<ClientId>,
         nodes: NodeSet,
-        late: Late,
+        late: InFlight,
     ) -> Self {
         let (late, lost) = late.into_parts();
-        let mut round = Round::default();
+        let mut round = Calls::default();
         // First, so that whatever they still have to send goes before the releases.
-        round.append(late, Errand::Late);
+        round.append(late, Errand::InFlight);
         for index in nodes.iter() {
             let command = claim.release(lost.contains(index), ticket.clone(), follower.clone());
-            let call = fleet.nodes[index].call(&claim.name, command);
+            let call = coordinator.nodes[index].call(&claim.name, command);
             round.add(Errand::Release(index), call);
         }
         let mut delivery = Delivery {
-            fleet: fleet.clone(),
+            coordinator: coordinator.clone(),
             claim,
             round,
             sent_again: NodeSet::NONE,
@@ -71,7 +71,7 @@ impl Departure {
     }
 }
 
-impl Drop for Departure {
+impl Drop for ReleaseTask {
     fn drop(&mut self) {
         let Some(mut delivery) = self.0.take() else {
             return;
@@ -80,8 +80,8 @@ impl Drop for Departure {
             delivery.note(errand, &answer);
         }
         if !delivery.round.is_empty() {
-            let fleet = delivery.fleet.clone();
-            fleet.in_background(delivery.finish());
+            let coordinator = delivery.coordinator.clone();
+            coordinator.in_background(delivery.finish());
         }
     }
 }
@@ -90,22 +90,22 @@ impl Drop for Departure {
 #[derive(Clone, Copy)]
 enum Errand {
     /// Sent before the release, and not answered then.
-    Late(usize),
+    InFlight(usize),
     Release(usize),
 }
 
-/// The commands of a release. Unlike [`Departure`], it may be dropped for good: that happens when
+/// The commands of a release. Unlike [`ReleaseTask`], it may be dropped for good: that happens when
 /// the runtime shuts down.
 struct Delivery {
-    fleet: Arc<Fleet>,
+    coordinator: Arc<Coordinator>,
     claim: Claim,
-    round: Round<Errand>,
+    round: Calls<Errand>,
     sent_again: NodeSet,
 }
 
 impl Delivery {
     async fn next(&mut self, timer: Pin<&mut Sleep>) -> (Errand, Answer) {
-        let (errand, answer) = self.round.next(timer, self.fleet.node_timeout).await;
+        let (errand, answer) = self.round.next(timer, self.coordinator.node_timeout).await;
         self.note(errand, &answer);
         (errand, answer)
     }
@@ -114,7 +114,7 @@ impl Delivery {
     /// also stops what arrives late.
     fn note(&mut self, errand: Errand, answer: &Answer) {
         let (node, again) = match (errand, answer) {
-            (Errand::Late(node), Err(error)) => (node, error.is_uncertain()),
+            (Errand::InFlight(node), Err(error)) => (node, error.is_uncertain()),
             (Errand::Release(node), Err(error)) => (node, error.may_pass()),
             (_, Ok(_)) => return,
         };
@@ -128,20 +128,20 @@ impl Delivery {
             return;
         }
         self.sent_again.insert(node);
-        let fleet = &*self.fleet;
-        let outbox = &fleet.outboxes[node];
-        let until = fleet.clock.now() + self.claim.ttl.get();
+        let coordinator = &*self.coordinator;
+        let outbox = &coordinator.outboxes[node];
+        let until = coordinator.clock.now() + self.claim.ttl.get();
         if outbox.put(
             self.claim.name.clone(),
-            self.claim.release(true, Fate::Stays, None),
+            self.claim.release(true, TicketDisposition::Stays, None),
             until,
         ) {
-            fleet.in_background(outbox.deliver(fleet.clock.clone()));
+            coordinator.in_background(outbox.deliver(coordinator.clock.clone()));
         }
     }
 
     async fn finish(mut self) {
-        let mut timer = pin!(sleep(self.fleet.node_timeout));
+        let mut timer = pin!(sleep(self.coordinator.node_timeout));
         while !self.round.is_empty() {
             let _ = self.next(timer.as_mut()).await;
         }

@@ -17,25 +17,25 @@ use std::ops::Deref;
 use std::pin::Pin;
 use std::time::Duration;
 
-use crate::client::Fencepost;
+use crate::client::Client;
+use crate::driver::waiters::Progress;
 use crate::error::Error;
 use crate::lease::Lease;
 use crate::lock::LockRequest;
 use crate::look::{look, too_few};
 use crate::options::option_methods;
-use crate::wait::Progress;
 use fencepost_core::name::LockName;
 use fencepost_core::token::FencingToken;
 use fencepost_core::value::Owner;
 pub use observe::Observer;
 
-impl Fencepost {
+impl Client {
     /// An election: at most one leads at a time.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), fencepost::Error> {
-    /// # let locks = fencepost::Fencepost::memory()?;
+    /// # let locks = fencepost::Client::memory()?;
     /// let election = locks.election("scheduler");
     /// let leadership = election.campaign("10.0.0.7:8080").await?;
     /// let leader = election.leader().await?.expect("we lead");
@@ -54,7 +54,7 @@ impl Fencepost {
     }
 }
 
-/// One leader among many: see [`Fencepost::election`].
+/// One leader among many: see [`Client::election`].
 ///
 /// The leader is whoever holds the *lock* of the election's name, under a label that is the value it
 /// proclaims, so all that is promised of a lock is promised of a leader:
@@ -67,7 +67,7 @@ impl Fencepost {
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), fencepost::Error> {
-/// # let locks = fencepost::Fencepost::memory()?;
+/// # let locks = fencepost::Client::memory()?;
 /// let election = locks.election("scheduler");
 /// let first = election.campaign("a").await?;
 /// let token = first.token();
@@ -77,7 +77,7 @@ impl Fencepost {
 /// ```
 #[derive(Clone, Debug)]
 pub struct Election {
-    locks: Fencepost,
+    locks: Client,
     name: Result<LockName, Error>,
 }
 
@@ -86,7 +86,7 @@ pub struct Election {
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), fencepost::Error> {
-/// # let locks = fencepost::Fencepost::memory()?;
+/// # let locks = fencepost::Client::memory()?;
 /// # let election = locks.election("scheduler");
 /// # let _leadership = election.campaign("10.0.0.7:8080").await?;
 /// if let Some(fencepost::Leader { value, token, .. }) = election.leader().await? {
@@ -114,12 +114,12 @@ impl Election {
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), fencepost::Error> {
-    /// # let locks = fencepost::Fencepost::memory()?;
+    /// # let locks = fencepost::Client::memory()?;
     /// use std::time::Duration;
     ///
     /// let election = locks.election("scheduler");
     /// let leadership = election.campaign("a").ttl(Duration::from_secs(5)).await?;
-    /// let other = election.campaign("b").wait(Duration::from_millis(20)).await;
+    /// let other = election.campaign("b").timeout(Duration::from_millis(20)).await;
     /// assert!(other.unwrap_err().is_held());
     /// # Ok(()) }
     /// ```
@@ -140,7 +140,7 @@ impl Election {
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), fencepost::Error> {
-    /// # let locks = fencepost::Fencepost::memory()?;
+    /// # let locks = fencepost::Client::memory()?;
     /// let election = locks.election("scheduler");
     /// let leadership = election.try_campaign("a").await?;
     /// assert!(election.try_campaign("b").await.unwrap_err().is_held());
@@ -150,7 +150,7 @@ impl Election {
     /// # Errors
     /// As [`Campaign`].
     pub async fn try_campaign(&self, value: impl AsRef<str>) -> Result<Leadership, Error> {
-        self.campaign(value).wait(Duration::ZERO).await
+        self.campaign(value).timeout(Duration::ZERO).await
     }
 
     /// Who leads now, by what a majority of the nodes says. `None` when a majority knows of nobody,
@@ -161,7 +161,7 @@ impl Election {
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), fencepost::Error> {
-    /// # let locks = fencepost::Fencepost::memory()?;
+    /// # let locks = fencepost::Client::memory()?;
     /// let election = locks.election("scheduler");
     /// assert_eq!(election.leader().await?, None);
     /// let _leadership = election.campaign("10.0.0.7:8080").await?;
@@ -175,7 +175,7 @@ impl Election {
     pub async fn leader(&self) -> Result<Option<Leader>, Error> {
         let name = self.name.clone()?;
         let core = &self.locks.core;
-        let quorum = core.fleet.quorum;
+        let quorum = core.coordinator.quorum;
         let names = std::slice::from_ref(&name);
         let seen = look(core, names, |answers| view::is_clear(quorum, answers)).await;
         let answers = &seen[0];
@@ -193,7 +193,7 @@ impl Election {
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), fencepost::Error> {
-    /// # let locks = fencepost::Fencepost::memory()?;
+    /// # let locks = fencepost::Client::memory()?;
     /// let election = locks.election("scheduler");
     /// let mut observer = election.observe()?;
     /// let leadership = election.campaign("10.0.0.7:8080").await?;
@@ -214,7 +214,7 @@ impl Election {
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), fencepost::Error> {
-    /// # let locks = fencepost::Fencepost::memory()?;
+    /// # let locks = fencepost::Client::memory()?;
     /// use std::time::Duration;
     ///
     /// let election = locks.election("scheduler");
@@ -252,7 +252,7 @@ fn proclaimable(value: &str) -> Result<Owner, Error> {
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), fencepost::Error> {
-/// # let locks = fencepost::Fencepost::memory()?;
+/// # let locks = fencepost::Client::memory()?;
 /// let refused = locks.election("scheduler").campaign("two\nlines").await;
 /// assert!(refused.unwrap_err().to_string().contains("no control characters"));
 /// # Ok(()) }
@@ -271,7 +271,7 @@ impl Campaign {
         self
     }
 
-    option_methods!(options, wait, fair, renew, max_hold, max_renewals);
+    option_methods!(options, timeout, fair, renew, max_hold, max_renewals);
 
     /// See [`LockOptions::ttl`](crate::LockOptions::ttl). A shorter one brings a new leader sooner when
     /// this one dies.
@@ -307,7 +307,7 @@ impl IntoFuture for Campaign {
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), fencepost::Error> {
-/// # let locks = fencepost::Fencepost::memory()?;
+/// # let locks = fencepost::Client::memory()?;
 /// # async fn schedule(_: fencepost::FencingToken) {}
 /// let leadership = locks.election("scheduler").campaign("10.0.0.7:8080").await?;
 /// tokio::select! {
@@ -336,7 +336,7 @@ impl Leadership {
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), fencepost::Error> {
-    /// # let locks = fencepost::Fencepost::memory()?;
+    /// # let locks = fencepost::Client::memory()?;
     /// let election = locks.election("scheduler");
     /// let leadership = election.campaign("a").await?;
     /// assert_eq!(leadership.proclaimed(), "a");

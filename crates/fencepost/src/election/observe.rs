@@ -12,7 +12,7 @@ use futures_util::stream::{Stream, StreamExt, unfold};
 use tokio::time::{Instant, sleep_until};
 
 use super::{Leader, view};
-use crate::client::Fencepost;
+use crate::client::Client;
 use crate::look::look;
 use fencepost_core::name::LockName;
 use fencepost_core::value::AttemptValue;
@@ -42,7 +42,7 @@ const SLOWEST: Duration = Duration::from_secs(24 * 60 * 60);
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), fencepost::Error> {
-/// # let locks = fencepost::Fencepost::memory()?;
+/// # let locks = fencepost::Client::memory()?;
 /// use futures_util::StreamExt;
 ///
 /// let election = locks.election("scheduler");
@@ -57,7 +57,7 @@ pub struct Observer {
 }
 
 struct Watch {
-    locks: Fencepost,
+    locks: Client,
     name: LockName,
     pace: Duration,
     next_look: Instant,
@@ -65,7 +65,7 @@ struct Watch {
 }
 
 impl Observer {
-    pub(super) fn new(locks: Fencepost, name: LockName, pace: Duration) -> Self {
+    pub(super) fn new(locks: Client, name: LockName, pace: Duration) -> Self {
         let watch = Watch {
             locks,
             name,
@@ -88,7 +88,7 @@ impl Observer {
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), fencepost::Error> {
-    /// # let locks = fencepost::Fencepost::memory()?;
+    /// # let locks = fencepost::Client::memory()?;
     /// # let election = locks.election("scheduler");
     /// # let _leadership = election.campaign("a").await?;
     /// let mut observer = election.observe()?;
@@ -109,7 +109,7 @@ impl Watch {
             sleep_until(self.next_look).await;
             // From the beginning of a look to that of the next, so that a slow node does not make
             // it slower.
-            self.next_look = Instant::now() + self.locks.core.fleet.spread(self.pace);
+            self.next_look = Instant::now() + self.locks.core.coordinator.spread(self.pace);
             if let Some(leader) = self.look().await {
                 return leader;
             }
@@ -119,7 +119,7 @@ impl Watch {
     /// Looks once: somebody new?
     async fn look(&mut self) -> Option<Leader> {
         let core = &self.locks.core;
-        let quorum = core.fleet.quorum;
+        let quorum = core.coordinator.quorum;
         let names = std::slice::from_ref(&self.name);
         let seen = look(core, names, |answers| view::is_clear(quorum, answers)).await;
         let last = self.last.as_ref();

@@ -3,24 +3,24 @@
 //! What is detached must never be released by anybody but the owner of its receipt.
 
 use super::Lease;
+use crate::detached::{DetachedLock, linger};
 use crate::error::Error;
-use crate::receipt::{Receipt, linger};
 
 impl Lease {
     /// Ends the lease without giving the lock back: it stays held for what is left of its TTL, and
-    /// whoever has the [`Receipt`] may [extend](crate::Fencepost::extend_receipt) it or
-    /// [give it back](crate::Fencepost::release_receipt), from another process too.
+    /// whoever has the [`DetachedLock`] may [extend](crate::Client::extend_receipt) it or
+    /// [give it back](crate::Client::release_receipt), from another process too.
     ///
     /// Ask [`remaining`](Self::remaining) before: a receipt does not tell.
     ///
     /// # Errors
     /// [`Error::Lost`] when the lease was over already.
-    pub async fn detach(self) -> Result<Receipt, Error> {
+    pub async fn detach(self) -> Result<DetachedLock, Error> {
         if let Some(why) = self.loss() {
             return Err(self.lost_by(why));
         }
         let claim = self.held.claim.clone();
-        let receipt = Receipt::of(claim.name, claim.value, self.held.token);
+        let receipt = DetachedLock::of(claim.name, claim.value, self.held.token);
         // From here on dropping it releases nothing.
         if let Some(late) = self.end() {
             linger(late).await;

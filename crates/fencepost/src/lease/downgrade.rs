@@ -4,8 +4,8 @@
 //! writer's: nobody can tell which nodes let readers in already.
 
 use super::Lease;
-use super::held::Asker;
 use crate::driver::coordinator::{Access, NotExtended};
+use crate::driver::held::Asker;
 use crate::error::{Error, LossReason};
 
 impl Lease {
@@ -28,7 +28,7 @@ impl Lease {
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), fencepost::Error> {
-    /// # let locks = fencepost::Fencepost::memory()?;
+    /// # let locks = fencepost::Client::memory()?;
     /// let catalogue = locks.read_write("catalogue");
     /// let writer = catalogue.write().await?;
     /// let token = writer.token();
@@ -72,7 +72,7 @@ impl Lease {
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), fencepost::Error> {
-    /// # let locks = fencepost::Fencepost::memory()?;
+    /// # let locks = fencepost::Client::memory()?;
     /// let catalogue = locks.read_write("catalogue");
     /// let reader = catalogue.read().await?;
     /// let refused = reader.upgrade().unwrap_err();

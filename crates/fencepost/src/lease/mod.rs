@@ -11,8 +11,6 @@
 
 mod detach;
 mod downgrade;
-mod held;
-mod schedule;
 mod seal;
 #[cfg(test)]
 mod tests;
@@ -27,18 +25,18 @@ use tracing::Instrument;
 
 use crate::client::Core;
 use crate::driver::coordinator::{Grant, NotExtended};
+pub(crate) use crate::driver::held::Limits;
+use crate::driver::held::{Asker, Held};
+pub(crate) use crate::driver::renewer::Renewer;
 use crate::error::{Error, LossReason};
 use crate::events;
 use fencepost_core::name::LockName;
 use fencepost_core::ticket::{ClientId, TicketId};
 use fencepost_core::token::FencingToken;
-pub(crate) use held::Limits;
-use held::{Asker, Held};
-pub(crate) use schedule::Schedule;
 
 /// A lock that is ours until the lease ends.
 ///
-/// A lease from [`lock`](crate::Fencepost::lock) renews itself every third of its TTL, until it is
+/// A lease from [`lock`](crate::Client::lock) renews itself every third of its TTL, until it is
 /// released, dropped, or has been held for as long as it may be. When it can no longer be trusted it
 /// says so, [at or before](Self::lost) the end of its validity.
 ///
@@ -49,7 +47,7 @@ pub(crate) use schedule::Schedule;
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), fencepost::Error> {
-/// # let locks = fencepost::Fencepost::memory()?;
+/// # let locks = fencepost::Client::memory()?;
 /// # async fn charge(_: fencepost::FencingToken) {}
 /// let lease = locks.lock("invoice-42").await?;
 /// tokio::select! {
@@ -66,7 +64,12 @@ pub struct Lease {
 
 impl Lease {
     pub(crate) fn new(core: Arc<Core>, grant: Grant, limits: Limits) -> Self {
-        let held = Held::new(core.fleet.clone(), grant, limits, core.schedule.new_id());
+        let held = Held::new(
+            core.coordinator.clone(),
+            grant,
+            limits,
+            core.schedule.new_id(),
+        );
         let held = Arc::new(held);
         if let Some(when) = held.first_look() {
             core.schedule.put(&held, when);
@@ -151,7 +154,7 @@ impl Lease {
             }
             Some(Err(NotExtended::NoQuorum(nodes))) => Err(Error::NoQuorum {
                 name: self.held.claim.name.clone(),
-                needed: self.core.fleet.quorum.needed(),
+                needed: self.core.coordinator.quorum.needed(),
                 nodes,
             }),
             Some(Err(NotExtended::Lost(_) | NotExtended::TooLate)) | None => {
@@ -176,20 +179,20 @@ impl Lease {
 
     /// As `release`, for one who shares the lease.
     pub(crate) async fn give_back(&self) -> Result<(), Error> {
-        let fleet = self.core.fleet.clone();
+        let coordinator = self.core.coordinator.clone();
         let (claim, token) = (self.held.claim.clone(), self.held.token);
         let lost = self.loss();
         let Some(late) = self.end() else {
             return Ok(());
         };
-        let start = fleet.clock.now();
+        let start = coordinator.clock.now();
         let span = events::releasing(&claim.name, token);
         let follower = self.follower();
-        let release = fleet.release(claim.clone(), self.client_of(&follower), late);
+        let release = coordinator.release(claim.clone(), self.client_of(&follower), late);
         self.call(follower);
         let outcome = release.instrument(span.clone()).await;
         let _in_span = span.enter();
-        let took = fleet.clock.now().since(start);
+        let took = coordinator.clock.now().since(start);
         events::released(&claim.name, token, &outcome, took);
         match (outcome, lost) {
             // The reason that was known before says more than that the nodes have nothing.
@@ -229,7 +232,7 @@ impl Lease {
     }
 
     /// Ends renewal, at once; what is left to see to when it is given back.
-    fn end(&self) -> Option<crate::driver::in_flight::Late> {
+    fn end(&self) -> Option<crate::driver::in_flight::InFlight> {
         let late = self.held.give_back();
         self.core.schedule.remove(&self.held);
         late
@@ -247,9 +250,9 @@ impl Drop for Lease {
     fn drop(&mut self) {
         if let Some(late) = self.end() {
             events::dropped(&self.held.claim.name, self.held.token);
-            let fleet = &self.core.fleet;
+            let coordinator = &self.core.coordinator;
             let follower = self.follower();
-            fleet.let_go(self.held.claim.clone(), fleet.all(), late);
+            coordinator.let_go(self.held.claim.clone(), coordinator.all(), late);
             self.call(follower);
         }
     }

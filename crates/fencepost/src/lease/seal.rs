@@ -10,11 +10,11 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 use super::Lease;
-use crate::driver::clock::Moment;
-use crate::driver::coordinator::{Claim, Fleet, NotExtended};
-use crate::driver::in_flight::Late;
+use crate::detached::linger;
+use crate::driver::coordinator::{Claim, Coordinator, NotExtended};
+use crate::driver::in_flight::InFlight;
 use crate::error::{Error, LossReason};
-use crate::receipt::linger;
+use crate::runtime::clock::Moment;
 use fencepost_core::token::FencingToken;
 use fencepost_core::ttl::Ttl;
 
@@ -35,16 +35,20 @@ impl Lease {
         if let Some(why) = self.loss() {
             return Err(self.lost_by(why));
         }
-        let fleet = Arc::clone(&self.core.fleet);
-        let until = fleet.clock.now() + self.remaining();
+        let coordinator = Arc::clone(&self.core.coordinator);
+        let until = coordinator.clock.now() + self.remaining();
         let (claim, token) = (self.held.claim.clone(), self.held.token);
         // From here on nothing renews it, which would shorten it again, and dropping it releases
         // nothing.
         let open = self.end().map(|before| Open {
             before,
-            own: Late::default(),
+            own: InFlight::default(),
         });
-        let mut sealing = Sealing { fleet, claim, open };
+        let mut sealing = Sealing {
+            coordinator,
+            claim,
+            open,
+        };
         match sealing.ask(token, keep, until).await {
             Ok(()) => {
                 // What was asked for before is dropped: to a node that did not know the script it would
@@ -57,7 +61,7 @@ impl Lease {
             Err(NotExtended::TooLate) => Err(self.lost_by(LossReason::Expired)),
             Err(NotExtended::NoQuorum(nodes)) => Err(Error::NoQuorum {
                 name: self.held.claim.name.clone(),
-                needed: self.core.fleet.quorum.needed(),
+                needed: self.core.coordinator.quorum.needed(),
                 nodes,
             }),
         }
@@ -66,7 +70,7 @@ impl Lease {
 
 /// A seal under way. Dropped before it is there, it gives the lock back.
 struct Sealing {
-    fleet: Arc<Fleet>,
+    coordinator: Arc<Coordinator>,
     /// The lease's own, with its own TTL: that is how long a node is waited for that has to be told
     /// that all was for nothing.
     claim: Claim,
@@ -78,9 +82,9 @@ struct Sealing {
 #[derive(Default)]
 struct Open {
     /// From before it was sealed.
-    before: Late,
+    before: InFlight,
     /// The seal itself.
-    own: Late,
+    own: InFlight,
 }
 
 impl Sealing {
@@ -96,15 +100,17 @@ impl Sealing {
             ..self.claim.clone()
         };
         loop {
-            let left = until.since(self.fleet.clock.now());
+            let left = until.since(self.coordinator.clock.now());
             let own = &mut self.open.get_or_insert_default().own;
             let open = |more| own.join(more);
             let asked = self
-                .fleet
+                .coordinator
                 .extend(&claim, token, NonZeroU32::MIN, until, left, open);
             match asked.await {
                 Ok(_) => return Ok(()),
-                Err(NotExtended::NoQuorum(_)) if until.since(self.fleet.clock.now()) > PAUSE => {
+                Err(NotExtended::NoQuorum(_))
+                    if until.since(self.coordinator.clock.now()) > PAUSE =>
+                {
                     sleep(PAUSE).await;
                 }
                 Err(error) => return Err(error),
@@ -117,8 +123,8 @@ impl Drop for Sealing {
     fn drop(&mut self) {
         if let Some(Open { mut before, own }) = self.open.take() {
             before.join(own);
-            let all = self.fleet.all();
-            self.fleet.let_go(self.claim.clone(), all, before);
+            let all = self.coordinator.all();
+            self.coordinator.let_go(self.claim.clone(), all, before);
         }
     }
 }

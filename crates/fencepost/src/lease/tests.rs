@@ -10,11 +10,11 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::driver::clock::{Clock, Moment};
 use crate::error::{Error, LossReason, NodeError};
-use crate::node::memory::MemoryNode;
-use crate::node::{Call, Node};
-use crate::{Fencepost, LockRequest};
+use crate::runtime::clock::{Clock, Moment};
+use crate::store::memory::MemoryNode;
+use crate::store::{Call, Node};
+use crate::{Client, LockRequest};
 use fencepost_core::lock::Command;
 use fencepost_core::name::LockName;
 
@@ -120,7 +120,7 @@ impl Scripted {
     fn releases(&self) -> Vec<Option<Duration>> {
         let seen = self.seen.lock().unwrap();
         let refusals = seen.iter().filter_map(|(_, command)| match command {
-            Command::Release { refuse_for, .. } => Some(*refuse_for),
+            Command::Release { tombstone, .. } => Some(*tombstone),
             _ => None,
         });
         refusals.collect()
@@ -166,14 +166,14 @@ impl Node for Scripted {
 struct Scene {
     clock: Arc<Paused>,
     nodes: Vec<Scripted>,
-    locks: Fencepost,
+    locks: Client,
 }
 
 impl Scene {
     fn of(n: usize) -> Self {
         let clock = Paused::new();
         let nodes: Vec<_> = (0..n).map(|_| Scripted::new(&clock)).collect();
-        let mut builder = Fencepost::builder()
+        let mut builder = Client::builder()
             .clock(clock.clone())
             .node_timeout(NODE_TIMEOUT);
         for node in &nodes {
@@ -201,7 +201,7 @@ impl Scene {
 async fn a_lease_that_was_slow_to_get_is_renewed_before_it_ends() {
     let clock = Paused::new();
     let node = Scripted::new(&clock);
-    let builder = Fencepost::builder().clock(clock.clone());
+    let builder = Client::builder().clock(clock.clone());
     let locks = builder
         .node_timeout(TTL)
         .node(node.clone())
@@ -253,7 +253,7 @@ async fn a_renewal_that_finds_no_quorum_is_tried_again_while_the_lease_is_valid(
 async fn a_silent_node_leaves_time_for_another_try() {
     let clock = Paused::new();
     let nodes: Vec<_> = (0..3).map(|_| Scripted::new(&clock)).collect();
-    let mut builder = Fencepost::builder().clock(clock.clone()).node_timeout(TTL);
+    let mut builder = Client::builder().clock(clock.clone()).node_timeout(TTL);
     for node in &nodes {
         builder = builder.node(node.clone());
     }

@@ -21,19 +21,19 @@ use std::time::Duration;
 
 use tokio::time::{Instant, timeout};
 
-use crate::client::Fencepost;
+use crate::client::Client;
+use crate::driver::waiters::Progress;
 use crate::error::Error;
 use crate::lease::Lease;
 use crate::lock::LockRequest;
 use crate::options::option_methods;
 use crate::status::Status;
-use crate::wait::Progress;
 use door::Door;
 pub(crate) use door::Doors;
 use fencepost_core::name::LockName;
 use fencepost_core::value::Owner;
 
-impl Fencepost {
+impl Client {
     /// A session: one who may enter a [reentrant lock](Session::reentrant) again while it is inside.
     ///
     /// Within one client, and its clones, sessions of the same label are the same. Those of
@@ -42,7 +42,7 @@ impl Fencepost {
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), fencepost::Error> {
-    /// # let locks = fencepost::Fencepost::memory()?;
+    /// # let locks = fencepost::Client::memory()?;
     /// let outer = locks.session("worker-7").reentrant("invoice-42").await?;
     /// let inner = locks.session("worker-7").reentrant("invoice-42").await?;
     /// assert_eq!(inner.token(), outer.token());
@@ -60,7 +60,7 @@ impl Fencepost {
     }
 }
 
-/// One who may enter a reentrant lock again while it is inside: see [`Fencepost::session`].
+/// One who may enter a reentrant lock again while it is inside: see [`Client::session`].
 ///
 /// By a session and not by a thread, because a task has none of its own: whoever shall be let in
 /// again is given the session, or its label.
@@ -90,7 +90,7 @@ impl Fencepost {
 ///
 /// A plain lock and a reentrant one cannot share a name: whoever comes second gets
 /// [`Error::NoQuorum`], in which each node says which kind it has
-/// ([`WrongType`](crate::NodeError::WrongType)). So does [`steal`](Fencepost::steal), which takes plain
+/// ([`WrongType`](crate::NodeError::WrongType)). So does [`steal`](Client::steal), which takes plain
 /// locks only. In memory and in a file there are no kinds, and the two merely keep each other out.
 ///
 /// A user whose channels are restricted needs `&redisson_lock__channel:*` beside `&fencepost:wake:*`.
@@ -98,7 +98,7 @@ impl Fencepost {
 /// has the lock.
 #[derive(Clone)]
 pub struct Session {
-    locks: Fencepost,
+    locks: Client,
     label: Arc<str>,
 }
 
@@ -109,12 +109,12 @@ impl Session {
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), fencepost::Error> {
-    /// # let locks = fencepost::Fencepost::memory()?;
+    /// # let locks = fencepost::Client::memory()?;
     /// use std::time::Duration;
     ///
     /// let (one, two) = (locks.session("one"), locks.session("two"));
     /// let guards = [one.reentrant("job").await?, one.reentrant("job").await?];
-    /// let busy = two.reentrant("job").wait(Duration::from_millis(20)).await;
+    /// let busy = two.reentrant("job").timeout(Duration::from_millis(20)).await;
     /// assert!(busy.unwrap_err().is_held(), "waited, and it was another's all the time");
     /// # Ok(()) }
     /// ```
@@ -154,14 +154,14 @@ impl fmt::Debug for Session {
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), fencepost::Error> {
-/// # let locks = fencepost::Fencepost::memory()?;
+/// # let locks = fencepost::Client::memory()?;
 /// use std::time::Duration;
 ///
 /// let session = locks.session("worker-7");
 /// let guard = session
 ///     .reentrant("invoice-42")
 ///     .ttl(Duration::from_secs(10))
-///     .wait(Duration::from_secs(2))
+///     .timeout(Duration::from_secs(2))
 ///     .await?;
 /// # Ok(()) }
 /// ```
@@ -180,10 +180,10 @@ impl ReentrantRequest {
 
     option_methods!(options, ttl, fair);
 
-    /// See [`LockOptions::wait`](crate::LockOptions::wait). Where another task of the session is taking the lock, that is waited
+    /// See [`LockOptions::timeout`](crate::LockOptions::timeout). Where another task of the session is taking the lock, that is waited
     /// for as long as for a silent node, if this is shorter.
-    pub fn wait(mut self, at_most: Duration) -> Self {
-        self.request = self.request.wait(at_most);
+    pub fn timeout(mut self, at_most: Duration) -> Self {
+        self.request = self.request.timeout(at_most);
         self
     }
 
@@ -223,7 +223,7 @@ impl ReentrantRequest {
         }
         if let Some(limit) = limit {
             let left = limit.saturating_sub(begin.elapsed());
-            self.request = self.request.wait(left);
+            self.request = self.request.timeout(left);
         }
         let lease = self.request.await?;
         let lease = door.opened(lease);
@@ -236,7 +236,7 @@ impl ReentrantRequest {
             Ok(name) => name.clone(),
             Err(error) => return error,
         };
-        let status = Status::ask(&self.session.locks.core.fleet, name.clone()).await;
+        let status = Status::ask(&self.session.locks.core.coordinator, name.clone()).await;
         let (by, remaining) = match status.holder {
             Some(holder) => (holder.owner, holder.remaining),
             None => {
@@ -270,7 +270,7 @@ impl IntoFuture for ReentrantRequest {
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), fencepost::Error> {
-/// # let locks = fencepost::Fencepost::memory()?;
+/// # let locks = fencepost::Client::memory()?;
 /// # async fn work(_: fencepost::FencingToken) {}
 /// let guard = locks.session("worker-7").reentrant("invoice-42").await?;
 /// tokio::select! {
@@ -304,7 +304,7 @@ impl ReentrantGuard {
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), fencepost::Error> {
-    /// # let locks = fencepost::Fencepost::memory()?;
+    /// # let locks = fencepost::Client::memory()?;
     /// let session = locks.session("worker-7");
     /// let guard = session.reentrant("job").await?;
     /// let again = session.reentrant("job").await?;

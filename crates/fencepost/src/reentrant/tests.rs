@@ -5,8 +5,8 @@ use std::sync::Mutex;
 use super::*;
 use crate::error::LossReason;
 use crate::lock::LockOptions;
-use crate::node::memory::MemoryNode;
-use crate::node::{Call, Node};
+use crate::store::memory::MemoryNode;
+use crate::store::{Call, Node};
 use fencepost_core::lock::Command;
 
 const fn ms(millis: u64) -> Duration {
@@ -31,13 +31,13 @@ impl Node for Witness {
 }
 
 impl Witness {
-    fn new() -> (Arc<Self>, Fencepost) {
+    fn new() -> (Arc<Self>, Client) {
         let node = Arc::new(Self {
             node: MemoryNode::new(),
             asked: Mutex::default(),
         });
         let shared: Arc<dyn Node> = node.clone();
-        let locks = Fencepost::builder().shared_node(shared).build().unwrap();
+        let locks = Client::builder().shared_node(shared).build().unwrap();
         (node, locks)
     }
 
@@ -96,7 +96,7 @@ async fn two_tasks_of_a_session_that_enter_at_once_share_one_acquisition() {
 
 #[tokio::test(start_paused = true)]
 async fn a_first_entry_that_is_dropped_leaves_the_door_to_the_others() {
-    let locks = Fencepost::memory().unwrap();
+    let locks = Client::memory().unwrap();
     let held = locks.session("other").reentrant("job").await.unwrap();
     let session = locks.session("one");
     let first = tokio::spawn(session.reentrant("job").into_future());
@@ -112,14 +112,14 @@ async fn a_first_entry_that_is_dropped_leaves_the_door_to_the_others() {
 
 #[tokio::test(start_paused = true)]
 async fn whoever_waits_for_its_own_session_waits_no_longer_than_it_said() {
-    let locks = Fencepost::memory().unwrap();
+    let locks = Client::memory().unwrap();
     let held = locks.session("other").reentrant("job").await.unwrap();
     let session = locks.session("one");
     let _first = tokio::spawn(session.reentrant("job").into_future());
     tokio::time::sleep(ms(10)).await;
     let start = Instant::now();
     let limit = locks.core.node_timeout * 3;
-    let error = session.reentrant("job").wait(limit).await.unwrap_err();
+    let error = session.reentrant("job").timeout(limit).await.unwrap_err();
     assert!(matches!(&error, Error::Held { by, .. } if by.as_str() == held.value()));
     let took = start.elapsed();
     assert!(took >= limit && took < limit + ms(50), "{took:?}");
@@ -127,7 +127,7 @@ async fn whoever_waits_for_its_own_session_waits_no_longer_than_it_said() {
 
 #[tokio::test(start_paused = true)]
 async fn a_lost_lease_lets_nobody_in_and_its_guards_stay_lost() {
-    let locks = Fencepost::memory().unwrap();
+    let locks = Client::memory().unwrap();
     let session = locks.session("one");
     let short = LockOptions::new().ttl(ms(200)).renew(false);
     let outer = session.reentrant("job").options(short).await.unwrap();
@@ -147,7 +147,7 @@ async fn a_lost_lease_lets_nobody_in_and_its_guards_stay_lost() {
 
 #[tokio::test(start_paused = true)]
 async fn a_guard_that_is_not_the_last_tells_the_loss_too() {
-    let locks = Fencepost::memory().unwrap();
+    let locks = Client::memory().unwrap();
     let session = locks.session("one");
     let one = session.reentrant("job").await.unwrap();
     let two = session.reentrant("job").await.unwrap();
@@ -179,9 +179,9 @@ async fn an_extension_tells_how_often_it_was_entered() {
 
 #[tokio::test(start_paused = true)]
 async fn nothing_is_kept_of_a_door_at_which_nobody_is() {
-    let locks = Fencepost::memory().unwrap();
+    let locks = Client::memory().unwrap();
     let guard = locks.session("one").reentrant("job").await.unwrap();
-    let busy = locks.session("two").reentrant("job").wait(ms(5));
+    let busy = locks.session("two").reentrant("job").timeout(ms(5));
     busy.await.unwrap_err();
     assert_eq!(locks.core.doors.len(), 1);
     drop(guard);

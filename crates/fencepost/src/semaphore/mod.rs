@@ -23,24 +23,24 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::client::Fencepost;
+use crate::client::Client;
+use crate::driver::waiters::Progress;
 use crate::error::Error;
 use crate::lease::Lease;
 use crate::lock::{LockOptions, Watcher};
 use crate::look::look;
 use crate::options::option_methods;
 use crate::status::{HolderStatus, Status, majority_holder};
-use crate::wait::Progress;
 use seek::Seeker;
 use slots::{Kind, Slots};
 
-impl Fencepost {
+impl Client {
     /// A semaphore: at most `permits` hold one of its permits at the same time.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), fencepost::Error> {
-    /// # let locks = fencepost::Fencepost::memory()?;
+    /// # let locks = fencepost::Client::memory()?;
     /// let workers = locks.semaphore("workers", 3);
     /// let permit = workers.acquire().await?;
     /// println!("slot {} with token {}", permit.slot(), permit.token());
@@ -56,12 +56,12 @@ impl Fencepost {
     }
 }
 
-/// At most k holders at a time: see [`Fencepost::semaphore`].
+/// At most k holders at a time: see [`Client::semaphore`].
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), fencepost::Error> {
-/// # let locks = fencepost::Fencepost::memory()?;
+/// # let locks = fencepost::Client::memory()?;
 /// let workers = locks.semaphore("workers", 2);
 /// let held = [workers.acquire().await?, workers.acquire().await?];
 /// assert!(workers.try_acquire().await.is_err(), "two, and no more");
@@ -109,7 +109,7 @@ impl Fencepost {
 /// 480 bytes.
 #[derive(Clone, Debug)]
 pub struct Semaphore {
-    locks: Fencepost,
+    locks: Client,
     slots: Result<Arc<Slots>, Error>,
 }
 
@@ -120,14 +120,14 @@ impl Semaphore {
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), fencepost::Error> {
-    /// # let locks = fencepost::Fencepost::memory()?;
+    /// # let locks = fencepost::Client::memory()?;
     /// use std::time::Duration;
     ///
     /// let workers = locks.semaphore("workers", 2);
     /// let one = workers.acquire().await?;
     /// let two = workers.acquire().ttl(Duration::from_secs(10)).await?;
     /// assert_ne!(one.slot(), two.slot());
-    /// let three = workers.acquire().wait(Duration::from_millis(20)).await;
+    /// let three = workers.acquire().timeout(Duration::from_millis(20)).await;
     /// assert!(three.unwrap_err().is_held(), "waited, and all were taken all the time");
     /// # Ok(()) }
     /// ```
@@ -146,7 +146,7 @@ impl Semaphore {
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), fencepost::Error> {
-    /// # let locks = fencepost::Fencepost::memory()?;
+    /// # let locks = fencepost::Client::memory()?;
     /// let workers = locks.semaphore("workers", 1);
     /// let permit = workers.try_acquire().await?;
     /// assert!(workers.try_acquire().await.unwrap_err().is_held());
@@ -156,7 +156,7 @@ impl Semaphore {
     /// # Errors
     /// As [`PermitRequest`].
     pub async fn try_acquire(&self) -> Result<Permit, Error> {
-        self.acquire().wait(Duration::ZERO).await
+        self.acquire().timeout(Duration::ZERO).await
     }
 
     /// Who holds permits, by slot: what a majority of the nodes says.
@@ -164,7 +164,7 @@ impl Semaphore {
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), fencepost::Error> {
-    /// # let locks = fencepost::Fencepost::memory()?;
+    /// # let locks = fencepost::Client::memory()?;
     /// let workers = locks.semaphore("workers", 3);
     /// let permit = workers.acquire().await?;
     /// let holders = workers.holders().await?;
@@ -177,7 +177,7 @@ impl Semaphore {
     /// [`Error::InvalidName`], [`Error::InvalidOption`]. A node that cannot be asked is left out.
     pub async fn holders(&self) -> Result<Vec<PermitHolder>, Error> {
         let (core, slots) = (&self.locks.core, self.slots.clone()?);
-        let needed = core.fleet.quorum.needed();
+        let needed = core.coordinator.quorum.needed();
         let seen = look(core, &slots.names, |_| false).await;
         let holders = seen.iter().enumerate().filter_map(|(slot, answers)| {
             let holders = crate::look::heard(answers).filter_map(|lock| lock.holder.as_ref());
@@ -188,12 +188,12 @@ impl Semaphore {
     }
 
     /// What is known of each slot, held or not, in the order of their numbers: as
-    /// [`Fencepost::status`] tells it of a lock.
+    /// [`Client::status`] tells it of a lock.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), fencepost::Error> {
-    /// # let locks = fencepost::Fencepost::memory()?;
+    /// # let locks = fencepost::Client::memory()?;
     /// let workers = locks.semaphore("workers", 3);
     /// let permit = workers.acquire().await?;
     /// let slots = workers.status().await?;
@@ -206,7 +206,7 @@ impl Semaphore {
     /// As [`holders`](Self::holders). A node that cannot be asked is part of the answer.
     pub async fn status(&self) -> Result<Vec<Status>, Error> {
         let slots = self.slots.clone()?;
-        Ok(Status::ask_for_all(&self.locks.core.fleet, &slots.names).await)
+        Ok(Status::ask_for_all(&self.locks.core.coordinator, &slots.names).await)
     }
 }
 
@@ -215,7 +215,7 @@ impl Semaphore {
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), fencepost::Error> {
-/// # let locks = fencepost::Fencepost::memory()?;
+/// # let locks = fencepost::Client::memory()?;
 /// # let workers = locks.semaphore("workers", 3);
 /// # let permit = workers.acquire().await?;
 /// for fencepost::PermitHolder { slot, holder, .. } in workers.holders().await? {
@@ -243,13 +243,13 @@ pub struct PermitHolder {
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), fencepost::Error> {
-/// # let locks = fencepost::Fencepost::memory()?;
+/// # let locks = fencepost::Client::memory()?;
 /// use std::time::Duration;
 ///
 /// let permit = locks
 ///     .semaphore("workers", 3)
 ///     .acquire()
-///     .wait(Duration::from_secs(2))
+///     .timeout(Duration::from_secs(2))
 ///     .max_hold(Duration::from_secs(60))
 ///     .await?;
 /// # Ok(()) }
@@ -268,7 +268,7 @@ impl PermitRequest {
         self
     }
 
-    option_methods!(options, ttl, wait, fair, renew, max_hold, max_renewals);
+    option_methods!(options, ttl, timeout, fair, renew, max_hold, max_renewals);
 
     /// See [`LockRequest::on_progress`](crate::LockRequest::on_progress): it tells of the slot whose
     /// holder's time ends first, and of the best place in the line of any slot, each time that there
@@ -277,14 +277,14 @@ impl PermitRequest {
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), fencepost::Error> {
-    /// # let locks = fencepost::Fencepost::memory()?;
+    /// # let locks = fencepost::Client::memory()?;
     /// use std::time::Duration;
     ///
     /// # let workers = locks.semaphore("workers", 1);
     /// # let permit = workers.acquire().await?;
     /// let waiting = workers
     ///     .acquire()
-    ///     .wait(Duration::from_millis(20))
+    ///     .timeout(Duration::from_millis(20))
     ///     .on_progress(|progress| println!("place {:?} in line", progress.place));
     /// # waiting.await.unwrap_err();
     /// # Ok(()) }
@@ -325,7 +325,7 @@ impl IntoFuture for PermitRequest {
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), fencepost::Error> {
-/// # let locks = fencepost::Fencepost::memory()?;
+/// # let locks = fencepost::Client::memory()?;
 /// # async fn work(_: usize) {}
 /// let permit = locks.semaphore("workers", 3).acquire().await?;
 /// tokio::select! {
@@ -358,7 +358,7 @@ impl Permit {
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), fencepost::Error> {
-    /// # let locks = fencepost::Fencepost::memory()?;
+    /// # let locks = fencepost::Client::memory()?;
     /// let permit = locks.semaphore("ports", 10).acquire().await?;
     /// let port = 8000 + permit.slot();
     /// # assert!(port < 8010);
@@ -375,7 +375,7 @@ impl Permit {
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), fencepost::Error> {
-    /// # let locks = fencepost::Fencepost::memory()?;
+    /// # let locks = fencepost::Client::memory()?;
     /// let workers = locks.semaphore("workers", 1);
     /// workers.acquire().await?.release().await?;
     /// assert!(workers.try_acquire().await.is_ok());

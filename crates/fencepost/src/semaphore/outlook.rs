@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::wait::Progress;
+use crate::driver::waiters::Progress;
 
 /// The latest news from the line of each slot, and when it came.
-pub(super) struct Outlook(Vec<Option<(Progress, Instant)>>);
+pub(super) struct QueueView(Vec<Option<(Progress, Instant)>>);
 
-impl Outlook {
+impl QueueView {
     /// Nothing is known yet.
     pub(super) fn of(slots: usize) -> Self {
         Self(vec![None; slots])
@@ -61,7 +61,7 @@ mod tests {
     #[test]
     fn the_slot_that_ends_first_is_told_as_of_now_and_the_best_place() {
         let (start, second) = (Instant::now(), Duration::from_secs(1));
-        let mut outlook = Outlook::of(4);
+        let mut outlook = QueueView::of(4);
         let told = outlook.after(0, news("a", Some(20), 3), start);
         assert_eq!(told.holder.unwrap().as_str(), "a");
         assert!(!told.is_settled, "not in the other lines");
@@ -78,7 +78,7 @@ mod tests {
 
     #[test]
     fn who_holds_for_ever_is_told_if_there_is_nobody_else() {
-        let mut outlook = Outlook::of(2);
+        let mut outlook = QueueView::of(2);
         let told = outlook.after(0, news("", None, 1), Instant::now());
         assert_eq!((told.holder, told.remaining), (None, None));
         let told = outlook.after(1, news("for-ever", None, 1), Instant::now());

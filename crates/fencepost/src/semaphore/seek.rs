@@ -9,19 +9,19 @@ use futures_util::stream::FuturesUnordered;
 use tokio::time::Instant;
 
 use super::free;
-use super::outlook::Outlook;
+use super::outlook::QueueView;
 use super::slots::Slots;
-use crate::client::Fencepost;
+use crate::client::Client;
+use crate::driver::waiters::{Call, News, WaiterGuard};
 use crate::error::Error;
 use crate::lease::Lease;
 use crate::lock::{Plan, Watcher};
 use crate::look::{look, too_few};
-use crate::wait::{Call, News, Seat};
-use fencepost_core::lock::Turn;
+use fencepost_core::lock::Precedence;
 
 /// Somebody who wants any of the slots.
 pub(crate) struct Seeker<'a> {
-    pub(crate) locks: &'a Fencepost,
+    pub(crate) locks: &'a Client,
     pub(crate) slots: &'a Slots,
     pub(crate) plan: Plan,
 }
@@ -50,15 +50,15 @@ impl Seeker<'_> {
     }
 
     /// Looks at all slots, and tries those that look free.
-    async fn look_around(&self, seats: &[Seat]) -> Result<Found, Error> {
+    async fn look_around(&self, seats: &[WaiterGuard]) -> Result<Found, Error> {
         let (core, names) = (&self.locks.core, &self.slots.names);
-        let quorum = core.fleet.quorum;
+        let quorum = core.coordinator.quorum;
         let seen = look(core, names, |answers| free::is_enough(quorum, answers)).await;
         if let Some(lock) = seen.iter().position(|seen| !free::is_enough(quorum, seen)) {
             return Err(too_few(core, &names[lock], &seen[lock]));
         }
         // Clients that come at the same time shall not all try the same slot.
-        let begin = (core.fleet.randomness.share() * names.len() as f64) as usize;
+        let begin = (core.coordinator.randomness.share() * names.len() as f64) as usize;
         let passes_nobody = self.plan.fair && seats.is_empty();
         let mut promising = free::promising(quorum, &seen, begin, passes_nobody).into_iter();
         let mut refusal = None;
@@ -106,10 +106,10 @@ impl Seeker<'_> {
     /// Makes an attempt whenever a slot calls, until one succeeds. `None` when the wait is over.
     async fn until_called(
         &mut self,
-        seats: &[Seat],
+        seats: &[WaiterGuard],
         watcher: Option<&Watcher>,
     ) -> Result<Option<Found>, Error> {
-        let mut outlook = Outlook::of(seats.len());
+        let mut outlook = QueueView::of(seats.len());
         let call = |slot: usize| async move { (slot, seats[slot].call().await) };
         let mut calls: FuturesUnordered<_> = (0..seats.len()).map(call).collect();
         loop {
@@ -140,11 +140,11 @@ impl Seeker<'_> {
         }
     }
 
-    async fn attempt(&self, slot: usize, seat: Option<&Seat>) -> Result<Found, Error> {
-        let ticket = seat.and_then(Seat::ticket);
+    async fn attempt(&self, slot: usize, seat: Option<&WaiterGuard>) -> Result<Found, Error> {
+        let ticket = seat.and_then(WaiterGuard::ticket);
         let turn = match (&ticket, seat) {
-            (Some(ticket), _) => Turn::Ticket(ticket.id.clone()),
-            (None, Some(_)) => Turn::Last,
+            (Some(ticket), _) => Precedence::Ticket(ticket.id.clone()),
+            (None, Some(_)) => Precedence::PassNobody,
             (None, None) => self.plan.first_turn(),
         };
         let Plan { ttl, limits, .. } = self.plan;

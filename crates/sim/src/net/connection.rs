@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use fencepost::NodeError;
-use fencepost::node::Notice;
+use fencepost::store::Notice;
 
 use super::{Load, Packet, Pair, State, Way, nanos};
 use crate::world::Inside;

@@ -7,7 +7,7 @@ use std::error::Error;
 use std::time::Duration;
 
 use fencepost::clock::{Clock, SystemClock};
-use fencepost::{Fencepost, RestartPolicy};
+use fencepost::{Client, RestartPolicy};
 use fencepost_tests::Turn;
 
 /// How often it looks whether it leads.
@@ -20,7 +20,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         return Err("see the head of candidate.rs".into());
     };
     let ttl = Duration::from_millis(ttl.parse()?);
-    let locks = Fencepost::builder()
+    let locks = Client::builder()
         .url(urls)
         .restart_policy(RestartPolicy::Trust)
         .connect()

@@ -9,7 +9,7 @@ use std::ops::Deref;
 use std::time::Duration;
 
 use fencepost::clock::{Clock, SystemClock};
-use fencepost::{Fencepost, Lease, LockOptions, ReentrantGuard, RestartPolicy};
+use fencepost::{Client, Lease, LockOptions, ReentrantGuard, RestartPolicy};
 use fencepost_tests::Turn;
 
 /// Short enough that stopped nodes make leases expire.
@@ -29,7 +29,7 @@ async fn main() -> Outcome<()> {
         _ => return Err("see the head of contend.rs".into()),
     };
     // Not connected: the nodes may be stopped just now.
-    let locks = Fencepost::builder()
+    let locks = Client::builder()
         .url(urls)
         .restart_policy(RestartPolicy::Trust)
         .node_timeout(Duration::from_millis(100))
@@ -56,7 +56,7 @@ async fn main() -> Outcome<()> {
 
 /// What a task wants to have.
 struct Door {
-    locks: Fencepost,
+    locks: Client,
     name: String,
     session: Option<String>,
 }
@@ -75,7 +75,7 @@ impl Door {
         let session = self.locks.session(session);
         let now = LockOptions::new()
             .ttl(TTL)
-            .wait(Duration::ZERO)
+            .timeout(Duration::ZERO)
             .renew(false);
         let enter = || session.reentrant(&self.name).options(now);
         let outer = enter().await?;

@@ -14,8 +14,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fencepost::clock::{Clock, SystemClock};
-use fencepost::node::Node;
-use fencepost::node::sqlite::SqliteNode;
+use fencepost::store::Node;
+use fencepost::store::sqlite::SqliteNode;
 use fencepost::{AttemptValue, FencingToken, LockName, Owner, Ttl};
 use fencepost_core::lock::{Command, Reply};
 use fencepost_tests::random_number;
@@ -88,7 +88,7 @@ impl Lock {
     async fn release(&self) -> Outcome<()> {
         let release = Command::Release {
             value: self.value.clone(),
-            refuse_for: None,
+            tombstone: None,
             ticket: Default::default(),
             follower: None,
         };

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fencepost::clock::{Clock, SystemClock};
-use fencepost::{Fencepost, RestartPolicy};
+use fencepost::{Client, RestartPolicy};
 
 /// How often it looks whether it has been stopped.
 const LOOK: Duration = Duration::from_millis(1);
@@ -28,7 +28,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         .enable_all()
         .build()?;
     let lease = runtime.block_on(async {
-        let locks = Fencepost::builder()
+        let locks = Client::builder()
             .url(urls)
             .restart_policy(RestartPolicy::Trust)
             .connect()

@@ -6,7 +6,7 @@
 use std::error::Error;
 use std::time::Duration;
 
-use fencepost::{Fencepost, RestartPolicy};
+use fencepost::{Client, RestartPolicy};
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn Error>> {
@@ -15,7 +15,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let [urls, what, name, k, ttl @ ..] = &words[..] else {
         return Err("see the head of party.rs".into());
     };
-    let builder = Fencepost::builder().url(urls);
+    let builder = Client::builder().url(urls);
     let builder = builder.restart_policy(RestartPolicy::Trust);
     let locks = builder.connect().await?;
     match (*what, ttl) {

@@ -8,7 +8,7 @@ use std::error::Error;
 use std::time::Duration;
 
 use fencepost::clock::{Clock, SystemClock};
-use fencepost::{Fencepost, Permit, RestartPolicy, Semaphore};
+use fencepost::{Client, Permit, RestartPolicy, Semaphore};
 use fencepost_tests::{ByCount, Stay, Turn};
 use tokio::time::{sleep, timeout};
 
@@ -46,7 +46,7 @@ async fn main() -> Outcome<()> {
                 }
                 return Outcome::Ok(());
             }
-            let locks = Fencepost::builder()
+            let locks = Client::builder()
                 .url(&urls)
                 .restart_policy(RestartPolicy::Trust)
                 .node_timeout(NODE_TIMEOUT);
@@ -74,15 +74,15 @@ async fn by_slots(semaphore: &Semaphore, variety: usize) -> Outcome<Stay> {
         let asked = now();
         let request = semaphore.acquire().ttl(TTL).renew(renews);
         let outcome = match variety % 8 {
-            0 => request.wait(Duration::ZERO).await,
+            0 => request.timeout(Duration::ZERO).await,
             1 => {
                 let some_time = Duration::from_micros(500 * (variety % 100) as u64);
-                match timeout(some_time, request.wait(WAIT).into_future()).await {
+                match timeout(some_time, request.timeout(WAIT).into_future()).await {
                     Ok(outcome) => outcome,
                     Err(_) => continue,
                 }
             }
-            _ => request.wait(WAIT).await,
+            _ => request.timeout(WAIT).await,
         };
         match outcome {
             Ok(permit) => break (asked, permit),

@@ -13,9 +13,9 @@ use std::time::Duration;
 use std::{fs, io};
 
 use fencepost::LockName;
-use fencepost::blocking::Fencepost;
-use fencepost::node::memory::MemoryNode;
-use fencepost::node::{Call, Node};
+use fencepost::blocking::Client;
+use fencepost::store::memory::MemoryNode;
+use fencepost::store::{Call, Node};
 use fencepost_core::lock::Command;
 use fencepost_tests::eventually;
 
@@ -27,7 +27,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let [mode, url, name] = &words[..] else {
         return Err("see the head of threads.rs".into());
     };
-    let locks = Fencepost::connect(url)?;
+    let locks = Client::connect(url)?;
     let lease = locks.lock(name).ttl(TTL).acquire()?;
     match mode.as_str() {
         "return" => println!("holding"),
@@ -40,7 +40,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             locks.shutdown();
         }
         "alive" => {
-            let second = Fencepost::connect(url)?;
+            let second = Client::connect(url)?;
             // A thread that one of them has started has its name, until it has taken its own.
             eventually("one for each client", SOON, || {
                 background_threads().is_ok_and(|threads| threads == 2)
@@ -65,7 +65,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         "farewell" => {
             drop(lease);
             drop(locks);
-            let locks = Fencepost::builder()
+            let locks = Client::builder()
                 .node(NeverReleases(MemoryNode::new()))
                 .build_blocking()?;
             drop(locks.lock(name).ttl(TTL).acquire()?);

@@ -11,7 +11,7 @@ use std::error::Error;
 use std::time::Duration;
 
 use fencepost::clock::{Clock, SystemClock};
-use fencepost::{Fencepost, Lease, ReadWriteLock, RestartPolicy};
+use fencepost::{Client, Lease, ReadWriteLock, RestartPolicy};
 use fencepost_tests::{Turn, Visit};
 use tokio::time::{sleep, timeout};
 
@@ -59,7 +59,7 @@ async fn main() -> Outcome<()> {
 
 /// Not connected: the nodes may be stopped just now.
 fn open(urls: &str, name: &str) -> Outcome<ReadWriteLock> {
-    let locks = Fencepost::builder()
+    let locks = Client::builder()
         .url(urls)
         .restart_policy(RestartPolicy::Trust)
         .node_timeout(Duration::from_millis(100));
@@ -116,13 +116,13 @@ impl Visitor {
             };
             let request = request.ttl(TTL).renew(variety.is_multiple_of(3));
             let outcome = match manner {
-                0 => Some(request.wait(Duration::ZERO).await),
+                0 => Some(request.timeout(Duration::ZERO).await),
                 1 => {
                     let some_time = Duration::from_micros(500 * (variety % 100) as u64);
-                    let request = request.wait(WAIT).into_future();
+                    let request = request.timeout(WAIT).into_future();
                     timeout(some_time, request).await.ok()
                 }
-                _ => Some(request.wait(WAIT).await),
+                _ => Some(request.timeout(WAIT).await),
             };
             match outcome {
                 Some(Ok(lease)) => return Ok((asked, lease)),

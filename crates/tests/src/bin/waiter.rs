@@ -7,7 +7,7 @@ use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fencepost::{Fencepost, RestartPolicy};
+use fencepost::{Client, RestartPolicy};
 use tokio::sync::Notify;
 
 /// How long it waits for being killed.
@@ -21,7 +21,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     };
     let mut leases = Vec::new();
     for _ in 0..count.parse()? {
-        let builder = Fencepost::builder().url(urls);
+        let builder = Client::builder().url(urls);
         let builder = builder.restart_policy(RestartPolicy::Trust);
         let locks = builder.connect().await?;
         let seated = Arc::new(Notify::new());

@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use fencepost::node::{Call, Node};
+use fencepost::store::{Call, Node};
 use fencepost::{AttemptValue, FencingToken, LockName, Ttl};
 use fencepost_core::lock::{Command, Holder, Reply, Snapshot};
 
@@ -70,10 +70,10 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    pub(crate) fn release_command(&self, refuse_for: Option<Duration>) -> Command {
+    pub(crate) fn release_command(&self, tombstone: Option<Duration>) -> Command {
         Command::Release {
             value: self.value.clone(),
-            refuse_for,
+            tombstone,
             ticket: Default::default(),
             follower: None,
         }
@@ -114,8 +114,8 @@ impl<'a> Attempt<'a> {
         self.call(self.release_command(None)).await.unwrap()
     }
 
-    pub(crate) async fn withdraw(&self, refuse_for: Duration) -> Reply {
-        self.call(self.release_command(Some(refuse_for)))
+    pub(crate) async fn withdraw(&self, tombstone: Duration) -> Reply {
+        self.call(self.release_command(Some(tombstone)))
             .await
             .unwrap()
     }

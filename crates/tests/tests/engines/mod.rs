@@ -4,10 +4,10 @@ use std::any::Any;
 use std::sync::Arc;
 
 use fencepost::clock::SystemClock;
-use fencepost::node::Node;
-use fencepost::node::memory::MemoryNode;
-use fencepost::node::redis::{RedisNode, RedisOptions, Roster};
-use fencepost::node::sqlite::SqliteNode;
+use fencepost::store::Node;
+use fencepost::store::memory::MemoryNode;
+use fencepost::store::redis::{RedisNode, RedisOptions, Roster};
+use fencepost::store::sqlite::SqliteNode;
 use fencepost_tests::RedisServer;
 use tokio::runtime::Handle;
 

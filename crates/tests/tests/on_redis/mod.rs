@@ -8,11 +8,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fencepost::clock::SystemClock;
-use fencepost::node::redis::{RedisNode, RedisOptions, Roster};
-use fencepost::node::{Call, Ear, Listener, Node, Notice};
+use fencepost::store::redis::{RedisNode, RedisOptions, Roster};
+use fencepost::store::{Call, Listener, Node, Notice, WakeSink};
 use fencepost::{AttemptValue, Error, FencingToken, LockName, NodeError, Owner, Ttl};
 use fencepost_core::lock::{Command, Reply};
-use fencepost_core::ticket::{ClientId, TicketId, WakeUp};
+use fencepost_core::ticket::{ClientId, TicketId, Wake};
 use fencepost_tests::RedisServer;
 use redis::aio::MultiplexedConnection;
 use tokio::runtime::Handle;
@@ -135,7 +135,7 @@ impl Lock {
     pub(crate) fn release(&self, node: &impl Node) -> Call {
         let command = Command::Release {
             value: self.value.clone(),
-            refuse_for: None,
+            tombstone: None,
             ticket: Default::default(),
             follower: None,
         };
@@ -174,7 +174,7 @@ pub(crate) struct Hearing {
 
 struct Recorder(mpsc::UnboundedSender<Notice>);
 
-impl Ear for Recorder {
+impl WakeSink for Recorder {
     fn hear(&self, notice: Notice) {
         // Whoever does not look any more does not care.
         let _ = self.0.send(notice);
@@ -218,7 +218,7 @@ impl Hearing {
 /// That it is the turn of that ticket.
 pub(crate) fn wake_up(ticket: &str) -> Notice {
     let ticket = TicketId::reported(ticket);
-    Notice::WakeUp(WakeUp {
+    Notice::Wake(Wake {
         ticket,
         first: true,
     })

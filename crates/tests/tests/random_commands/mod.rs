@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use fencepost::{AttemptValue, FencingToken, Owner, Ttl};
-use fencepost_core::lock::{Command, Fate, Holder, Snapshot, Turn};
+use fencepost_core::lock::{Command, Holder, Precedence, Snapshot, TicketDisposition};
 use fencepost_core::ticket::{ClientId, Standing, Ticket, TicketId, TicketMode, TicketNumber};
 use proptest::prelude::*;
 
@@ -107,26 +107,26 @@ fn minutes() -> impl Strategy<Value = Duration> {
     (1..=4_u64).prop_map(|n| Duration::from_secs(n * 600))
 }
 
-fn turn() -> impl Strategy<Value = Turn> {
+fn turn() -> impl Strategy<Value = Precedence> {
     prop_oneof![
-        2 => Just(Turn::Newcomer),
-        1 => Just(Turn::Last),
-        3 => ticket_id().prop_map(Turn::Ticket),
+        2 => Just(Precedence::MayPass),
+        1 => Just(Precedence::PassNobody),
+        3 => ticket_id().prop_map(Precedence::Ticket),
     ]
 }
 
-fn fate() -> impl Strategy<Value = Fate> {
+fn fate() -> impl Strategy<Value = TicketDisposition> {
     prop_oneof![
-        2 => Just(Fate::Stays),
-        1 => ticket_id().prop_map(Fate::Leaves),
+        2 => Just(TicketDisposition::Stays),
+        1 => ticket_id().prop_map(TicketDisposition::Leaves),
         1 => (ticket_id(), ticket_number(), minutes())
-            .prop_map(|(id, number, lease)| Fate::Returns { id, number, lease }),
+            .prop_map(|(id, number, lease)| TicketDisposition::Returns { id, number, lease }),
     ]
 }
 
 pub(crate) fn step(layout: Layout) -> impl Strategy<Value = Step> {
     let value = || value(layout);
-    let refuse_for = prop::option::of(minutes());
+    let tombstone = prop::option::of(minutes());
     let command = prop_oneof![
         5 => (value(), ttl(), proposal(), turn())
             .prop_map(|(value, ttl, proposed, turn)| Command::Acquire { value, ttl, proposed, turn }),
@@ -145,13 +145,13 @@ pub(crate) fn step(layout: Layout) -> impl Strategy<Value = Step> {
             let entries = NonZeroU32::new(entries).unwrap();
             Command::Extend { value, ttl, token, entries }
         }),
-        4 => (value(), refuse_for, fate(), prop::option::of(client_id())).prop_map(
-            |(value, refuse_for, ticket, follower)| {
-                Command::Release { value, refuse_for, ticket, follower }
+        4 => (value(), tombstone, fate(), prop::option::of(client_id())).prop_map(
+            |(value, tombstone, ticket, follower)| {
+                Command::Release { value, tombstone, ticket, follower }
             },
         ),
         4 => (tickets(), minutes())
-            .prop_map(|(tickets, lease)| Command::Queue { tickets, lease }),
+            .prop_map(|(tickets, lease)| Command::Enqueue { tickets, lease }),
         1 => prop::collection::vec(ticket_id(), 1..3).prop_map(|tickets| Command::Leave { tickets }),
         1 => Just(Command::Inspect),
         1 => (value(), ttl(), proposal())

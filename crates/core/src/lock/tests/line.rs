@@ -19,7 +19,7 @@ pub(super) fn agreed(id: &TicketId, number: u64) -> Command {
 }
 
 fn queue(id: &TicketId, number: Standing) -> Command {
-    Command::Queue {
+    Command::Enqueue {
         tickets: vec![Ticket {
             id: id.clone(),
             number,
@@ -34,7 +34,7 @@ pub(super) fn leave(id: &TicketId) -> Command {
     }
 }
 
-fn take(who: &str, turn: Turn) -> Command {
+fn take(who: &str, turn: Precedence) -> Command {
     Command::Acquire {
         value: value(who),
         ttl: ttl(TTL),
@@ -43,10 +43,10 @@ fn take(who: &str, turn: Turn) -> Command {
     }
 }
 
-fn give_back(who: &str, ticket: Fate) -> Command {
+fn give_back(who: &str, ticket: TicketDisposition) -> Command {
     Command::Release {
         value: value(who),
-        refuse_for: None,
+        tombstone: None,
         ticket,
         follower: None,
     }
@@ -55,7 +55,7 @@ fn give_back(who: &str, ticket: Fate) -> Command {
 /// The place and number of the only ticket that was shown.
 pub(super) fn place(reply: Reply) -> (u64, usize) {
     match reply {
-        Reply::Line(line) => (line.places[0].number.get(), line.places[0].ahead),
+        Reply::Queue(line) => (line.places[0].number.get(), line.places[0].ahead),
         other => panic!("{other:?}"),
     }
 }
@@ -119,16 +119,16 @@ fn silent_waiters_are_dropped_together_one_lease_after_their_last_word() {
 #[test]
 fn a_fair_ticket_is_passed_by_nobody_and_another_by_those_who_do_not_mind() {
     for (head_is_fair, turn, passes) in [
-        (false, Turn::Newcomer, true),
-        (true, Turn::Newcomer, false),
-        (false, Turn::Last, false),
-        (true, Turn::Last, false),
-        (false, Turn::Ticket(id(2, false)), true),
-        (true, Turn::Ticket(id(2, false)), false),
-        (false, Turn::Ticket(id(2, true)), false),
-        (true, Turn::Ticket(id(2, true)), false),
-        (true, Turn::Ticket(id(1, true)), true),
-        (false, Turn::Ticket(id(1, false)), true),
+        (false, Precedence::MayPass, true),
+        (true, Precedence::MayPass, false),
+        (false, Precedence::PassNobody, false),
+        (true, Precedence::PassNobody, false),
+        (false, Precedence::Ticket(id(2, false)), true),
+        (true, Precedence::Ticket(id(2, false)), false),
+        (false, Precedence::Ticket(id(2, true)), false),
+        (true, Precedence::Ticket(id(2, true)), false),
+        (true, Precedence::Ticket(id(1, true)), true),
+        (false, Precedence::Ticket(id(1, false)), true),
     ] {
         let mut bench = Bench::default();
         bench.ask(&proposed(&id(1, head_is_fair), 1));
@@ -150,9 +150,9 @@ fn a_grant_takes_the_ticket_out_of_the_line_and_a_failed_attempt_puts_it_back() 
     let (a, b) = (id(1, true), id(2, true));
     bench.ask(&proposed(&a, 10));
     bench.ask(&proposed(&b, 10));
-    bench.ask(&take("x", Turn::Ticket(a.clone())));
+    bench.ask(&take("x", Precedence::Ticket(a.clone())));
     assert_eq!(place(bench.ask(&proposed(&b, 10))), (11, 0));
-    let back = Fate::Returns {
+    let back = TicketDisposition::Returns {
         id: a.clone(),
         number: TicketNumber::saturating(10),
         lease: LEASE,
@@ -185,7 +185,7 @@ fn a_holders_own_leftover_ticket_is_not_woken() {
     let (a, b) = (id(1, false), id(2, false));
     bench.ask(&proposed(&a, 1));
     bench.ask(&proposed(&b, 1));
-    let told = woken(&mut bench, &give_back("h", Fate::Leaves(a)));
+    let told = woken(&mut bench, &give_back("h", TicketDisposition::Leaves(a)));
     assert_eq!(told, [(b, true)]);
 }
 
@@ -202,7 +202,7 @@ fn when_the_first_leaves_a_free_lock_the_next_is_told() {
         "the first is still there"
     );
     assert_eq!(woken(&mut bench, &leave(&a)), [(c.clone(), true)]);
-    bench.ask(&take("x", Turn::Ticket(c)));
+    bench.ask(&take("x", Precedence::Ticket(c)));
     bench.ask(&proposed(&a, 1));
     bench.ask(&proposed(&b, 1));
     assert_eq!(woken(&mut bench, &leave(&a)), [], "it is held");
@@ -243,11 +243,11 @@ fn nobody_gets_before_a_ticket_that_is_out_for_an_attempt() {
         value: value("x"),
         ttl: ttl(TTL),
         proposed: token(number + 1),
-        turn: Turn::Ticket(a.clone()),
+        turn: Precedence::Ticket(a.clone()),
     };
     assert_eq!(bench.ask(&attempt), granted(101));
     assert_eq!(place(bench.ask(&proposed(&b, 5))), (102, 0));
-    let back = Fate::Returns {
+    let back = TicketDisposition::Returns {
         id: a,
         number: TicketNumber::saturating(number),
         lease: LEASE,
@@ -271,6 +271,6 @@ fn whoever_becomes_first_of_a_free_lock_because_another_steps_back_is_told() {
     assert_eq!(woken(&mut bench, &agreed(&c, 200)), [], "the first stays");
     let told = woken(&mut bench, &agreed(&a, 1));
     assert_eq!(told, [(b.clone(), false)], "the first sees for itself");
-    bench.ask(&take("x", Turn::Ticket(a)));
+    bench.ask(&take("x", Precedence::Ticket(a)));
     assert_eq!(woken(&mut bench, &agreed(&b, 300)), [], "it is held");
 }

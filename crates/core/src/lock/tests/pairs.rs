@@ -151,11 +151,11 @@ impl Expected {
         match (kind, self.standing(who)) {
             (Kind::Acquire | Kind::Steal, Standing::Free) => self.grant(step, now, None),
             (Kind::Acquire | Kind::Share | Kind::Steal, Standing::FreeButWithdrawn) => {
-                Reply::Withdrawn
+                Reply::Tombstoned
             }
             (Kind::Acquire | Kind::Steal, Standing::Mine) => granted(self.counter),
             (Kind::Acquire, _) => Reply::Held(held.unwrap()),
-            (Kind::Steal, _) if self.refuses(who) => Reply::Withdrawn,
+            (Kind::Steal, _) if self.refuses(who) => Reply::Tombstoned,
             (Kind::Steal, Standing::Theirs(other)) => self.grant(step, now, Some(other)),
             (Kind::Steal, _) => self.grant(step, now, Some("fencepost:shared")),
 
@@ -166,7 +166,7 @@ impl Expected {
             (Kind::Share, Standing::ReadByMe | Standing::ReadByOthers { withdrawn: true })
                 if self.refuses(who) =>
             {
-                Reply::Withdrawn
+                Reply::Tombstoned
             }
             (Kind::Share, Standing::ReadByMe) => granted(self.counter),
             (Kind::Share, Standing::ReadByOthers { .. }) => {
@@ -189,7 +189,7 @@ impl Expected {
 
             (Kind::Raise, Standing::Mine | Standing::ReadByMe) => {
                 self.counter = self.counter.max(number);
-                Reply::Counter(token(self.counter))
+                Reply::Raised(token(self.counter))
             }
             (Kind::Extend, Standing::Mine) => {
                 self.hold(who, now, self.counter.max(number));

@@ -19,7 +19,7 @@ fn share_as(who: &str, id: &TicketId) -> Command {
         value: value(who),
         ttl: ttl(TTL),
         proposed: token(1),
-        turn: Turn::Ticket(id.clone()),
+        turn: Precedence::Ticket(id.clone()),
     }
 }
 
@@ -47,7 +47,7 @@ fn the_first_reader_moves_the_counter_and_the_others_get_the_same_number() {
     let mut bench = Bench::after(&[acquire("w", 5), release("w")]);
     assert_eq!(bench.ask(&share("a", 1)), granted(6));
     assert_eq!(bench.ask(&share("b", 900)), granted(6));
-    assert_eq!(bench.ask(&raise("b", 50)), Reply::Counter(token(50)));
+    assert_eq!(bench.ask(&raise("b", 50)), Reply::Raised(token(50)));
     assert_eq!(bench.ask(&share("c", 1)), granted(50));
     for who in ["a", "b", "c"] {
         assert_eq!(bench.ask(&release(who)), Reply::Released);

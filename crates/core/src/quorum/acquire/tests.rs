@@ -1,8 +1,8 @@
 use super::*;
 use crate::words::value::AttemptValue;
 
-fn attempt(n: usize) -> Acquisition {
-    Acquisition::new(Quorum::of(n).unwrap())
+fn attempt(n: usize) -> AcquireTally {
+    AcquireTally::new(Quorum::of(n).unwrap())
 }
 
 fn granted(counter: u64) -> Result<Reply, NodeError> {
@@ -54,7 +54,7 @@ fn grants_that_differ_are_raised_to_the_largest() {
         to: token(7),
     };
     assert_eq!(attempt.answered(2, granted(7)), raise);
-    let done = attempt.answered(0, Ok(Reply::Counter(token(7))));
+    let done = attempt.answered(0, Ok(Reply::Raised(token(7))));
     assert_eq!(done, AcquireStep::Certified(token(7)));
 }
 
@@ -69,9 +69,9 @@ fn a_late_grant_above_lifts_the_token_for_all() {
     };
     assert_eq!(attempt.answered(2, granted(9)), raise);
     // The answer to the first raise comes in late, and is too small by now.
-    let late = attempt.answered(0, Ok(Reply::Counter(token(6))));
+    let late = attempt.answered(0, Ok(Reply::Raised(token(6))));
     assert!(matches!(late, AcquireStep::Raise { .. }), "{late:?}");
-    let done = attempt.answered(1, Ok(Reply::Counter(token(9))));
+    let done = attempt.answered(1, Ok(Reply::Raised(token(9))));
     assert_eq!(done, AcquireStep::Certified(token(9)));
 }
 
@@ -200,7 +200,7 @@ mod exhaustive {
 
     #[derive(Clone, Debug, Hash)]
     struct Client {
-        attempt: Acquisition,
+        attempt: AcquireTally,
         /// The largest token that had been handed out before this attempt began.
         floor: Option<FencingToken>,
         token: Option<FencingToken>,
@@ -314,7 +314,7 @@ mod exhaustive {
             }
             let mut next = world.clone();
             next.clients[client] = Some(Client {
-                attempt: Acquisition::certified_by(Quorum::of(NODES).unwrap(), self.certify),
+                attempt: AcquireTally::certified_by(Quorum::of(NODES).unwrap(), self.certify),
                 floor: world.largest_token(),
                 token: None,
                 decided: false,

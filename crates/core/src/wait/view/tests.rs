@@ -15,8 +15,8 @@ fn head(fair: bool) -> Option<(TicketId, Duration)> {
 }
 
 /// A node where the lock is free, and this many are before us.
-fn free(number: u64, ahead: usize, fair: bool) -> Result<Line, NodeError> {
-    Ok(Line {
+fn free(number: u64, ahead: usize, fair: bool) -> Result<NodeQueue, NodeError> {
+    Ok(NodeQueue {
         holder: None,
         head: head(fair),
         places: vec![Place {
@@ -26,7 +26,7 @@ fn free(number: u64, ahead: usize, fair: bool) -> Result<Line, NodeError> {
     })
 }
 
-fn held(number: u64, by: &str, left: Option<Duration>) -> Result<Line, NodeError> {
+fn held(number: u64, by: &str, left: Option<Duration>) -> Result<NodeQueue, NodeError> {
     let mut line = free(number, 0, false);
     if let Ok(line) = &mut line {
         line.holder = Some(Holder {
@@ -37,12 +37,12 @@ fn held(number: u64, by: &str, left: Option<Duration>) -> Result<Line, NodeError
     line
 }
 
-fn away() -> Result<Line, NodeError> {
+fn away() -> Result<NodeQueue, NodeError> {
     Err(NodeError::Loading)
 }
 
-fn outlook<const N: usize>(lines: [Result<Line, NodeError>; N]) -> Outlook {
-    Outlook::new(Quorum::of(N).unwrap(), Vec::from(lines))
+fn outlook<const N: usize>(lines: [Result<NodeQueue, NodeError>; N]) -> QueueView {
+    QueueView::new(Quorum::of(N).unwrap(), Vec::from(lines))
 }
 
 #[test]

@@ -46,11 +46,11 @@ async fn without_a_majority_the_reader_has_what_the_writer_had() {
     assert!(reader.is_shared());
     assert_eq!(reader.remaining(), VALID - scene.clock.elapsed());
     let others = scene.locks.read_write(NAME);
-    let error = others.read().wait(Duration::ZERO).await.unwrap_err();
+    let error = others.read().timeout(Duration::ZERO).await.unwrap_err();
     assert!(error.is_held(), "the nodes have not heard of it: {error}");
     // They hear of it with the next renewal.
     scene.all_extend(Manner::Well);
-    let _other = others.read().wait(TTL).await.unwrap();
+    let _other = others.read().timeout(TTL).await.unwrap();
     assert!(reader.is_valid() && reader.remaining() > VALID - THIRD);
 }
 
@@ -103,6 +103,6 @@ async fn a_change_that_is_dropped_half_way_gives_the_lock_back() {
         scene.all_extend(Manner::After(ms(5)));
         let _ = timeout(ms(millis), lease.downgrade()).await;
         scene.all_extend(Manner::Well);
-        let _next = scene.lock().wait(ms(50)).await.unwrap();
+        let _next = scene.lock().timeout(ms(50)).await.unwrap();
     }
 }

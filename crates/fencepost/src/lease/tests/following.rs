@@ -7,7 +7,7 @@ use super::*;
 /// It was chosen, and has left the line when the release comes. What a release does, with a pause in it.
 #[tokio::test(start_paused = true)]
 async fn a_follower_that_leaves_before_the_release_costs_the_next_a_moment() {
-    let locks = Fencepost::memory().unwrap();
+    let locks = Client::memory().unwrap();
     let lease = locks.lock(NAME).await.unwrap();
     let mut first = locks.lock(NAME).into_future();
     assert!(timeout(TICK, &mut first).await.is_err());
@@ -19,9 +19,9 @@ async fn a_follower_that_leaves_before_the_release_costs_the_next_a_moment() {
     sleep(TICK).await;
     let begin = Instant::now();
     let late = lease.end().unwrap();
-    let fleet = &lease.core.fleet;
+    let coordinator = &lease.core.coordinator;
     let client = lease.client_of(&follower);
-    let release = fleet.release(lease.held.claim.clone(), client, late);
+    let release = coordinator.release(lease.held.claim.clone(), client, late);
     release.await.unwrap();
     lease.call(follower);
     next.await.unwrap().unwrap();

@@ -1,0 +1,359 @@
+//! [`Barrier`]: lets k pass when all of them are there.
+//!
+//! Nobody may pass who has not left its place taken: that is why no more than k pass. And a party must
+//! never be seen in two places: it takes another one only when a majority has confirmed that the first
+//! is free, or refused it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::view;
+use super::watch::{Waited, Watch, answers, pause, step_aside};
+use super::{KEEP, checked_keep};
+use crate::client::Client;
+use crate::driver::waiters::RetryBudget;
+use crate::error::Error;
+use crate::lease::{Lease, Limits};
+use crate::lock::{LockOptions, Plan};
+use crate::semaphore::seek::{Found, Seeker};
+use crate::semaphore::slots::{Kind, Slots, part_name};
+use fencepost_core::lock::Precedence;
+use fencepost_core::name::LockName;
+use fencepost_core::ttl::Ttl;
+
+impl Client {
+    /// A barrier: lets `parties` pass when all of them are there.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), fencepost::Error> {
+    /// # let locks = fencepost::Client::memory()?;
+    /// // One name, one round.
+    /// let barrier = locks.barrier("phase-1", 2);
+    /// let (one, two) = tokio::join!(barrier.wait(), barrier.wait());
+    /// assert_ne!(one?.place(), two?.place());
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn barrier(&self, name: impl AsRef<str>, parties: usize) -> Barrier {
+        Barrier {
+            locks: self.clone(),
+            places: Places::new(name.as_ref(), parties).map(Arc::new),
+            keep: KEEP,
+            ttl: None,
+        }
+    }
+}
+
+/// Lets k pass when all of them are there: see [`Client::barrier`].
+///
+/// A barrier of k is k locks, its *places*, and one that says that it has opened. Each party takes a
+/// place and renews it; when all are taken at the same time, the barrier opens, and everybody who has
+/// a place passes and leaves it taken.
+///
+/// # One name is one round
+/// Put the round's number into the name: `locks.barrier(format!("import:{round}"), 5)`. A name can be
+/// used again when its round has been [kept](Self::keep) long enough.
+///
+/// # What is promised
+/// On one node and on n:
+/// - **Never early.** Nobody passes before k calls of [`timeout`](Self::timeout) had a place at the same
+///   time. A call has its place until it fails, is dropped or its process dies, and then for one
+///   [TTL](Self::ttl) more at the most: it is told to the nodes as soon as they can be.
+/// - **In time.** Once k have their places, each passes within 250 ms and a few round trips, while a
+///   majority of the nodes answers; also when others that were there have died meanwhile, because the
+///   first that sees the barrier full says so on a majority of the nodes before it passes.
+/// - **No more than k** pass in one round. Who comes when all places are taken waits, because somebody
+///   may leave; when the barrier opens without it, or its time is up, it ends with [`Error::NoPlace`]. A place whose party
+///   has died before it passed may be taken by one who comes later, who passes then.
+/// - **A party that dies** before the barrier is full frees its place one TTL later at the latest (in
+///   a file at once), and so does a wait that is dropped, at once.
+///
+/// This assumes of the nodes what [locks](crate#what-is-promised) assume, for as long as parties wait.
+/// Who has passed is remembered for [`keep`](Self::keep). A node that forgets that, or that the
+/// barrier has opened, takes nothing away as long as a majority of the nodes has it; if not, one who
+/// is late may wait in vain, and one more than k may pass who comes later.
+///
+/// # What it costs
+/// To take a place takes two round trips, to pass three more. Who waits looks at one place that is
+/// still free, four times a second and somewhat less in step with others: two small commands on each
+/// node; and at all k places when that one is taken, or when it has none itself.
+///
+/// The places of `name` are the locks `{name}:barrier:0`, `{name}:barrier:1`, …, and
+/// `{name}:barrier:open`; see the names of a [`Semaphore`](crate::Semaphore). k is what each client
+/// says: let all say the same.
+#[derive(Clone, Debug)]
+pub struct Barrier {
+    locks: Client,
+    places: Result<Arc<Places>, Error>,
+    keep: Duration,
+    ttl: Option<Duration>,
+}
+
+#[derive(Debug)]
+struct Places {
+    slots: Slots,
+    /// The lock that says that it has opened.
+    marker: LockName,
+}
+
+impl Places {
+    fn new(name: &str, parties: usize) -> Result<Self, Error> {
+        let slots = Slots::new(Kind::Barrier, name, parties)?;
+        let marker = part_name(Kind::Barrier, &slots.whole, "open")?;
+        Ok(Self { slots, marker })
+    }
+}
+
+/// We have passed a [`Barrier`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Passage {
+    place: usize,
+}
+
+impl Passage {
+    /// The number of our place, from 0: nobody else passes with it in the same round.
+    #[must_use]
+    pub fn place(&self) -> usize {
+        self.place
+    }
+}
+
+impl Barrier {
+    /// How long it is remembered that the barrier has opened and who has passed: at least twice the
+    /// client's `max_ttl`, and 24 h at the most; an hour by default. For that long the name is good
+    /// for one round.
+    #[must_use]
+    pub fn keep(mut self, time: Duration) -> Self {
+        self.keep = time;
+        self
+    }
+
+    /// How long a place is kept for a party that is silent. The default is the client's.
+    #[must_use]
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.ttl = Some(ttl);
+        self
+    }
+
+    /// Waits until all are there, for as long as that takes, and passes.
+    ///
+    /// Dropping it gives the place back. While too few nodes can be asked it goes on for as long as
+    /// the place is ours, and for one TTL in a row.
+    ///
+    /// # Errors
+    /// [`Error::NoPlace`] when the barrier has opened for others. [`Error::NoQuorum`],
+    /// [`Error::TooLate`] and [`Error::Lost`] when too few nodes answered, or too late: our place is
+    /// given back, and if the barrier was full, others pass without us. [`Error::InvalidName`],
+    /// [`Error::InvalidOption`] and [`Error::InvalidTtl`] for what cannot be.
+    pub async fn wait(&self) -> Result<Passage, Error> {
+        self.pass(None).await
+    }
+
+    /// Waits until all are there, but no longer than that, and passes.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), fencepost::Error> {
+    /// # let locks = fencepost::Client::memory()?;
+    /// use std::time::Duration;
+    ///
+    /// let barrier = locks.barrier("phase-1", 3);
+    /// let error = barrier.wait_at_most(Duration::from_millis(20)).await.unwrap_err();
+    /// assert_eq!(error.to_string(), "\"phase-1\" did not open in time: 2 of 3 are missing");
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`timeout`](Self::timeout), and [`Error::NotOpen`] when too few came; the place is given back.
+    pub async fn wait_at_most(&self, time: Duration) -> Result<Passage, Error> {
+        self.pass(Some(time)).await
+    }
+
+    /// How many are still to come. 0 when the barrier has opened.
+    ///
+    /// # Errors
+    /// [`Error::NoQuorum`] when too few nodes could be asked; [`Error::InvalidName`],
+    /// [`Error::InvalidOption`].
+    pub async fn missing(&self) -> Result<usize, Error> {
+        let places = self.places.clone()?;
+        if is_open(&self.locks, &places).await? {
+            return Ok(0);
+        }
+        let names = &places.slots.names;
+        Watch::new(&self.locks, names).missing().await
+    }
+
+    async fn pass(&self, at_most: Option<Duration>) -> Result<Passage, Error> {
+        let places = self.places.clone()?;
+        let mut options = LockOptions::waiting(at_most);
+        if let Some(ttl) = self.ttl {
+            options = options.ttl(ttl);
+        }
+        let mut party = Party {
+            plan: Plan {
+                // A place may be waited in for as long as it takes.
+                limits: Limits {
+                    renew: true,
+                    ..Limits::default()
+                },
+                ..options.plan(&self.locks)?
+            },
+            keep: checked_keep(&self.locks, self.keep)?,
+            watch: Watch::new(&self.locks, &places.slots.names),
+            locks: &self.locks,
+            places: &places,
+        };
+        loop {
+            let (place, lease) = party.take_place().await?;
+            match party.until_open(&lease).await? {
+                Until::Open => {
+                    lease.seal(party.keep).await?;
+                    return Ok(Passage { place });
+                }
+                // Before it takes another: it must not be seen in both.
+                Until::Lost => match lease.release().await {
+                    Ok(()) | Err(Error::Lost { .. }) => {}
+                    Err(error) => return Err(error),
+                },
+            }
+        }
+    }
+}
+
+/// Whether the barrier is marked as open.
+async fn is_open(locks: &Client, places: &Places) -> Result<bool, Error> {
+    let marker = std::slice::from_ref(&places.marker);
+    let seen = answers(locks, marker).await?;
+    Ok(view::is_sealed(&seen[0], locks.core.max_ttl.get()))
+}
+
+/// One who wants to pass.
+struct Party<'a> {
+    locks: &'a Client,
+    places: &'a Places,
+    plan: Plan,
+    keep: Ttl,
+    watch: Watch<'a>,
+}
+
+/// Until when a party has waited in its place.
+enum Until {
+    Open,
+    Lost,
+}
+
+/// What a party sees from its place.
+enum Sight {
+    Open,
+    /// All are there, and somebody else is about to say so.
+    Opening,
+    NotFull,
+}
+
+impl Party<'_> {
+    /// Takes a place, and waits for one while all are taken and the barrier has not opened.
+    async fn take_place(&mut self) -> Result<Found, Error> {
+        let mut waited = Waited::ForANextLook;
+        loop {
+            let seeker = Seeker {
+                locks: self.locks,
+                slots: &self.places.slots,
+                plan: self.plan,
+            };
+            match seeker.at_once().await {
+                // Refused by so many that no majority can have what was asked for.
+                Err(Error::Held { .. }) => {}
+                outcome => return outcome,
+            }
+            let (is_open, missing) = (self.is_open().await?, self.watch.missing().await?);
+            let is_last = waited == Waited::ToTheEnd;
+            waited = match missing {
+                0 if is_open || is_last => return Err(self.no_place()),
+                0 => pause(self.locks, &self.plan.patience).await,
+                _ if is_last => return Err(self.not_open(missing)),
+                // Others were about to take the same ones.
+                _ => step_aside(self.locks, &self.plan.patience).await,
+            };
+        }
+    }
+
+    /// Waits in its place until the barrier is open, and is marked so.
+    async fn until_open(&mut self, lease: &Lease) -> Result<Until, Error> {
+        let mut waited = Waited::ForANextLook;
+        while lease.loss().is_none() {
+            let mut is_opening = false;
+            match self.look().await {
+                Ok(Sight::Open) => return Ok(Until::Open),
+                Ok(Sight::Opening) => is_opening = true,
+                Ok(Sight::NotFull) if waited == Waited::ToTheEnd => {
+                    let missing = self.watch.missing().await?;
+                    if missing > 0 {
+                        return Err(self.not_open(missing));
+                    }
+                }
+                Ok(Sight::NotFull) => self.plan.patience.take_heart(),
+                Err(error) if self.plan.patience.goes_on_after(&error) => {}
+                Err(error) => return Err(error),
+            }
+            let (locks, patience) = (self.locks, &self.plan.patience);
+            let pause = async {
+                match is_opening {
+                    // To the end: it opens, whatever the time.
+                    true => step_aside(locks, &RetryBudget::new(None, self.plan.ttl)).await,
+                    false => pause(locks, patience).await,
+                }
+            };
+            waited = tokio::select! {
+                biased;
+                _ = lease.lost() => return Ok(Until::Lost),
+                waited = pause => waited,
+            };
+        }
+        Ok(Until::Lost)
+    }
+
+    /// Whether the barrier is open: if it is full, after it was marked as such.
+    async fn look(&mut self) -> Result<Sight, Error> {
+        if self.is_open().await? {
+            return Ok(Sight::Open);
+        }
+        if !self.watch.is_full().await? {
+            return Ok(Sight::NotFull);
+        }
+        match self.mark().await {
+            Ok(()) => Ok(Sight::Open),
+            Err(Error::Held { .. } | Error::Lost { .. }) => Ok(Sight::Opening),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn is_open(&self) -> Result<bool, Error> {
+        is_open(self.locks, self.places).await
+    }
+
+    /// Says for good that the barrier has opened.
+    async fn mark(&self) -> Result<(), Error> {
+        let (marker, ttl) = (self.places.marker.clone(), self.plan.ttl);
+        let (locks, limits) = (self.locks, Limits::default());
+        let attempt = locks.attempt(marker, ttl, limits, Precedence::MayPass, None);
+        attempt.await?.seal(self.keep).await
+    }
+
+    fn no_place(&self) -> Error {
+        let slots = &self.places.slots;
+        Error::NoPlace {
+            name: slots.whole.clone(),
+            all: slots.names.len(),
+        }
+    }
+
+    fn not_open(&self, missing: usize) -> Error {
+        let slots = &self.places.slots;
+        Error::NotOpen {
+            name: slots.whole.clone(),
+            missing,
+            all: slots.names.len(),
+        }
+    }
+}

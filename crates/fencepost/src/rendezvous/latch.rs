@@ -1,0 +1,294 @@
+//! [`Latch`]: opens when k have counted it down.
+//!
+//! A call that counts must never have two slots of which a majority of the nodes knows: it asks for
+//! another one only when it was refused, and not when it does not know what became of the first.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::view;
+use super::watch::{Waited, Watch, answers, pause, step_aside};
+use super::{KEEP, checked_keep};
+use crate::client::Client;
+use crate::error::Error;
+use crate::lease::Limits;
+use crate::lock::{LockOptions, Plan};
+use crate::look::Answers;
+use crate::semaphore::seek::Seeker;
+use crate::semaphore::slots::{Kind, Slots};
+use fencepost_core::ttl::Ttl;
+
+impl Client {
+    /// A latch: opens when it has been counted down `counts` times, by whomever.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), fencepost::Error> {
+    /// # let locks = fencepost::Client::memory()?;
+    /// let latch = locks.latch("import-2024-05-17", 2);
+    /// // In two workers, on whatever machines:
+    /// latch.count_down().await?;
+    /// latch.count_down().await?;
+    /// // In all who wait for them:
+    /// latch.wait().await?;
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn latch(&self, name: impl AsRef<str>, counts: usize) -> Latch {
+        Latch {
+            locks: self.clone(),
+            slots: Slots::new(Kind::Latch, name.as_ref(), counts).map(Arc::new),
+            keep: KEEP,
+        }
+    }
+}
+
+/// Opens when it has been counted down k times: see [`Client::latch`].
+///
+/// A latch of k is k locks, its *slots*. Each count takes one and leaves it taken, whatever becomes
+/// of the process that counted. The latch is open when a majority of the nodes holds each of them.
+///
+/// # What is promised
+/// On one node and on n:
+/// - **Never early.** No [`timeout`](Self::timeout) returns before k calls of
+///   [`count_down`](Self::count_down) have begun. This holds whatever nodes forget.
+/// - **In time.** Once k calls have *returned*, every `wait` returns within 250 ms and a few round
+///   trips, while a majority of the nodes answers that was there for all counts: a node has those
+///   counts that were made while it was up. One node has them all, and of three that were all up any
+///   two are enough.
+/// - **For as long as said.** Each count lapses [`keep`](Self::keep) after it was made, an hour by
+///   default. So the k counts have to come within that time, and the latch is seen open until the
+///   first of them lapses. Then it is as new: who counts and waits for it later begins another round.
+///   Where that must not be, give each round a name of its own.
+///
+/// On n nodes, one that forgets (restarted without its data, flushed) takes nothing away as long as
+/// a majority of the nodes still has each count. Otherwise counts may be missing, and have to be made
+/// again; on one node, all are gone with its data. Nothing here is guarded by `max_ttl`, because the
+/// worst that follows is that it does not open. A file's counts are gone after a reboot.
+///
+/// # A call that failed
+/// A `count_down` that ends with an error, or is dropped, may have counted and may not: to call it
+/// again may count twice. Where that matters, give each party a number, and use
+/// [`count_down_as`](Self::count_down_as), which counts once however often it is called.
+///
+/// # What it costs
+/// To count takes three round trips. Who waits looks at one slot that is still free, four times a
+/// second and somewhat less in step with others: one small command on each node; and at all k slots
+/// when that one is taken.
+///
+/// The slots of `name` are the locks `{name}:latch:0`, `{name}:latch:1`, …; see the names of a
+/// [`Semaphore`](crate::Semaphore). k is what each client says: let all say the same.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), fencepost::Error> {
+/// # let locks = fencepost::Client::memory()?;
+/// use std::time::Duration;
+/// use fencepost::Counted;
+///
+/// let latch = locks.latch("ready", 2).keep(Duration::from_secs(600));
+/// assert_eq!(latch.count_down().await?, Counted::Now);
+/// assert_eq!(latch.remaining().await?, 1);
+/// let early = latch.wait_at_most(Duration::from_millis(20)).await;
+/// assert!(early.unwrap_err().is_not_open());
+///
+/// assert_eq!(latch.count_down().await?, Counted::Now);
+/// assert_eq!(latch.count_down().await?, Counted::WasOpen);
+/// latch.wait().await?;
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Latch {
+    locks: Client,
+    slots: Result<Arc<Slots>, Error>,
+    keep: Duration,
+}
+
+/// What became of a count: see [`Latch::count_down`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Counted {
+    /// It has counted.
+    Now,
+    /// The latch was open already, and there was nothing left to count.
+    WasOpen,
+}
+
+impl Latch {
+    /// How long a count counts: at least twice the client's `max_ttl`, and 24 h at the most; an hour by
+    /// default.
+    #[must_use]
+    pub fn keep(mut self, time: Duration) -> Self {
+        self.keep = time;
+        self
+    }
+
+    /// Counts one down. It never waits for others to count; only when each slot is taken, and one of
+    /// them not for good yet, does it wait until it is, or is free: one TTL at the most, or as long as
+    /// the last `max_ttl` of a count's life.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), fencepost::Error> {
+    /// # let locks = fencepost::Client::memory()?;
+    /// let latch = locks.latch("ready", 3);
+    /// latch.count_down().await?;
+    /// assert_eq!(latch.remaining().await?, 2);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::NoQuorum`], [`Error::TooLate`] and [`Error::Lost`] when too few nodes answered, or
+    /// too late: it may have counted and may not, see [above](Self#a-call-that-failed).
+    /// [`Error::InvalidName`], [`Error::InvalidOption`] and [`Error::InvalidTtl`] for what cannot be.
+    pub async fn count_down(&self) -> Result<Counted, Error> {
+        let (slots, keep) = self.parts()?;
+        let plan = self.plan()?;
+        let seeker = Seeker {
+            locks: &self.locks,
+            slots: &slots,
+            plan,
+        };
+        loop {
+            match seeker.at_once().await {
+                Ok((_, lease)) => {
+                    lease.seal(keep).await?;
+                    return Ok(Counted::Now);
+                }
+                // Refused by so many that no majority can have what was asked for: it is safe to ask
+                // for another.
+                Err(Error::Held { .. }) => {}
+                Err(error) => return Err(error),
+            }
+            // Not before: who has only taken a slot may die, and then this count is needed.
+            let seen = answers(&self.locks, &slots.names).await?;
+            if seen.iter().all(|seen| self.is_for_good(seen)) {
+                return Ok(Counted::WasOpen);
+            }
+            let quorum = self.locks.core.coordinator.quorum;
+            match seen.iter().all(|seen| view::holder(quorum, seen).is_some()) {
+                true => pause(&self.locks, &plan.patience).await,
+                false => step_aside(&self.locks, &plan.patience).await,
+            };
+        }
+    }
+
+    /// Counts down for the party of that number, from 0 to k - 1. However often it is called, by
+    /// whomever, the party counts once, from the last call on. Whether it counts is what the last
+    /// call said; after an error, call it again.
+    ///
+    /// Let either all parties of a latch have numbers, or none: it takes the slot of its number from
+    /// whoever has it.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), fencepost::Error> {
+    /// # let locks = fencepost::Client::memory()?;
+    /// let latch = locks.latch("shards-loaded", 8);
+    /// latch.count_down_as(5).await?;
+    /// latch.count_down_as(5).await?;
+    /// assert_eq!(latch.remaining().await?, 7);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`count_down`](Self::count_down), and [`Error::InvalidOption`] for a number that is none of
+    /// the latch's.
+    pub async fn count_down_as(&self, party: usize) -> Result<(), Error> {
+        let (slots, keep) = self.parts()?;
+        let Some(slot) = slots.names.get(party) else {
+            let most = slots.names.len() - 1;
+            return Err(Error::InvalidOption {
+                option: "party",
+                why: format!("the parties of this latch are 0 to {most}, and this is {party}"),
+            });
+        };
+        let ttl = self.locks.core.default_ttl.get();
+        let taken = self.locks.steal(slot.as_str(), ttl).await?;
+        taken.lease.seal(keep).await
+    }
+
+    /// Waits until the latch is open, for as long as that takes.
+    ///
+    /// Any number may wait; dropping it leaves nothing behind. While too few nodes can be asked it
+    /// goes on for one TTL of the client's in a row.
+    ///
+    /// # Errors
+    /// [`Error::NoQuorum`] after that; [`Error::InvalidName`], [`Error::InvalidOption`].
+    pub async fn wait(&self) -> Result<(), Error> {
+        self.until_open(None).await
+    }
+
+    /// Waits until the latch is open, but no longer than that.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), fencepost::Error> {
+    /// # let locks = fencepost::Client::memory()?;
+    /// use std::time::Duration;
+    ///
+    /// let latch = locks.latch("ready", 3);
+    /// let error = latch.wait_at_most(Duration::from_millis(20)).await.unwrap_err();
+    /// assert_eq!(error.to_string(), "\"ready\" did not open in time: 3 of 3 are missing");
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::NotOpen`] when it has not opened, [`Error::NoQuorum`] when too few nodes could be
+    /// asked in the end; [`Error::InvalidName`], [`Error::InvalidOption`].
+    pub async fn wait_at_most(&self, time: Duration) -> Result<(), Error> {
+        self.until_open(Some(time)).await
+    }
+
+    /// How many counts are still to come. 0 when the latch is open.
+    ///
+    /// # Errors
+    /// [`Error::NoQuorum`] when too few nodes could be asked; [`Error::InvalidName`],
+    /// [`Error::InvalidOption`].
+    pub async fn remaining(&self) -> Result<usize, Error> {
+        let slots = self.slots.clone()?;
+        Watch::new(&self.locks, &slots.names).missing().await
+    }
+
+    async fn until_open(&self, at_most: Option<Duration>) -> Result<(), Error> {
+        let slots = self.slots.clone()?;
+        let mut patience = LockOptions::waiting(at_most).plan(&self.locks)?.patience;
+        let mut watch = Watch::new(&self.locks, &slots.names);
+        loop {
+            match watch.is_full().await {
+                Ok(true) => return Ok(()),
+                Ok(false) => patience.take_heart(),
+                Err(error) if patience.goes_on_after(&error) => {}
+                Err(error) => return Err(error),
+            }
+            if pause(&self.locks, &patience).await == Waited::ToTheEnd {
+                return match watch.missing().await? {
+                    0 => Ok(()),
+                    missing => Err(Error::NotOpen {
+                        name: slots.whole.clone(),
+                        missing,
+                        all: slots.names.len(),
+                    }),
+                };
+            }
+        }
+    }
+
+    fn is_for_good(&self, seen: &Answers) -> bool {
+        let core = &self.locks.core;
+        view::is_for_good(core.coordinator.quorum, seen, core.max_ttl.get())
+    }
+
+    fn parts(&self) -> Result<(Arc<Slots>, Ttl), Error> {
+        Ok((self.slots.clone()?, checked_keep(&self.locks, self.keep)?))
+    }
+
+    /// To take a slot for a moment, until it is sealed.
+    fn plan(&self) -> Result<Plan, Error> {
+        let plan = LockOptions::new().plan(&self.locks)?;
+        Ok(Plan {
+            limits: Limits::default(),
+            ..plan
+        })
+    }
+}

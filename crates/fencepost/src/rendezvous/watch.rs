@@ -1,0 +1,127 @@
+//! Looking whether all k slots are taken, now and then.
+//!
+//! It looks, and does not stand in line to be woken: who stands in line is woken to take a slot. And
+//! it must not ask for k locks each time: while one slot is known to be free, it looks at that one.
+
+use std::time::Duration;
+
+use super::view;
+use super::{AGAIN, PACE};
+use crate::client::Client;
+use crate::driver::waiters::RetryBudget;
+use crate::error::Error;
+use crate::look::{Answers, look, too_few};
+use fencepost_core::name::LockName;
+use fencepost_core::value::AttemptValue;
+
+/// Somebody who looks at the same slots again and again.
+pub(super) struct Watch<'a> {
+    locks: &'a Client,
+    slots: &'a [LockName],
+    /// The slot that was free when last seen.
+    free: Option<usize>,
+}
+
+/// How a pause has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Waited {
+    /// It is worth looking again.
+    ForANextLook,
+    /// The time is up.
+    ToTheEnd,
+}
+
+impl<'a> Watch<'a> {
+    pub(super) fn new(locks: &'a Client, slots: &'a [LockName]) -> Self {
+        Self {
+            locks,
+            slots,
+            free: None,
+        }
+    }
+
+    /// Whether all slots are taken at the same time.
+    pub(super) async fn is_full(&mut self) -> Result<bool, Error> {
+        if let Some(free) = self.free {
+            let one = holders(self.locks, &self.slots[free..=free]).await?;
+            if one[0].is_none() {
+                return Ok(false);
+            }
+        }
+        Ok(self.missing().await? == 0)
+    }
+
+    /// How many slots are free.
+    ///
+    /// None, if two looks have seen the same in all of them. Between the two, all were taken at the
+    /// same time: no value comes again that has been given back. One look may see somebody twice, in
+    /// a slot that it could not get, and in the one that it got then.
+    pub(super) async fn missing(&mut self) -> Result<usize, Error> {
+        let first = holders(self.locks, self.slots).await?;
+        let free: Vec<_> = places(&first, Option::is_none);
+        if !free.is_empty() {
+            return Ok(self.note(&free));
+        }
+        let second = holders(self.locks, self.slots).await?;
+        let mut before = first.iter();
+        let changed = places(&second, |now| before.next() != Some(now));
+        Ok(self.note(&changed))
+    }
+
+    /// Remembers one that is free, any of them: who wait for the same slots look at different ones,
+    /// and a slot that is taken last is found after few looks at all of them.
+    fn note(&mut self, free: &[usize]) -> usize {
+        let share = self.locks.core.coordinator.randomness.share();
+        let any = (share * free.len() as f64) as usize;
+        self.free = free.get(any).or(free.last()).copied();
+        free.len()
+    }
+}
+
+fn places(
+    seen: &[Option<AttemptValue>],
+    mut which: impl FnMut(&Option<AttemptValue>) -> bool,
+) -> Vec<usize> {
+    let places = seen.iter().enumerate();
+    let places = places.filter(|(_, holder)| which(holder));
+    places.map(|(slot, _)| slot).collect()
+}
+
+/// For whom a majority holds each of these locks.
+async fn holders(locks: &Client, names: &[LockName]) -> Result<Vec<Option<AttemptValue>>, Error> {
+    let seen = answers(locks, names).await?;
+    let quorum = locks.core.coordinator.quorum;
+    let holder = |answers| view::holder(quorum, answers).cloned();
+    Ok(seen.iter().map(holder).collect())
+}
+
+/// What the nodes say of these locks, if it is enough.
+pub(super) async fn answers(locks: &Client, names: &[LockName]) -> Result<Vec<Answers>, Error> {
+    let core = &locks.core;
+    let quorum = core.coordinator.quorum;
+    let seen = look(core, names, |answers| view::is_clear(quorum, answers)).await;
+    let unheard = seen.iter().position(|seen| !view::is_heard(quorum, seen));
+    match unheard {
+        Some(lock) => Err(too_few(core, &names[lock], &seen[lock])),
+        None => Ok(seen),
+    }
+}
+
+/// Waits until it is worth looking again.
+pub(super) async fn pause(locks: &Client, patience: &RetryBudget) -> Waited {
+    wait(locks.core.coordinator.spread(PACE), patience).await
+}
+
+/// Waits until others who asked at the same time have got what they asked for, or have given it up.
+pub(super) async fn step_aside(locks: &Client, patience: &RetryBudget) -> Waited {
+    let share = locks.core.coordinator.randomness.share();
+    wait(AGAIN.mul_f64(0.1 + share * 0.9), patience).await
+}
+
+async fn wait(time: Duration, patience: &RetryBudget) -> Waited {
+    tokio::select! {
+        biased;
+        () = patience.ends() => Waited::ToTheEnd,
+        () = tokio::time::sleep(time) => Waited::ForANextLook,
+    }
+}

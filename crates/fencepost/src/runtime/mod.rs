@@ -1,0 +1,5 @@
+//! The one place each for time, random numbers and spawned tasks, so that a seed can decide everything.
+
+pub mod clock;
+pub mod randomness;
+pub mod tasks;

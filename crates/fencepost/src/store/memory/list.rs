@@ -1,0 +1,21 @@
+//! The names in a table in memory.
+
+use std::sync::PoisonError;
+
+use super::MemoryNode;
+use fencepost_core::pattern::{NamePattern, Names};
+
+impl MemoryNode {
+    pub(super) fn known_names(&self, wanted: &NamePattern) -> Names {
+        let table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = self.clock.now().since_start();
+        let mut names = Names::default();
+        for (name, lock) in &table.locks {
+            let known = wanted.matches(name.as_str()) && !lock.is_forgettable(now);
+            if known && !names.push(name.clone()) {
+                break;
+            }
+        }
+        names
+    }
+}

@@ -1,0 +1,96 @@
+//! [`Node`]: one independent place that stores locks.
+//!
+//! A node carries out the [`Command`]s of the [`state`](crate::state) machine, one lock at a time,
+//! each of them atomically. It knows nothing of other nodes or of a quorum.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use crate::error::NodeError;
+use fencepost_core::lock::{Command, Reply};
+use fencepost_core::name::LockName;
+use fencepost_core::ticket::ClientId;
+pub use fencepost_core::{NamePattern, Names};
+
+pub mod facts;
+pub mod memory;
+mod notice;
+pub(crate) mod open;
+#[cfg(feature = "redis")]
+pub mod redis;
+#[cfg(feature = "sqlite")]
+pub mod sqlite;
+
+pub use notice::{Listener, Notice, WakeSink};
+
+/// What a [`Node`] returns: an answer that is on its way.
+///
+/// It borrows nothing, so that a call whose caller is gone can be finished by somebody else.
+pub type Call = Pin<Box<dyn Future<Output = Result<Reply, NodeError>> + Send>>;
+
+/// One independent place that stores locks.
+///
+/// What a caller may rely on:
+/// - **Order.** Commands whose futures were polled for the first time one after the other reach the
+///   node in that order, as long as the connection between them stays the same.
+/// - **Cancellation.** A future that was never polled has sent nothing. One that was dropped later
+///   may or may not have taken effect; it leaves no other trace.
+/// - **No retry.** A command is carried out at most once. The one exception is a refusal that
+///   proves that it was not carried out.
+/// - **No vote without right.** A node that may have forgotten locks carries out an
+///   [`Extend`](Command::Extend), so that it learns who holds what, and a release; but it answers
+///   [`NodeError::Quarantined`] to whatever would be a vote.
+///
+/// A call may take for ever: the caller bounds it.
+pub trait Node: Send + Sync + 'static {
+    /// Carries out one command on the lock of that name.
+    fn call(&self, name: &LockName, command: Command) -> Call;
+
+    /// As [`call`](Self::call), for a lock that is to outlive the process that asks. Nodes that know
+    /// of no processes need not tell the two apart.
+    fn call_unbound(&self, name: &LockName, command: Command) -> Call {
+        self.call(name, command)
+    }
+
+    /// Tells this client's waiters when it is their turn, for as long as the listener is kept.
+    ///
+    /// What is said may get lost: a waiter that hears nothing looks by itself, now and then.
+    fn listen(&self, client: &ClientId, ear: Arc<dyn WakeSink>) -> Listener {
+        let _ = (client, ear);
+        Listener::deaf()
+    }
+
+    /// Tells those who [listen](Self::listen) also when a client of another library gives this lock
+    /// back, which knows of no line: for as long as what is returned is kept.
+    fn follow(&self, name: &LockName) -> Listener {
+        let _ = name;
+        Listener::deaf()
+    }
+
+    /// The node's address, for people: no password in it.
+    fn address(&self) -> &str;
+
+    /// Waits until the node is known to be there or not to be there, and tells. Unlike
+    /// [`call`](Self::call), it does not wait for a frozen node longer than the node's own
+    /// connect time-out.
+    fn hello(&self) -> Pin<Box<dyn Future<Output = Result<(), NodeError>> + Send + '_>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    /// The names of the locks that it knows, held or not. A node need not be able to tell.
+    fn names<'a>(
+        &'a self,
+        wanted: &'a NamePattern,
+    ) -> Pin<Box<dyn Future<Output = Result<Names, NodeError>> + Send + 'a>> {
+        let _ = wanted;
+        let why = "this kind of node cannot list its locks".to_owned();
+        Box::pin(std::future::ready(Err(NodeError::Other(why))))
+    }
+
+    /// Resolves when it is worth asking again after a failure: at once for a node that is never
+    /// away, when the connection is there again for one that is.
+    fn ready(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(std::future::ready(()))
+    }
+}

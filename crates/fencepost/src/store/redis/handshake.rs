@@ -1,0 +1,328 @@
+//! Who may vote: what a server is asked when a connection is made, and what follows from it.
+//!
+//! A connection never outlives the server process, so once for each connection is enough. What a
+//! server hides is unknown and warned about; it must never be taken for good news about what the
+//! server may have forgotten.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use redis::{Cmd, RedisConnectionInfo, RedisError, RedisResult, Value, from_redis_value};
+
+use super::link::Connection;
+use super::options::{Eviction, RedisOptions};
+use super::{fault, scripts};
+use crate::error::NodeError;
+use crate::runtime::clock::Moment;
+
+/// `uptime_in_seconds` is the difference of two times that were cut to seconds: the server may be
+/// up for that much less.
+const UPTIME_ERROR: Duration = Duration::from_secs(1);
+
+/// Who made a connection, and may put a name to it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Maker {
+    Ourselves,
+    User,
+}
+
+/// What a server said of itself. `None` is what it does not tell this user.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Facts {
+    pub(super) run_id: Option<String>,
+    role: Option<String>,
+    uptime: Option<Duration>,
+    loading: bool,
+    /// The policy, if there is a limit at which it comes into force.
+    eviction_policy: Option<String>,
+    eviction_is_known: bool,
+    append_only: bool,
+    pub(super) fsync: Option<String>,
+}
+
+/// Says who we are, and chooses the database.
+pub(super) async fn log_in(
+    connection: &Connection,
+    login: &RedisConnectionInfo,
+) -> Result<(), NodeError> {
+    if let Some(password) = login.password() {
+        let mut auth = redis::cmd("AUTH");
+        if let Some(user) = login.username() {
+            auth.arg(user);
+        }
+        auth.arg(password);
+        if let Err(why) = connection.send(&auth).await {
+            return Err(match fault::node_error(&why) {
+                NodeError::Other(text) if text.contains("AUTH") => NodeError::Auth(text),
+                _ => turned_away(&why),
+            });
+        }
+    }
+    if login.db() != 0 {
+        let mut select = redis::cmd("SELECT");
+        select.arg(login.db());
+        let selected = connection.send(&select).await;
+        selected.map_err(|error| fault::node_error(&error))?;
+    }
+    Ok(())
+}
+
+/// For the operator who looks at CLIENT LIST. Servers before 7.2 do not know it, and nothing rests
+/// on it.
+pub(super) fn introduction() -> [Cmd; 2] {
+    let version = env!("CARGO_PKG_VERSION");
+    [("LIB-NAME", "fencepost"), ("LIB-VER", version)].map(|(key, value)| {
+        let mut info = redis::cmd("CLIENT");
+        info.arg("SETINFO").arg(key).arg(value);
+        info
+    })
+}
+
+/// Asks everything in one round trip, and leaves the scripts on the server.
+pub(super) async fn ask(connection: &Connection, maker: Maker) -> Result<Facts, NodeError> {
+    let mut questions = vec![redis::cmd("INFO"), redis::cmd("CONFIG")];
+    questions[1].arg("GET").arg("appendfsync");
+    for source in scripts::to_load() {
+        let mut load = redis::cmd("SCRIPT");
+        load.arg("LOAD").arg(source);
+        questions.push(load);
+    }
+    if maker == Maker::Ourselves {
+        questions.extend(introduction());
+    }
+    let answers = join_all(questions.iter().map(|question| connection.send(question))).await;
+    let silence = answers.iter().find_map(|answer| {
+        answer
+            .as_ref()
+            .err()
+            .filter(|error| !fault::is_answer(error))
+    });
+    if let Some(silence) = silence {
+        // A server that turns us away says why in its first answer, and closes.
+        return Err(match &answers[0] {
+            Err(why) if fault::is_answer(why) => turned_away(why),
+            _ => fault::node_error(silence),
+        });
+    }
+    let mut known = Vec::new();
+    for answer in answers {
+        // A user that may not load scripts may still run them: the first EVAL loads each.
+        known.push(unless_hidden(answer)?);
+    }
+    let mut known = known.into_iter();
+    let info = known.next().flatten();
+    let info = info.and_then(|value| from_redis_value::<String>(value).ok());
+    let config = known.next().flatten();
+    let config = config.and_then(|value| from_redis_value::<HashMap<String, String>>(value).ok());
+    let mut facts = info.as_deref().map(Facts::read).unwrap_or_default();
+    facts.fsync = config.and_then(|mut config| config.remove("appendfsync"));
+    Ok(facts)
+}
+
+fn turned_away(why: &RedisError) -> NodeError {
+    match fault::node_error(why) {
+        NodeError::Other(text) => NodeError::Unreachable(text),
+        known => known,
+    }
+}
+
+/// A question that this user may not ask, or that the server does not know, has no answer. What
+/// else is refused would be refused of a lock too.
+fn unless_hidden(answer: RedisResult<Value>) -> Result<Option<Value>, NodeError> {
+    match answer.map_err(|error| fault::node_error(&error)) {
+        Ok(value) => Ok(Some(value)),
+        Err(NodeError::Permission(_) | NodeError::Other(_)) => Ok(None),
+        Err(refused) => Err(refused),
+    }
+}
+
+impl Facts {
+    /// Reads what INFO printed.
+    pub(super) fn read(info: &str) -> Self {
+        let fields: HashMap<&str, &str> = info
+            .lines()
+            .filter_map(|line| line.trim_end().split_once(':'))
+            .collect();
+        let text = |key: &str| fields.get(key).map(ToString::to_string);
+        let number = |key: &str| fields.get(key).and_then(|n| n.parse::<u64>().ok());
+        let limited = number("maxmemory");
+        let policy = text("maxmemory_policy");
+        Self {
+            run_id: text("run_id"),
+            role: text("role"),
+            uptime: number("uptime_in_seconds").map(Duration::from_secs),
+            loading: number("loading").is_some_and(|n| n != 0),
+            eviction_is_known: limited == Some(0) || (limited.is_some() && policy.is_some()),
+            eviction_policy: policy
+                .filter(|policy| policy != "noeviction" && limited.is_some_and(|n| n > 0)),
+            append_only: number("aof_enabled") == Some(1),
+            fsync: None,
+        }
+    }
+
+    /// Whether this server may be asked for locks at all.
+    pub(super) fn admit(&self, node: &str, options: &RedisOptions) -> Result<(), NodeError> {
+        if self.loading {
+            return Err(NodeError::Loading);
+        }
+        match self.role.as_deref() {
+            Some("master") => {}
+            Some(_) => return Err(NodeError::Replica),
+            None => warn_hidden(node, "whether it is a master", "+info"),
+        }
+        if !self.eviction_is_known {
+            warn_hidden(node, "whether it evicts keys", "+info");
+        }
+        if let Some(policy) = &self.eviction_policy {
+            match options.eviction {
+                Eviction::Refuse => return Err(NodeError::Evicts(policy.clone())),
+                Eviction::Warn => tracing::warn!(
+                    node,
+                    reason = %NodeError::Evicts(policy.clone()),
+                    "this server may evict locks"
+                ),
+            }
+        }
+        if options.quarantine.is_some() {
+            if self.uptime.is_none() {
+                warn_hidden(node, "how long it has been up", "+info");
+            } else if self.append_only && self.fsync.is_none() {
+                warn_hidden(node, "whether it keeps every write", "+config|get");
+            }
+        }
+        Ok(())
+    }
+
+    /// Until when this server may have forgotten locks that were to live for up to `max_ttl`.
+    /// `born_after` is when another process was last seen in its place; `now` is when it answered.
+    pub(super) fn quarantine(
+        &self,
+        max_ttl: Duration,
+        born_after: Option<Moment>,
+        now: Moment,
+    ) -> Option<Moment> {
+        if self.append_only && self.fsync.as_deref() == Some("always") {
+            return None;
+        }
+        let told = self.uptime.unwrap_or(Duration::ZERO);
+        let at_least = told.saturating_sub(UPTIME_ERROR);
+        // The server reckons by its wall clock, which may have jumped.
+        let at_most = born_after.map_or(Duration::MAX, |moment| now.since(moment));
+        let uptime = at_least.min(at_most);
+        (uptime <= max_ttl).then(|| now + (max_ttl - uptime))
+    }
+}
+
+fn warn_hidden(node: &str, what: &str, grant: &str) {
+    tracing::warn!(
+        node,
+        reason = %format_args!("the ACL does not let this user see {what}; grant it {grant}"),
+        "this server cannot be checked"
+    );
+}
+
+/// What a node remembers of the server processes it has met.
+#[derive(Debug, Default)]
+pub(super) struct Memory {
+    run_id: Option<String>,
+    born_after: Option<Moment>,
+    last_seen: Option<Moment>,
+}
+
+impl Memory {
+    /// Meets a process, and tells when another one was last seen in its place.
+    pub(super) fn meet(&mut self, run_id: Option<&str>, now: Moment) -> Option<Moment> {
+        if let Some(run_id) = run_id {
+            match &self.run_id {
+                Some(known) if known == run_id => {}
+                Some(_) => self.born_after = self.last_seen,
+                None => {}
+            }
+            self.run_id = Some(run_id.to_owned());
+        }
+        self.last_seen = Some(now);
+        self.born_after
+    }
+
+    /// The process was alive at that moment.
+    pub(super) fn saw(&mut self, moment: Moment) {
+        self.last_seen = self.last_seen.max(Some(moment));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const INFO: &str = "# Server\r\nrun_id:abc\r\nuptime_in_seconds:30\r\nrole:master\r\n\
+                        maxmemory:0\r\nmaxmemory_policy:allkeys-lru\r\naof_enabled:0\r\nloading:0\r\n";
+
+    fn at(seconds: u64) -> Moment {
+        Moment::from_start(Duration::from_secs(seconds))
+    }
+
+    #[test]
+    fn a_policy_without_a_limit_evicts_nothing() {
+        let facts = Facts::read(INFO);
+        assert_eq!(facts.run_id.as_deref(), Some("abc"));
+        assert_eq!(facts.admit("n", &RedisOptions::default()), Ok(()));
+        let limited = Facts::read(&INFO.replace("maxmemory:0", "maxmemory:1000"));
+        let refusal = limited.admit("n", &RedisOptions::default());
+        assert_eq!(refusal, Err(NodeError::Evicts("allkeys-lru".into())));
+        let warn = RedisOptions {
+            eviction: Eviction::Warn,
+            ..RedisOptions::default()
+        };
+        assert_eq!(limited.admit("n", &warn), Ok(()));
+    }
+
+    #[test]
+    fn quarantine_ends_when_every_lock_from_before_the_start_has_expired() {
+        let facts = Facts::read(INFO);
+        let minute = Duration::from_secs(60);
+        assert_eq!(facts.quarantine(minute, None, at(1000)), Some(at(1031)));
+        assert_eq!(
+            facts.quarantine(Duration::from_secs(28), None, at(1000)),
+            None
+        );
+        let unknown = Facts::default();
+        assert_eq!(unknown.quarantine(minute, None, at(1000)), Some(at(1060)));
+    }
+
+    #[test]
+    fn an_uptime_that_cannot_be_is_not_believed() {
+        let facts = Facts::read(&INFO.replace(":30", ":3000"));
+        let minute = Duration::from_secs(60);
+        assert_eq!(facts.quarantine(minute, None, at(1000)), None);
+        let met_another = Some(at(990));
+        assert_eq!(
+            facts.quarantine(minute, met_another, at(1000)),
+            Some(at(1050))
+        );
+    }
+
+    #[test]
+    fn only_every_write_on_disk_is_trusted_after_a_restart() {
+        let mut facts = Facts::read(&INFO.replace("aof_enabled:0", "aof_enabled:1"));
+        let minute = Duration::from_secs(60);
+        for fsync in [None, Some("everysec"), Some("no")] {
+            facts.fsync = fsync.map(str::to_owned);
+            assert!(facts.quarantine(minute, None, at(0)).is_some(), "{fsync:?}");
+        }
+        facts.fsync = Some("always".into());
+        assert_eq!(facts.quarantine(minute, None, at(0)), None);
+    }
+
+    #[test]
+    fn a_node_remembers_when_it_last_saw_another_process() {
+        let mut memory = Memory::default();
+        assert_eq!(memory.meet(Some("a"), at(1)), None);
+        memory.saw(at(5));
+        assert_eq!(memory.meet(Some("a"), at(6)), None, "only reconnected");
+        memory.saw(at(9));
+        assert_eq!(memory.meet(Some("b"), at(12)), Some(at(9)));
+        memory.saw(at(20));
+        assert_eq!(memory.meet(Some("b"), at(21)), Some(at(9)), "reconnected");
+    }
+}

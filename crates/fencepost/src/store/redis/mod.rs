@@ -1,0 +1,248 @@
+//! A node that is a Redis or Valkey server: one connection, one Lua script for each command.
+//!
+//! - `scripts`, `keys`: the commands and where they work. The scripts are the second
+//!   implementation of [`state`](crate::state).
+//! - `url`, `stream`, `tls`: from a URL to a byte stream.
+//! - `handshake`, `roster`: who may vote.
+//! - `list`: which locks a server knows.
+//! - `survey`, `rights`: what a server is like, and what its user may not do.
+//! - `gate`, `link`: where calls wait for a connection, and one connection's calls.
+//! - `wire`, `resp`: a connection of our own making, and how its answers are read.
+//! - `keeper`: connecting, watching, connecting again.
+//! - `listener`: hearing whose turn it is.
+//! - `fault`: errors in the words of a node.
+//!
+//! # When something happens to the server
+//!
+//! | what | what follows |
+//! | --- | --- |
+//! | `SCRIPT FLUSH` | nothing that a caller sees: the next command brings its script along |
+//! | the connection is closed (`CLIENT KILL`, a network fault) | commands under way end with [`NodeError::Disconnected`] and are not sent again; the node connects at once, and new commands wait for that |
+//! | the server is down | commands fail at once with the reason, [`NodeError::Unreachable`]; the node tries to connect with growing pauses, at most a second |
+//! | the server was restarted | it is asked again, and does not vote for `max_ttl` where that is the policy: [`NodeError::Quarantined`] |
+//! | the password is wrong, or was changed | a connection that stands goes on; a new one is refused with [`NodeError::Auth`], and tried again |
+//! | the server hangs | commands take until their time-out, others decide meanwhile; a connection that leaves a `PING` unanswered is replaced |
+//! | it is a replica, evicts keys, or is another node's server | it does not vote: [`NodeError::Replica`], [`NodeError::Evicts`], [`NodeError::SameServer`] |
+//!
+//! Any Redlock client excludes us and is excluded by us: a lock is the plain key that they all set
+//! with `NX PX`. So does Redisson's `RLock`, from a reentrant lock: that is the hash that it keeps.
+//! The value of whoever asks tells which of the two is meant. A command must never be sent twice, unless the server has said that it did not
+//! have the script.
+
+mod fault;
+mod gate;
+mod handshake;
+mod keeper;
+mod keys;
+mod link;
+mod list;
+mod listener;
+mod options;
+mod released;
+mod resp;
+mod rights;
+mod roster;
+mod scripts;
+mod stream;
+mod survey;
+#[cfg(feature = "tls")]
+mod tls;
+mod url;
+mod wire;
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ::redis::aio::MultiplexedConnection;
+use tokio::runtime::Handle;
+use tokio::task::AbortHandle;
+
+pub use options::{Eviction, RedisOptions, TlsOptions};
+pub use roster::Roster;
+pub(crate) use survey::survey;
+
+use super::{Call, Listener, Names, Node, WakeSink};
+use crate::error::{Error, NodeError};
+use crate::runtime::clock::Clock;
+use fencepost_core::lock::Command;
+use fencepost_core::name::LockName;
+use fencepost_core::pattern::NamePattern;
+use fencepost_core::ticket::ClientId;
+use gate::Gate;
+use keeper::{Keeper, Source};
+use keys::Prefix;
+use listener::{Ears, Followed};
+use roster::RosterEntry;
+use stream::Route;
+use url::Target;
+
+/// A Redis or Valkey server. Dropping it ends its task and its connection.
+pub struct RedisNode {
+    label: String,
+    prefix: Result<Prefix, NodeError>,
+    clock: Arc<dyn Clock>,
+    gate: Arc<Gate>,
+    seat: Arc<RosterEntry>,
+    keeper: AbortHandle,
+    source: Arc<Source>,
+    connect_timeout: Duration,
+    followed: Followed,
+    runtime: Handle,
+}
+
+impl RedisNode {
+    /// Takes a server by its URL: `redis://[user][:password]@host[:port][/db]`, `rediss://` for
+    /// TLS, `redis+unix:///path?db=N&user=U&pass=P`, each with `protocol=resp3` if you like.
+    /// Connects in a task on `runtime` and does not wait for it.
+    ///
+    /// # Errors
+    /// [`Error::InvalidUrl`] and [`Error::InvalidOption`] say what would be right.
+    pub fn open(
+        url: &str,
+        options: RedisOptions,
+        roster: &Roster,
+        clock: Arc<dyn Clock>,
+        runtime: &Handle,
+    ) -> Result<Self, Error> {
+        let Target {
+            place,
+            login,
+            label,
+        } = Target::parse(url)?;
+        let prefix = Ok(Prefix::new(&options.prefix)?);
+        let route = Route::new(place, &options.tls)?;
+        let source = Source::Url { route, login };
+        Ok(Self::start(
+            source, label, prefix, options, roster, clock, runtime,
+        ))
+    }
+
+    /// Takes a connection that you made, which is never made again when it is lost. `label` stands
+    /// for its address. The server is checked as for [`open`](Self::open). With a prefix that
+    /// [`open`](Self::open) refuses, every call fails.
+    #[must_use]
+    pub fn over(
+        connection: MultiplexedConnection,
+        label: &str,
+        options: RedisOptions,
+        roster: &Roster,
+        clock: Arc<dyn Clock>,
+        runtime: &Handle,
+    ) -> Self {
+        let prefix =
+            Prefix::new(&options.prefix).map_err(|error| NodeError::Other(error.to_string()));
+        let source = Source::Given(connection);
+        let label = label.to_owned();
+        Self::start(source, label, prefix, options, roster, clock, runtime)
+    }
+
+    fn start(
+        source: Source,
+        label: String,
+        prefix: Result<Prefix, NodeError>,
+        options: RedisOptions,
+        roster: &Roster,
+        clock: Arc<dyn Clock>,
+        runtime: &Handle,
+    ) -> Self {
+        let gate = Arc::new(Gate::new(Arc::clone(&clock)));
+        let source = Arc::new(source);
+        let connect_timeout = options.connect_timeout;
+        let seat = Arc::new(roster.seat(&label));
+        let keeper = Keeper {
+            source: Arc::clone(&source),
+            label: label.clone(),
+            options,
+            seat: Arc::clone(&seat),
+            clock: Arc::clone(&clock),
+            gate: Arc::clone(&gate),
+        };
+        Self {
+            label,
+            prefix,
+            clock,
+            gate,
+            seat,
+            keeper: runtime.spawn(keeper.run()).abort_handle(),
+            source,
+            connect_timeout,
+            followed: Followed::default(),
+            runtime: runtime.clone(),
+        }
+    }
+}
+
+impl Drop for RedisNode {
+    fn drop(&mut self) {
+        self.keeper.abort();
+        self.seat.leave();
+    }
+}
+
+impl Node for RedisNode {
+    fn call(&self, name: &LockName, command: Command) -> Call {
+        let prefix = self.prefix.as_ref().map_err(Clone::clone);
+        let keys = prefix.and_then(|prefix| prefix.keys(name));
+        let gate = Arc::clone(&self.gate);
+        Box::pin(async move { gate.call(keys?, command).await })
+    }
+
+    fn listen(&self, client: &ClientId, ear: Arc<dyn WakeSink>) -> Listener {
+        if matches!(&*self.source, Source::Given(_)) {
+            // The user's connection is for commands, and there is no other.
+            return Listener::deaf();
+        }
+        let ears = Ears {
+            source: Arc::clone(&self.source),
+            label: self.label.clone(),
+            channel: listener::channel(client),
+            followed: self.followed.clone(),
+            connect_timeout: self.connect_timeout,
+            ear: Arc::downgrade(&ear),
+        };
+        let task = self.runtime.spawn(ears.run()).abort_handle();
+        Listener::until(move || {
+            // At once: the task and its connection take a while to end.
+            drop(ear);
+            task.abort();
+        })
+    }
+
+    fn follow(&self, name: &LockName) -> Listener {
+        let prefix = self.prefix.as_ref().ok();
+        match prefix.and_then(|prefix| prefix.keys(name).ok()) {
+            Some(keys) => self.followed.add(keys.foreign_channel(), name),
+            None => Listener::deaf(),
+        }
+    }
+
+    fn address(&self) -> &str {
+        &self.label
+    }
+
+    fn hello(&self) -> Pin<Box<dyn Future<Output = Result<(), NodeError>> + Send + '_>> {
+        Box::pin(async {
+            match self.gate.settled().await?.quarantine_left(&*self.clock) {
+                Some(left) => Err(NodeError::Quarantined(left)),
+                None => Ok(()),
+            }
+        })
+    }
+
+    fn names<'a>(
+        &'a self,
+        wanted: &'a NamePattern,
+    ) -> Pin<Box<dyn Future<Output = Result<Names, NodeError>> + Send + 'a>> {
+        Box::pin(async {
+            let link = self.gate.settled().await?;
+            let prefix = self.prefix.as_ref().map_err(Clone::clone)?;
+            list::names(&link, prefix, wanted, &*self.clock).await
+        })
+    }
+
+    fn ready(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(self.gate.ready())
+    }
+}

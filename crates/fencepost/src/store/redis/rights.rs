@@ -1,0 +1,211 @@
+//! What a user of a server may not do and should be able to: found out by trying, because a user
+//! that may ask for its own rights has more of them than a lock needs.
+//!
+//! What is tried must be harmless: it reads, or it writes a key of its own and deletes that.
+
+use redis::{Cmd, RedisError};
+
+use super::keys::Prefix;
+use super::survey::Server;
+use super::{fault, scripts};
+use crate::error::NodeError;
+use crate::store::facts::{MissingRight, NeededFor};
+use fencepost_core::name::LockName;
+
+/// The lock whose keys are tried. Nobody takes it.
+const PROBE: &str = "fencepost:doctor";
+/// The channel that is tried. Nobody listens to it.
+const PROBE_CHANNEL: &str = "fencepost:wake:doctor";
+/// How long what is written there lasts if it is not deleted.
+const PROBE_MILLIS: &str = "1000";
+/// The digest of a script that no server has: the answer is that it is not there.
+const NO_SCRIPT: &str = "0000000000000000000000000000000000000000";
+
+/// Tries everything.
+pub(super) async fn missing(server: &Server, user: &str) -> Result<Vec<MissingRight>, NodeError> {
+    let Some((lock, counter)) = probe_keys() else {
+        return Ok(Vec::new());
+    };
+    let mut missing = Vec::new();
+    let (mut keys_denied, mut channels_denied) = (false, false);
+    for (words, rule, needed_for) in attempts(&lock, &counter) {
+        let mut cmd = Cmd::new();
+        for word in &words {
+            cmd.arg(word);
+        }
+        match server.ask(&cmd).await.err().map(|error| denial(&error)) {
+            None | Some(Denial::None) => {}
+            Some(Denial::Broken(error)) => return Err(error),
+            Some(Denial::Keys) => keys_denied = true,
+            Some(Denial::Channels) => channels_denied = true,
+            Some(Denial::Command) => missing.push(MissingRight {
+                command: words[0].clone(),
+                rule,
+                needed_for,
+            }),
+        }
+    }
+    if keys_denied {
+        missing.push(MissingRight {
+            command: format!("keys such as {lock} and {counter}, as user {user}"),
+            rule: "~*".into(),
+            needed_for: NeededFor::Locks,
+        });
+    }
+    if channels_denied {
+        missing.push(MissingRight {
+            command: "the channels fencepost:wake:*".into(),
+            rule: "&fencepost:wake:*".into(),
+            needed_for: NeededFor::Waking,
+        });
+    }
+    Ok(missing)
+}
+
+fn probe_keys() -> Option<(String, String)> {
+    let name = LockName::new(PROBE).ok()?;
+    let keys = Prefix::new("").ok()?.keys(&name).ok()?;
+    Some((keys.lock.clone(), keys.counter().to_string()))
+}
+
+/// What is tried: words, the rule that grants it, and what it is needed for.
+fn attempts(lock: &str, counter: &str) -> Vec<(Vec<String>, String, NeededFor)> {
+    let fixed: [(&[&str], &str, NeededFor); 6] = [
+        (&["EVALSHA", NO_SCRIPT, "0"], "+evalsha", NeededFor::Locks),
+        (&["EVAL", "return 1", "0"], "+eval", NeededFor::Locks),
+        (
+            &["SCRIPT", "LOAD", "return 1"],
+            "+script|load",
+            NeededFor::Checks,
+        ),
+        (&["INFO"], "+info", NeededFor::Checks),
+        (
+            &["CONFIG", "GET", "appendfsync"],
+            "+config|get",
+            NeededFor::Checks,
+        ),
+        (&["SCAN", "0", "COUNT", "1"], "+scan", NeededFor::Listing),
+    ];
+    let fixed = fixed.into_iter().map(|(words, rule, needed_for)| {
+        let words = words.iter().map(ToString::to_string).collect();
+        (words, rule.to_owned(), needed_for)
+    });
+    let within = commands_of_scripts().into_iter().filter_map(|command| {
+        let words = harmless(&command, lock, counter)?;
+        let words = words.into_iter().map(str::to_owned).collect();
+        let needed_for = match command.as_str() {
+            // The scripts go on without it.
+            "PUBLISH" => NeededFor::Waking,
+            "HSET" | "HEXISTS" | "HLEN" | "HKEYS" | "TYPE" => NeededFor::Reentrant,
+            _ => NeededFor::Locks,
+        };
+        let rule = format!("+{}", command.to_lowercase());
+        Some((words, rule, needed_for))
+    });
+    // The last of all: afterwards the connection is good for nothing else.
+    let subscribe = ["SUBSCRIBE", PROBE_CHANNEL].map(str::to_owned).to_vec();
+    let subscribe = (subscribe, "+subscribe".to_owned(), NeededFor::Waking);
+    fixed.chain(within).chain([subscribe]).collect()
+}
+
+/// The commands that our scripts call, in upper case, each once. `SET` comes first, so that the key is
+/// there and a string, and `DEL` last: it tidies up.
+fn commands_of_scripts() -> Vec<String> {
+    let mut commands: Vec<String> = Vec::new();
+    for source in scripts::sources() {
+        for after in source.split("call('").skip(1) {
+            let command = after.split('\'').next().unwrap_or_default().to_uppercase();
+            if !commands.contains(&command) {
+                commands.push(command);
+            }
+        }
+    }
+    commands.sort_by_key(|command| (command == "DEL", command != "SET"));
+    commands
+}
+
+/// The command with arguments that do no harm, if it is known.
+fn harmless<'a>(command: &'a str, lock: &'a str, counter: &'a str) -> Option<Vec<&'a str>> {
+    let rest: &[&str] = match command {
+        "TIME" => &[],
+        "SET" => &[lock, "", "PX", PROBE_MILLIS],
+        "MGET" => &[lock, counter],
+        "PUBLISH" => &[PROBE_CHANNEL, ""],
+        "GET" | "EXISTS" | "PTTL" | "TTL" | "PEXPIRETIME" | "DEL" | "UNLINK" | "TYPE" | "INCR"
+        | "HGETALL" | "HKEYS" | "HLEN" | "ZCARD" | "SCARD" | "LLEN" => &[lock],
+        "PEXPIRE" | "PEXPIREAT" => &[lock, PROBE_MILLIS],
+        // On a key that holds a string: the answer is that it is of the wrong type.
+        "HGET" | "HDEL" | "HEXISTS" | "HMGET" | "ZSCORE" | "ZREM" | "ZRANK" | "SADD" | "SREM"
+        | "SISMEMBER" => &[lock, "0"],
+        "ZRANGE" | "ZREMRANGEBYSCORE" | "ZREMRANGEBYRANK" | "ZCOUNT" | "ZRANGEBYSCORE" | "ZADD"
+        | "HSET" | "HINCRBY" | "ZINCRBY" => &[lock, "0", "0"],
+        _ => return None,
+    };
+    let mut words = vec![command];
+    words.extend(rest);
+    Some(words)
+}
+
+enum Denial {
+    /// It was carried out, or refused for another reason.
+    None,
+    Command,
+    Keys,
+    Channels,
+    /// There is no connection any more.
+    Broken(NodeError),
+}
+
+fn denial(error: &RedisError) -> Denial {
+    if !fault::is_answer(error) {
+        return Denial::Broken(fault::node_error(error));
+    }
+    match fault::node_error(error) {
+        NodeError::Permission(text) if is_about(&text, "channel") => Denial::Channels,
+        NodeError::Permission(text) if is_about(&text, "key") => Denial::Keys,
+        NodeError::Permission(_) => Denial::Command,
+        _ => Denial::None,
+    }
+}
+
+/// Redis 6 and 7 say it differently, and both name what they are about.
+fn is_about(text: &str, what: &str) -> bool {
+    text.contains("access") && text.contains(what)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_command_of_our_scripts_is_tried() {
+        let commands = commands_of_scripts();
+        assert!(commands.len() >= 6, "{commands:?}");
+        for command in &commands {
+            let tried = harmless(command, "a", "b").is_some();
+            assert!(tried, "{command}: say how it is tried without harm");
+        }
+        assert_eq!(commands.last().map(String::as_str), Some("DEL"));
+    }
+
+    #[test]
+    fn a_denied_key_is_not_taken_for_a_denied_command() {
+        for (text, keys) in [
+            ("NOPERM No permissions to access a key", true),
+            (
+                "NOPERM this user has no permissions to access one of the keys used as arguments",
+                true,
+            ),
+            (
+                "NOPERM this user has no permissions to run the 'get' command or its subcommand",
+                false,
+            ),
+            (
+                "NOPERM User app has no permissions to run the 'evalsha' command",
+                false,
+            ),
+        ] {
+            assert_eq!(is_about(text, "key"), keys, "{text}");
+        }
+    }
+}

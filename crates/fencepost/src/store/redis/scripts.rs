@@ -1,0 +1,432 @@
+//! The second implementation of [`state`](crate::state): one Lua script for each command. Here
+//! they are named, their arguments written and their answers read.
+//!
+//! A number must never be rounded on its way: tokens travel as integers in both directions.
+
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use redis::{Cmd, Script, Value};
+
+use super::keys::Keys;
+use crate::error::NodeError;
+use fencepost_core::lock::{
+    COUNTER_RETENTION, Command, Holder, MAX_SKEW, NodeQueue, Precedence, Reply, Snapshot,
+    TicketDisposition,
+};
+use fencepost_core::ticket::{ClientId, Place, Standing, TicketId, TicketNumber};
+use fencepost_core::token::FencingToken;
+use fencepost_core::ttl::Ttl;
+use fencepost_core::value::AttemptValue;
+
+/// One script: its text, and the digest by which a server that has it knows it.
+struct Lua {
+    source: &'static str,
+    digest: String,
+}
+
+/// A script for each way in which a lock's key may tell its holder.
+struct Layouts {
+    plain: LazyLock<Lua>,
+    reentrant: LazyLock<Lua>,
+}
+
+/// One script of these files. A function that it does not need costs the server time at every call.
+macro_rules! lua {
+    ($($file:literal),+) => {
+        LazyLock::new(|| Lua::new(concat!($(include_str!(concat!("scripts/", $file, ".lua"))),+)))
+    };
+}
+
+static ACQUIRE: Layouts = Layouts {
+    plain: lua!("kinds", "plain/take", "line", "acquire"),
+    reentrant: lua!("kinds", "reentrant/take", "line", "acquire"),
+};
+static RAISE: Layouts = Layouts {
+    plain: lua!("holder", "plain/keep", "raise"),
+    reentrant: lua!("holder", "reentrant/keep", "raise"),
+};
+static EXTEND: Layouts = Layouts {
+    plain: lua!("holder", "kinds", "plain/keep", "plain/take", "extend"),
+    reentrant: lua!(
+        "holder",
+        "kinds",
+        "reentrant/keep",
+        "reentrant/take",
+        "extend"
+    ),
+};
+static RELEASE: Layouts = Layouts {
+    plain: lua!(
+        "plain/release",
+        "holder",
+        "plain/keep",
+        "line",
+        "stand",
+        "readers",
+        "release"
+    ),
+    reentrant: lua!(
+        "holder",
+        "reentrant/keep",
+        "line",
+        "stand",
+        "readers",
+        "release"
+    ),
+};
+static STEAL: Layouts = Layouts {
+    plain: lua!("kinds", "plain/take", "steal"),
+    reentrant: lua!("kinds", "reentrant/take", "steal"),
+};
+static SHARE: LazyLock<Lua> = lua!("line", "readers", "share");
+static EXTEND_SHARED: LazyLock<Lua> = lua!("line", "readers", "extend_shared");
+static QUEUE: LazyLock<Lua> = lua!("holder", "line", "stand", "readers", "queue");
+static LEAVE: LazyLock<Lua> = lua!("holder", "line", "readers", "leave");
+static INSPECT: LazyLock<Lua> = lua!("holder", "inspect");
+
+impl Layouts {
+    /// That of the lock that this value may hold.
+    fn of(&self, value: &AttemptValue) -> &Lua {
+        match value.is_reentrant() {
+            true => &self.reentrant,
+            false => &self.plain,
+        }
+    }
+}
+
+impl Lua {
+    fn new(source: &'static str) -> Self {
+        let digest = Script::new(source).get_hash().to_owned();
+        Self { source, digest }
+    }
+
+    fn of(command: &Command) -> &'static Self {
+        match command {
+            Command::Acquire { value, .. } => ACQUIRE.of(value),
+            Command::Raise { value, .. } => RAISE.of(value),
+            Command::Extend { value, .. } => EXTEND.of(value),
+            Command::Release { value, .. } => RELEASE.of(value),
+            Command::Steal { value, .. } => STEAL.of(value),
+            Command::Share { .. } => &SHARE,
+            Command::ExtendShared { .. } => &EXTEND_SHARED,
+            Command::Enqueue { .. } => &QUEUE,
+            Command::Leave { .. } => &LEAVE,
+            Command::Inspect => &INSPECT,
+        }
+    }
+}
+
+/// The scripts in both layouts, for whoever goes through all of them.
+fn in_layouts() -> [&'static Layouts; 5] {
+    [&ACQUIRE, &RAISE, &EXTEND, &RELEASE, &STEAL]
+}
+
+/// The texts to load when a connection is made: those of plain locks. A server learns the others when
+/// they are first used, so that whoever needs none of them does not wait for them.
+pub(super) fn to_load() -> impl Iterator<Item = &'static str> {
+    let plain = in_layouts().into_iter().map(|layouts| &*layouts.plain);
+    let others = [&QUEUE, &LEAVE, &INSPECT].map(|lua| &**lua);
+    plain.chain(others).map(|lua| lua.source)
+}
+
+/// Every script's text.
+pub(super) fn sources() -> impl Iterator<Item = &'static str> {
+    let reentrant = in_layouts().map(|layouts| layouts.reentrant.source);
+    let shared = [&SHARE, &EXTEND_SHARED].map(|lua| lua.source);
+    to_load().chain(reentrant).chain(shared)
+}
+
+/// The command for a server that should have the script already.
+pub(super) fn by_digest(command: &Command, keys: &Keys) -> Cmd {
+    write("EVALSHA", &Lua::of(command).digest, command, keys)
+}
+
+/// The same for a server that does not have it: afterwards it has.
+pub(super) fn by_source(command: &Command, keys: &Keys) -> Cmd {
+    write("EVAL", Lua::of(command).source, command, keys)
+}
+
+fn write(verb: &str, script: &str, command: &Command, keys: &Keys) -> Cmd {
+    let mut cmd = Cmd::with_capacity(11, 512);
+    cmd.arg(verb).arg(script);
+    match command {
+        Command::Acquire {
+            value,
+            ttl,
+            proposed,
+            turn,
+        } => {
+            cmd.arg(5)
+                .arg(&keys.lock)
+                .arg(keys.counter())
+                .arg(keys.withdrawn(value))
+                .arg(keys.line())
+                .arg(keys.leases());
+            take(&mut cmd, value, *ttl, *proposed);
+            match turn {
+                Precedence::MayPass => {}
+                Precedence::PassNobody => {
+                    cmd.arg("").arg("f");
+                }
+                Precedence::Ticket(id) => {
+                    let mode = if id.is_fair() { "f" } else { "d" };
+                    cmd.arg(id.as_str()).arg(mode);
+                }
+            }
+        }
+        Command::Share {
+            value,
+            ttl,
+            proposed,
+            turn,
+        } => {
+            six_keys(&mut cmd, keys, value);
+            take(&mut cmd, value, *ttl, *proposed);
+            if let Precedence::Ticket(id) = turn {
+                cmd.arg(id.as_str());
+            }
+        }
+        Command::Steal {
+            value,
+            ttl,
+            proposed,
+        } => {
+            three_keys(&mut cmd, keys, value);
+            take(&mut cmd, value, *ttl, *proposed);
+        }
+        Command::Raise { value, to } => {
+            cmd.arg(3)
+                .arg(&keys.lock)
+                .arg(keys.counter())
+                .arg(keys.readers())
+                .arg(value.as_str())
+                .arg(to.get())
+                .arg(COUNTER_RETENTION.as_millis() as u64);
+        }
+        Command::Extend {
+            value,
+            ttl,
+            token,
+            entries,
+        } => {
+            keep(three_keys(&mut cmd, keys, value), value, *ttl, *token);
+            if value.is_reentrant() {
+                cmd.arg(entries.get());
+            }
+        }
+        Command::ExtendShared { value, ttl, token } => {
+            keep(six_keys(&mut cmd, keys, value), value, *ttl, *token);
+        }
+        Command::Release {
+            value,
+            tombstone,
+            ticket,
+            follower,
+        } => {
+            cmd.arg(5)
+                .arg(&keys.lock)
+                .arg(keys.line())
+                .arg(keys.leases())
+                .arg(keys.withdrawn(value))
+                .arg(keys.readers())
+                .arg(value.as_str())
+                .arg(tombstone.map_or(0, millis_up))
+                .arg(follower.as_ref().map_or("", ClientId::as_str));
+            match ticket {
+                TicketDisposition::Stays => cmd.arg("stays"),
+                TicketDisposition::Leaves(id) => cmd.arg("leaves").arg(id.as_str()),
+                TicketDisposition::Returns { id, number, lease } => cmd
+                    .arg("returns")
+                    .arg(id.as_str())
+                    .arg(number.get())
+                    .arg(millis_up(*lease)),
+            };
+        }
+        Command::Enqueue { tickets, lease } => {
+            cmd.arg(4)
+                .arg(&keys.lock)
+                .arg(keys.line())
+                .arg(keys.leases())
+                .arg(keys.counter())
+                .arg(millis_up(*lease))
+                .arg(MAX_SKEW.as_micros() as u64);
+            for ticket in tickets {
+                let standing = match ticket.number {
+                    Standing::Proposed(_) => "proposed",
+                    Standing::Agreed(_) => "agreed",
+                };
+                cmd.arg(ticket.id.as_str())
+                    .arg(ticket.number.number().get())
+                    .arg(standing);
+            }
+        }
+        Command::Leave { tickets } => {
+            cmd.arg(3)
+                .arg(&keys.lock)
+                .arg(keys.line())
+                .arg(keys.leases());
+            for id in tickets {
+                cmd.arg(id.as_str());
+            }
+        }
+        Command::Inspect => {
+            cmd.arg(4)
+                .arg(&keys.lock)
+                .arg(keys.counter())
+                .arg(keys.leases())
+                .arg(keys.readers());
+        }
+    }
+    cmd
+}
+
+fn take(cmd: &mut Cmd, value: &AttemptValue, ttl: Ttl, proposed: FencingToken) {
+    cmd.arg(value.as_str())
+        .arg(ttl.as_millis())
+        .arg(proposed.get())
+        .arg(counter_ttl(ttl))
+        .arg(MAX_SKEW.as_micros() as u64);
+}
+
+fn keep(cmd: &mut Cmd, value: &AttemptValue, ttl: Ttl, token: FencingToken) {
+    cmd.arg(value.as_str())
+        .arg(ttl.as_millis())
+        .arg(token.get())
+        .arg(counter_ttl(ttl));
+}
+
+fn six_keys<'c>(cmd: &'c mut Cmd, keys: &Keys, value: &AttemptValue) -> &'c mut Cmd {
+    cmd.arg(6)
+        .arg(&keys.lock)
+        .arg(keys.counter())
+        .arg(keys.withdrawn(value))
+        .arg(keys.line())
+        .arg(keys.leases())
+        .arg(keys.readers())
+}
+
+fn three_keys<'c>(cmd: &'c mut Cmd, keys: &Keys, value: &AttemptValue) -> &'c mut Cmd {
+    cmd.arg(3)
+        .arg(&keys.lock)
+        .arg(keys.counter())
+        .arg(keys.withdrawn(value))
+}
+
+fn counter_ttl(ttl: Ttl) -> u64 {
+    ttl.as_millis() + COUNTER_RETENTION.as_millis() as u64
+}
+
+/// At least as long, and at least a millisecond: Redis takes no shorter time to live.
+fn millis_up(time: Duration) -> u64 {
+    let millis = time.as_nanos().div_ceil(1_000_000).max(1);
+    // Redis adds it to its clock in 63 bits; a year is as good as for ever.
+    const YEAR: u128 = 365 * 24 * 60 * 60 * 1000;
+    millis.min(YEAR) as u64
+}
+
+/// Reads a script's answer.
+pub(super) fn read(value: Value) -> Result<Reply, NodeError> {
+    let answer =
+        |value: &Value| NodeError::Other(format!("an answer that makes no sense: {value:?}"));
+    if let Some(counter) = token(Some(&value)) {
+        let evicted = None;
+        return Ok(Reply::Granted { counter, evicted });
+    }
+    let items = match &value {
+        Value::Array(items) => items,
+        word => std::slice::from_ref(word),
+    };
+    let (word, rest) = match items.split_first() {
+        Some((Value::BulkString(word), rest)) => (word.as_slice(), rest),
+        _ => return Err(answer(&value)),
+    };
+    let reply = match word {
+        b"granted" => token(rest.first()).map(|counter| Reply::Granted {
+            counter,
+            evicted: rest.get(1).and_then(text),
+        }),
+        b"held" => holder(rest).map(Reply::Held),
+        b"withdrawn" => Some(Reply::Tombstoned),
+        b"exhausted" => Some(Reply::Exhausted),
+        b"counter" => token(rest.first()).map(Reply::Raised),
+        b"extended" => Some(Reply::Extended),
+        b"repaired" => Some(Reply::Repaired),
+        b"released" => Some(Reply::Released),
+        b"not held" => Some(Reply::NotHeld(holder(rest))),
+        b"line" => line(rest).map(Reply::Queue),
+        b"left" => Some(Reply::Left),
+        b"seen" => match rest {
+            [counter, waiting, seen @ ..] => token(Some(counter)).map(|counter| {
+                Reply::Snapshot(Snapshot {
+                    holder: holder(seen),
+                    readers: seen.chunks_exact(2).skip(1).filter_map(holder).collect(),
+                    counter,
+                    waiting: count(waiting).unwrap_or(0),
+                })
+            }),
+            _ => None,
+        },
+        _ => None,
+    };
+    reply.ok_or_else(|| answer(&value))
+}
+
+/// The holder, the first in line, and the tickets that were shown: a number and how many are ahead.
+fn line(items: &[Value]) -> Option<NodeQueue> {
+    let (seen, places) = items.split_at_checked(4)?;
+    let head = match (text(&seen[2]), &seen[3]) {
+        (Some(head), Value::Int(left)) => {
+            let left = Duration::from_millis(u64::try_from(*left).unwrap_or(0));
+            Some((TicketId::reported(head.as_str()), left))
+        }
+        _ => None,
+    };
+    let place = |pair: &[Value]| {
+        let (number, ahead) = (count(&pair[0])?, count(&pair[1])?);
+        let number = TicketNumber::saturating(number as u64);
+        Some(Place { number, ahead })
+    };
+    Some(NodeQueue {
+        holder: holder(seen),
+        head,
+        places: places.chunks_exact(2).map(place).collect::<Option<_>>()?,
+    })
+}
+
+fn count(value: &Value) -> Option<usize> {
+    match value {
+        Value::Int(n) => usize::try_from(*n).ok(),
+        _ => None,
+    }
+}
+
+fn token(value: Option<&Value>) -> Option<FencingToken> {
+    match value {
+        // A counter that somebody set beyond what an integer holds comes back negative.
+        Some(Value::Int(n)) => {
+            Some(u64::try_from(*n).map_or(FencingToken::MAX, FencingToken::saturating))
+        }
+        _ => None,
+    }
+}
+
+/// The holder's value, and the milliseconds that are left to it: -1 when it never expires.
+fn holder(items: &[Value]) -> Option<Holder> {
+    let value = items.first().and_then(text)?;
+    let Some(Value::Int(left)) = items.get(1) else {
+        return None;
+    };
+    Some(Holder {
+        value,
+        remaining: u64::try_from(*left).ok().map(Duration::from_millis),
+    })
+}
+
+fn text(value: &Value) -> Option<AttemptValue> {
+    match value {
+        // A foreign client's value may be any bytes.
+        Value::BulkString(bytes) => Some(AttemptValue::reported(String::from_utf8_lossy(bytes))),
+        _ => None,
+    }
+}

@@ -1,0 +1,199 @@
+//! What a server is like: asked on a connection of its own, so that a server that would not be let
+//! vote is asked too.
+//!
+//! It must never touch a lock: what it writes is a key of its own, which it deletes.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, Cmd, FromRedisValue, RedisError, Value, from_redis_value};
+use tokio::time::timeout;
+
+use super::handshake::Facts as Handshake;
+use super::options::RedisOptions;
+use super::stream::Route;
+use super::url::{Place, Target};
+use super::{fault, rights};
+use crate::error::{Error, NodeError};
+use crate::runtime::clock::Clock;
+use crate::store::facts::{Facts, LinkKind, NodeSurvey, RedisFacts, median};
+
+/// How often the time is taken.
+const PINGS: usize = 5;
+/// How long one answer may take.
+const ANSWER_LIMIT: Duration = Duration::from_secs(2);
+
+/// Asks the server at that URL, once it is awaited.
+///
+/// # Errors
+/// [`Error::InvalidUrl`] and [`Error::InvalidOption`], at once.
+pub(crate) fn survey(
+    url: &str,
+    options: RedisOptions,
+    max_ttl: Duration,
+    clock: Arc<dyn Clock>,
+) -> Result<impl Future<Output = NodeSurvey> + Send + 'static, Error> {
+    let Target {
+        place,
+        login,
+        label,
+    } = Target::parse(url)?;
+    let link = kind(&place);
+    let route = Route::new(place, &options.tls)?;
+    Ok(async move {
+        let limit = options.connect_timeout;
+        let connecting = async {
+            let stream = route.open(limit).await;
+            let stream = stream.map_err(|error| NodeError::Unreachable(error.to_string()))?;
+            let config = AsyncConnectionConfig::new()
+                .set_connection_timeout(None)
+                .set_response_timeout(None);
+            MultiplexedConnection::new_with_config(&login, stream, config)
+                .await
+                .map_err(|error| fault::node_error(&error))
+        };
+        let connected = timeout(limit, connecting).await;
+        let facts = match connected.unwrap_or(Err(NodeError::Timeout(limit))) {
+            Err(error) => Err(error),
+            Ok((connection, driver)) => {
+                let driver = tokio::spawn(driver);
+                let server = Server(connection);
+                let user = login.username().unwrap_or("default");
+                let facts = server.survey(link, user, max_ttl, &*clock).await;
+                driver.abort();
+                facts
+            }
+        };
+        let facts = facts.map_err(|error| route.explained(error));
+        NodeSurvey {
+            node: label,
+            facts: facts.map(|facts| Facts::Redis(Box::new(facts))),
+        }
+    })
+}
+
+fn kind(place: &Place) -> LinkKind {
+    match place {
+        Place::Unix(_) => LinkKind::Unix,
+        Place::Tcp { tls: true, .. } => LinkKind::Tls,
+        Place::Tcp { host, .. } => {
+            let host = host.trim_start_matches('[').trim_end_matches(']');
+            let address = host.parse::<std::net::IpAddr>();
+            match host == "localhost" || address.is_ok_and(|address| address.is_loopback()) {
+                true => LinkKind::Loopback,
+                false => LinkKind::Plain,
+            }
+        }
+    }
+}
+
+/// A server that answers.
+pub(super) struct Server(MultiplexedConnection);
+
+impl Server {
+    /// One command, within its time.
+    pub(super) async fn ask(&self, cmd: &Cmd) -> Result<Value, RedisError> {
+        let mut connection = self.0.clone();
+        let answer = timeout(ANSWER_LIMIT, connection.send_packed_command(cmd)).await;
+        match answer {
+            Ok(answer) => answer.and_then(Value::extract_error),
+            Err(_) => Err(std::io::Error::from(std::io::ErrorKind::TimedOut).into()),
+        }
+    }
+
+    /// What it says, unless this user may not ask.
+    async fn tell<T: FromRedisValue>(&self, cmd: &Cmd) -> Result<Option<T>, NodeError> {
+        match self.ask(cmd).await {
+            Ok(value) => Ok(from_redis_value(value).ok()),
+            Err(error) if error.is_timeout() => Err(NodeError::Timeout(ANSWER_LIMIT)),
+            Err(error) => match fault::node_error(&error) {
+                NodeError::Permission(_) | NodeError::Other(_) => Ok(None),
+                refused => Err(refused),
+            },
+        }
+    }
+
+    async fn survey(
+        &self,
+        link: LinkKind,
+        user: &str,
+        max_ttl: Duration,
+        clock: &dyn Clock,
+    ) -> Result<RedisFacts, NodeError> {
+        let info: Option<String> = self.tell(&redis::cmd("INFO")).await?;
+        let now = clock.now();
+        let info = info.unwrap_or_default();
+        let mut config = HashMap::<String, String>::new();
+        for name in ["appendfsync", "save"] {
+            let mut cmd = redis::cmd("CONFIG");
+            cmd.arg("GET").arg(name);
+            config.extend(self.tell::<HashMap<_, _>>(&cmd).await?.unwrap_or_default());
+        }
+        let mut whoami = redis::cmd("ACL");
+        whoami.arg("WHOAMI");
+        let user = self
+            .tell::<String>(&whoami)
+            .await?
+            .unwrap_or(user.to_owned());
+        let mut handshake = Handshake::read(&info);
+        handshake.fsync = config.get("appendfsync").cloned();
+        let fields: HashMap<&str, &str> = info
+            .lines()
+            .filter_map(|line| line.trim_end().split_once(':'))
+            .collect();
+        let text = |key: &str| fields.get(key).map(ToString::to_string);
+        let number = |key: &str| fields.get(key).and_then(|n| n.parse::<u64>().ok());
+        let (product, version) = match text("valkey_version") {
+            Some(version) => ("Valkey", Some(version)),
+            None => ("Redis", text("redis_version")),
+        };
+        Ok(RedisFacts {
+            product,
+            version,
+            run_id: text("run_id"),
+            role: text("role"),
+            uptime: number("uptime_in_seconds").map(Duration::from_secs),
+            loading: number("loading").is_some_and(|n| n != 0),
+            cluster: number("cluster_enabled") == Some(1),
+            append_only: number("aof_enabled").map(|n| n == 1),
+            fsync: handshake.fsync.clone(),
+            snapshots: config.get("save").map(|save| !save.is_empty()),
+            memory_limit: number("maxmemory"),
+            eviction_policy: text("maxmemory_policy"),
+            quarantine: handshake
+                .quarantine(max_ttl, None, now)
+                .map(|until| until.since(now))
+                .filter(|left| !left.is_zero()),
+            clock_ahead_us: self.clock_ahead().await?,
+            round_trip: self.round_trip().await?,
+            link,
+            missing: rights::missing(self, &user).await?,
+            user,
+        })
+    }
+
+    async fn round_trip(&self) -> Result<Duration, NodeError> {
+        let mut times = Vec::with_capacity(PINGS);
+        for _ in 0..PINGS {
+            let start = Instant::now();
+            // A refusal takes as long as an answer.
+            self.tell::<Value>(&redis::cmd("PING")).await?;
+            times.push(start.elapsed());
+        }
+        Ok(median(times))
+    }
+
+    async fn clock_ahead(&self) -> Result<Option<i64>, NodeError> {
+        let start = Instant::now();
+        let before = SystemTime::now().duration_since(UNIX_EPOCH);
+        let Some((seconds, micros)) = self.tell::<(i64, i64)>(&redis::cmd("TIME")).await? else {
+            return Ok(None);
+        };
+        let ours = before.unwrap_or_default() + start.elapsed() / 2;
+        let ours = i64::try_from(ours.as_micros()).unwrap_or(i64::MAX);
+        let theirs = seconds.saturating_mul(1_000_000).saturating_add(micros);
+        Ok(Some(theirs.saturating_sub(ours)))
+    }
+}

@@ -1,0 +1,148 @@
+//! A node that is a SQLite file, shared by all processes of one machine.
+//!
+//! | file | what it answers |
+//! | --- | --- |
+//! | `place` | may a lock file be here? |
+//! | `file` | is this file ours? Opens it, or makes it |
+//! | `store` | one command, one transaction |
+//! | `row` | how is a lock written down? |
+//! | `boot` | was a row written before the last reboot? |
+//! | `process` | is the holder's process gone? |
+//! | `holder` | to whose life is a lock tied? |
+//! | `survey` | what is the file like? |
+//! | `list` | which locks are there? |
+//! | `fork` | was this process forked with a file open? |
+//! | `busy` | how long to wait while another process writes |
+//! | `worker` | the thread that owns the connection |
+//! | `watch` | whose turn is it? What other processes have done |
+//! | `fault` | what SQLite's errors mean for people |
+//!
+//! The rules of a lock are those of [`state`](crate::state); none of them may be written again
+//! here. Nothing here may open the file other than through SQLite: closing any handle to it would
+//! drop the locks that SQLite holds on it for this process.
+
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::sync::Arc;
+
+use self::holder::Bond;
+use self::worker::Worker;
+use super::{Call, Listener, Names, Node, WakeSink};
+use crate::error::{Error, NodeError};
+use crate::runtime::clock::Clock;
+use fencepost_core::lock::Command;
+use fencepost_core::name::LockName;
+use fencepost_core::pattern::NamePattern;
+use fencepost_core::ticket::ClientId;
+
+mod boot;
+mod busy;
+mod fault;
+mod file;
+mod fork;
+mod holder;
+mod list;
+mod place;
+mod process;
+mod row;
+mod store;
+mod survey;
+mod watch;
+mod worker;
+
+pub use holder::HolderProcess;
+pub(crate) use survey::survey;
+
+/// A file of locks, shared by all processes of one machine. Clones share the connection; any
+/// number of nodes in any number of processes may have the same file open.
+///
+/// What it adds to the [state machine](crate::state):
+/// - **A holder whose process is gone** loses its lock at once, not after its TTL. The holder is
+///   the process that was last told that it has the lock. One that runs in another pid namespace
+///   (a container), or whose `/proc` cannot be read, is left to its TTL.
+/// - **A reboot** frees every lock and keeps the counters.
+/// - **The wall clock** neither expires nor prolongs anything.
+///
+/// Tested on Linux. Elsewhere a holder is left to its TTL, also after a reboot.
+///
+/// A process that is stopped in the middle of a transaction (some ten microseconds) makes the
+/// others wait; they give up with an error after a few seconds.
+#[derive(Clone)]
+pub struct SqliteNode {
+    worker: Worker,
+    address: Arc<str>,
+    path: Arc<PathBuf>,
+}
+
+impl SqliteNode {
+    /// Opens the file, or makes it and the directories that lead to it, and starts the thread that
+    /// works on it. The thread ends with the last clone of the node.
+    ///
+    /// This looks at the disk, and waits while another process has the file to itself.
+    ///
+    /// # Errors
+    /// [`Error::Store`] says why the file cannot be used, and what to do about it.
+    pub fn open(path: impl AsRef<Path>, clock: Arc<dyn Clock>) -> Result<Self, Error> {
+        Self::open_for(path, clock, HolderProcess::This)
+    }
+
+    /// The same, with its locks tied to the life of another process.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open), and when that process is not there.
+    pub fn open_for(
+        path: impl AsRef<Path>,
+        clock: Arc<dyn Clock>,
+        holder: HolderProcess,
+    ) -> Result<Self, Error> {
+        let path = path.as_ref();
+        let address = format!("file:{}", path.display());
+        match Worker::start(path, clock, holder) {
+            Ok(worker) => Ok(Self {
+                worker,
+                address: address.into(),
+                // It stays right when the process changes its working directory.
+                path: Arc::new(std::path::absolute(path).unwrap_or_else(|_| path.into())),
+            }),
+            Err(why) => Err(Error::Store {
+                store: address,
+                why,
+            }),
+        }
+    }
+}
+
+impl Node for SqliteNode {
+    fn call(&self, name: &LockName, command: Command) -> Call {
+        let (worker, name) = (self.worker.clone(), name.clone());
+        Box::pin(async move { worker.call(name, command, Bond::OfThisNode).await })
+    }
+
+    fn call_unbound(&self, name: &LockName, command: Command) -> Call {
+        let (worker, name) = (self.worker.clone(), name.clone());
+        Box::pin(async move { worker.call(name, command, Bond::None).await })
+    }
+
+    fn listen(&self, client: &ClientId, ear: Arc<dyn WakeSink>) -> Listener {
+        self.worker.listen(client, ear)
+    }
+
+    fn address(&self) -> &str {
+        &self.address
+    }
+
+    fn names<'a>(
+        &'a self,
+        wanted: &'a NamePattern,
+    ) -> Pin<Box<dyn Future<Output = Result<Names, NodeError>> + Send + 'a>> {
+        let (path, wanted) = (Arc::clone(&self.path), wanted.clone());
+        let look = move || list::names(&path, &wanted).map_err(NodeError::Store);
+        Box::pin(async {
+            let looked = tokio::task::spawn_blocking(look).await;
+            looked.unwrap_or_else(|error| Err(NodeError::Store(error.to_string())))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

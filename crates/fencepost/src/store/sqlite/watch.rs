@@ -1,0 +1,171 @@
+//! A second thread, while anybody waits: it sees what other processes have changed, and tells our
+//! waiters whose turn it is.
+//!
+//! It must never write: it only looks, through a connection of its own. A look at a file that
+//! nobody has changed costs a few microseconds.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{JoinHandle, Thread};
+use std::time::{Duration, Instant};
+
+use super::store::Store;
+use crate::runtime::clock::Clock;
+use crate::store::WakeSink;
+use crate::store::notice::{Audience, Listener};
+use fencepost_core::name::LockName;
+use fencepost_core::ticket::{ClientId, Wake};
+
+/// The pauses between two looks: after a change, and when nothing has changed for a while.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
+const LONGEST_PAUSE: Duration = Duration::from_millis(10);
+/// How often the locks are looked at though nothing has changed: a holder may have died.
+const LOOK_ANYWAY: Duration = Duration::from_millis(50);
+/// What one more lock that is waited for adds to that.
+const LOOK_ANYWAY_FOR_EACH: Duration = Duration::from_millis(1);
+/// How long a thread that cannot open the file waits before it tries again.
+const AFTER_FAILURE: Duration = Duration::from_millis(500);
+
+/// What the worker, the watch and the node share.
+#[derive(Clone)]
+pub(super) struct Watch {
+    audience: Audience,
+    shared: Arc<Mutex<Shared>>,
+    path: PathBuf,
+    clock: Arc<dyn Clock>,
+}
+
+#[derive(Default)]
+struct Shared {
+    /// The locks that are waited for in this process, and until when somebody has said so.
+    names: HashMap<LockName, Instant>,
+    /// How many listen.
+    listeners: usize,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Watch {
+    pub(super) fn new(path: PathBuf, clock: Arc<dyn Clock>) -> Self {
+        Self {
+            audience: Audience::default(),
+            shared: Arc::default(),
+            path,
+            clock,
+        }
+    }
+
+    fn shared(&self) -> MutexGuard<'_, Shared> {
+        // A panic while it was locked cannot have left it half changed.
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn listen(&self, client: &ClientId, ear: Arc<dyn WakeSink>) -> Listener {
+        let heard = self.audience.join(client, ear);
+        let mut shared = self.shared();
+        shared.listeners += 1;
+        let is_running = shared.thread.as_ref().is_some_and(|it| !it.is_finished());
+        if !is_running {
+            let watch = self.clone();
+            let thread = std::thread::Builder::new().name("fencepost-watch".into());
+            // Without the thread a turn is noticed by the waiters themselves, only later.
+            shared.thread = thread.spawn(move || watch.run()).ok();
+        }
+        drop(shared);
+        let watch = self.clone();
+        Listener::until(move || {
+            drop(heard);
+            let mut shared = watch.shared();
+            shared.listeners -= 1;
+            shared.wake();
+        })
+    }
+
+    /// Somebody in this process waits for that lock, and will have said so again by then.
+    pub(super) fn is_waited_for(&self, name: &LockName, lease: Duration) {
+        let mut shared = self.shared();
+        let until = Instant::now() + lease;
+        if shared.names.insert(name.clone(), until).is_none() {
+            shared.wake();
+        }
+    }
+
+    /// Tells whose turn it is.
+    pub(super) fn tell(&self, wake: Wake) {
+        self.audience.tell(wake);
+    }
+
+    /// The locks to look at, or `None` when nobody listens any more.
+    fn names(&self) -> Option<Vec<LockName>> {
+        let mut shared = self.shared();
+        if shared.listeners == 0 {
+            shared.thread = None;
+            return None;
+        }
+        let now = Instant::now();
+        shared.names.retain(|_, until| *until > now);
+        Some(shared.names.keys().cloned().collect())
+    }
+
+    fn run(self) {
+        let mut store = None;
+        let mut told = HashMap::new();
+        let mut version = None;
+        let mut last_look = Instant::now();
+        let mut pause = SHORTEST_PAUSE;
+        while let Some(names) = self.names() {
+            if names.is_empty() {
+                told.clear();
+                std::thread::park();
+                continue;
+            }
+            let Some(open) = self.open(&mut store) else {
+                std::thread::park_timeout(AFTER_FAILURE);
+                continue;
+            };
+            let now = open.version();
+            let has_changed = now.is_none() || now != version;
+            let anyway = LOOK_ANYWAY + LOOK_ANYWAY_FOR_EACH * names.len() as u32;
+            if has_changed || last_look.elapsed() >= anyway {
+                version = now;
+                last_look = Instant::now();
+                for name in &names {
+                    self.look(open, name, &mut told);
+                }
+            }
+            pause = match has_changed {
+                true => SHORTEST_PAUSE,
+                false => (pause * 5 / 4).min(LONGEST_PAUSE),
+            };
+            std::thread::park_timeout(pause);
+        }
+    }
+
+    fn open<'s>(&self, store: &'s mut Option<Store>) -> Option<&'s mut Store> {
+        if store.is_none() {
+            *store = Store::open(&self.path, Arc::clone(&self.clock)).ok();
+        }
+        store.as_mut()
+    }
+
+    /// Tells whose turn it is, once for each time that a lock is free.
+    fn look(&self, store: &mut Store, name: &LockName, told: &mut HashMap<LockName, Vec<Wake>>) {
+        // What is wrong with the file, the waiters' own commands will say.
+        let next = store.next_in_line(name).unwrap_or_default();
+        if told.get(name).is_some_and(|last| *last == next) {
+            return;
+        }
+        for wake in &next {
+            self.audience.tell(wake.clone());
+        }
+        told.insert(name.clone(), next);
+    }
+}
+
+impl Shared {
+    fn wake(&self) {
+        if let Some(thread) = self.thread.as_ref().map(JoinHandle::thread) {
+            Thread::unpark(thread);
+        }
+    }
+}
