@@ -1,4 +1,4 @@
-//! [`Client`]: one task's hold on a contender. What it does is timed from outside.
+//! [`Contender`]: one task's hold on a contender. What it does is timed from outside.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use std::time::Duration;
 pub(crate) const TTL: Duration = Duration::from_secs(10);
 
 /// One task with a lock name of its own, so that nobody ever waits for anybody.
-pub(crate) trait Client: Send + 'static {
+pub(crate) trait Contender: Send + 'static {
     /// What an acquisition gives, and a release takes.
     type Held: Send;
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use fencepost_tests::RedisServer;
 
-use crate::contender::Client;
+use crate::contender::Contender;
 use crate::floor::Kind;
 use crate::floor::direct::Direct;
 use crate::floor::shared::Shared;
@@ -24,7 +24,7 @@ struct Lane<C> {
     seen: [Seen; TASKS.len()],
 }
 
-impl<C: Client> Lane<C> {
+impl<C: Contender> Lane<C> {
     async fn new(mut clients: Vec<C>, warm_up: Duration) -> Self {
         let all = clients.len();
         slice(&mut clients, all, warm_up, &mut Seen::new()).await;

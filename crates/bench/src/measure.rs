@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 
-use crate::contender::Client;
+use crate::contender::Contender;
 
 /// What was seen of one contender at one number of tasks, over all rounds.
 pub(crate) struct Seen {
@@ -42,7 +42,7 @@ pub(crate) fn histogram() -> Histogram<u64> {
 }
 
 /// Lets each of these clients cycle for that long, each in a task of its own.
-pub(crate) async fn slice<C: Client>(
+pub(crate) async fn slice<C: Contender>(
     clients: &mut Vec<C>,
     tasks: usize,
     time: Duration,
@@ -65,7 +65,7 @@ pub(crate) async fn slice<C: Client>(
         .push(cycles as f64 / begin.elapsed().as_secs_f64());
 }
 
-async fn cycle_until<C: Client>(mut client: C, end: Instant) -> (C, Histogram<u64>) {
+async fn cycle_until<C: Contender>(mut client: C, end: Instant) -> (C, Histogram<u64>) {
     let mut latencies = histogram();
     loop {
         let start = Instant::now();

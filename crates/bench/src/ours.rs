@@ -2,7 +2,7 @@
 
 use fencepost::{Client, Lease, RestartPolicy};
 
-use crate::contender::{Client, TTL};
+use crate::contender::{Contender, TTL};
 
 pub(crate) struct Ours {
     locks: Client,
@@ -26,7 +26,7 @@ pub(crate) async fn clients(urls: &[String], tasks: usize) -> Vec<Ours> {
         .collect()
 }
 
-impl Client for Ours {
+impl Contender for Ours {
     type Held = Lease;
 
     async fn acquire(&mut self) -> Lease {

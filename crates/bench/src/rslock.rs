@@ -4,7 +4,7 @@
 use redis::{Client as Server, IntoConnectionInfo, io::tcp::TcpSettings};
 use rslock::{Lock, LockManager};
 
-use crate::contender::{Client, TTL};
+use crate::contender::{Contender, TTL};
 
 pub(crate) struct Rslock {
     manager: LockManager,
@@ -30,7 +30,7 @@ pub(crate) fn clients(urls: &[String], tasks: usize) -> Vec<Rslock> {
         .collect()
 }
 
-impl Client for Rslock {
+impl Contender for Rslock {
     type Held = Lock;
 
     async fn acquire(&mut self) -> Lock {

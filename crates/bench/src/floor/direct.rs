@@ -9,7 +9,7 @@ use tokio::net::TcpStream;
 
 use super::resp::Inbox;
 use super::{Kind, Lock, Scripts, connect, majority};
-use crate::contender::Client;
+use crate::contender::Contender;
 
 pub(crate) struct Direct {
     lock: Lock,
@@ -49,7 +49,7 @@ pub(crate) async fn clients(kind: Kind, ports: &[u16], tasks: usize) -> Vec<Dire
     clients
 }
 
-impl Client for Direct {
+impl Contender for Direct {
     type Held = ();
 
     async fn acquire(&mut self) {

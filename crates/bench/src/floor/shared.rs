@@ -11,7 +11,7 @@ use tokio::sync::Notify;
 
 use super::resp::Inbox;
 use super::{Kind, Lock, Scripts, connect, majority};
-use crate::contender::Client;
+use crate::contender::Contender;
 
 pub(crate) struct Shared {
     lock: Lock,
@@ -59,7 +59,7 @@ pub(crate) async fn clients(kind: Kind, ports: &[u16], tasks: usize) -> Vec<Shar
         .collect()
 }
 
-impl Client for Shared {
+impl Contender for Shared {
     type Held = ();
 
     async fn acquire(&mut self) {
