@@ -79,7 +79,7 @@ fn the_file_can_be_named_and_has_to_be_there_then() {
     assert_eq!(output.status.code(), Some(64));
     let said = String::from_utf8(output.stderr).unwrap();
     assert!(
-        said.contains("the config file not-there.toml cannot be read"),
+        said.contains("config file not-there.toml cannot be read"),
         "{said}"
     );
 }
@@ -87,14 +87,17 @@ fn the_file_can_be_named_and_has_to_be_there_then() {
 #[test]
 fn a_file_that_cannot_be_used_is_64_and_one_sentence_that_names_it() {
     for (text, says) in [
-        ("stroe = \"file:x\"", "there is no option \"stroe\""),
-        ("ttl = \"5\"", "the unit is missing"),
-        ("ttl = 5", "the unit is missing"),
+        (
+            "\nstroe = \"file:x\"",
+            "line 2: there is no option \"stroe\"",
+        ),
+        ("ttl = \"5x\"", "line 1: invalid value '5x'"),
+        ("# one\n\nttl = \"soon\"", "line 3: invalid value 'soon'"),
         ("ttl = 5.5", "the value of ttl"),
         ("[run]\nttl = \"5s\"", "the value of run"),
         ("store = [1, 2]", "the value of store"),
-        ("store = ", "cannot be used"),
-        ("store = \"file:x\"\nstore = \"file:y\"", "cannot be used"),
+        ("store = ", "line 1: "),
+        ("store = \"file:x\"\nstore = \"file:y\"", "line 2: "),
         ("value = \"x\"", "there is no option \"value\""),
         ("slots = 3", "there is no option \"slots\""),
         ("watch = true", "there is no option \"watch\""),
@@ -106,7 +109,7 @@ fn a_file_that_cannot_be_used_is_64_and_one_sentence_that_names_it() {
         let ran = configured(text).run(&["run", "job", "--", "touch", "began"]);
         assert_eq!(ran.code, Some(64), "{text}: {ran:?}");
         assert!(
-            ran.err.starts_with("fencepost: the config file "),
+            ran.err.starts_with("fencepost: config file "),
             "{text}: {ran:?}"
         );
         assert!(ran.err.contains("config.toml"), "{text}: {ran:?}");

@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::bench::{Bench, end_of, send};
 use crate::pty::Terminal;
 
-const CLEAR: &str = "\r\u{1b}[2K";
+const CLEAR: &str = "\r\u{1b}[J";
 
 /// A lock that is held, and what it takes to give it back.
 fn take(bench: &Bench) -> String {
@@ -23,14 +23,14 @@ fn a_spinner_tells_for_whom_we_wait_and_is_gone_in_the_end() {
     let owner = value.split_once(':').unwrap().1;
     let owner: String = owner.chars().take(12).collect();
     let waiter = Terminal::start(bench.command(&["run", "job", "--", "echo", "ran"]));
-    waiter.shows("waiting for lock \"job\" (0s): held for ");
+    waiter.shows("waiting for lock \"job\" (0s): held by ");
     waiter.shows(&owner);
     // It moves, and goes on telling how long still.
     for frame in ['⠋', '⠙', '⠹'] {
         waiter.shows(&format!("{CLEAR}{frame} "));
     }
     waiter.shows(" (1s)");
-    waiter.shows(", next in line: held for ");
+    waiter.shows(", next in line: held by ");
     assert_eq!(
         bench.run(&["release", "job", "--value", &value]).code,
         Some(0)
@@ -53,19 +53,19 @@ fn the_spinner_tells_what_else_is_waited_for() {
             "run b",
             "run a,b",
             "waiting for locks \"a,b\" (",
-            "s), next in line: held for ",
+            "s), next in line: held by ",
         ),
         (
             "run pool --slots 1",
             "run pool --slots 1",
-            "waiting for a slot of \"pool\" (0s): held for ",
-            "s), next in line: held for ",
+            "waiting for a slot of \"pool\" (0s): held by ",
+            "s), next in line: held by ",
         ),
         (
             "elect job --value me",
             "elect job",
-            "waiting for the leadership of \"job\" (0s): held for ",
-            "s), next in line: held for ",
+            "waiting for the leadership of \"job\" (0s): held by ",
+            "s), next in line: held by ",
         ),
     ] {
         let bench = Bench::new();
@@ -98,8 +98,8 @@ fn the_spinner_tells_that_all_slots_are_taken_until_when_and_by_whom() {
     let waiter = bench.command(&["run", "pool", "--slots", "2", "--", "echo", "ran"]);
     let waiter = Terminal::start(waiter);
     // The one with the shorter TTL ends first, however often both renew theirs.
-    waiter.shows("waiting for a slot of \"pool\" (0s): all 2 are taken, one for ");
-    waiter.shows("s), next in line: all 2 are taken, one for 2");
+    waiter.shows("waiting for a slot of \"pool\" (0s): all 2 are taken, one by ");
+    waiter.shows("s), next in line: all 2 are taken, one by ");
     for holder in holders {
         send("TERM", i32::try_from(holder.id()).unwrap());
         end_of(holder);
@@ -114,7 +114,7 @@ fn a_signal_while_the_spinner_turns_leaves_a_clean_line() {
     let bench = Bench::new();
     take(&bench);
     let waiter = Terminal::start(bench.command(&["acquire", "job"]));
-    waiter.shows("held for");
+    waiter.shows("held by");
     send("INT", i32::try_from(waiter.child.id()).unwrap());
     let (code, seen) = waiter.end();
     assert_eq!(code, Some(128 + 2), "{seen}");
@@ -170,7 +170,7 @@ fn a_theft_is_confirmed_at_the_terminal() {
         ("n\n", 75, "nothing was stolen"),
         ("\n", 75, "nothing was stolen"),
         ("\u{4}", 75, "nothing was stolen"),
-        ("y\n", 0, "was taken from "),
+        ("y\n", 0, "was stolen from "),
     ] {
         let mut terminal = Terminal::start(bench.command(&["steal", "job"]));
         terminal.shows("Steal it? [y/N] ");
