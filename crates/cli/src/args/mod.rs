@@ -274,7 +274,7 @@ fn not_a_job(error: &clap::Error, words: &[OsString]) -> Result<Asked, Failure> 
                 let known = |name: &&str| definition().find_subcommand(name).is_some();
                 let page = command.filter(known).map(|name| format!(" {name}"));
                 let page = page.unwrap_or_default();
-                let why = sentence(error);
+                let why = with_fd_hint(sentence(error), error, words);
                 let (end, see) = if why.ends_with('?') {
                     (" ", "See")
                 } else {
@@ -285,6 +285,24 @@ fn not_a_job(error: &clap::Error, words: &[OsString]) -> Result<Asked, Failure> 
                 )))
             }
         },
+    }
+}
+
+/// `flock 9` locks a file descriptor that the shell has opened; there is no such thing here.
+fn with_fd_hint(why: String, error: &clap::Error, words: &[OsString]) -> String {
+    let is_number = |word: &OsString| {
+        word.to_str()
+            .is_some_and(|word| word.parse::<u32>().is_ok())
+    };
+    let is_fd = error.kind() == ErrorKind::MissingRequiredArgument
+        && words.get(1).is_some_and(|word| word == "run")
+        && words.last().is_some_and(is_number);
+    match is_fd {
+        true => format!(
+            "{why}; a file descriptor cannot be locked: for a part of a script use `fencepost \
+             acquire` and `fencepost release`"
+        ),
+        false => why,
     }
 }
 

@@ -117,3 +117,99 @@ fn a_file_that_cannot_be_used_is_64_and_one_sentence_that_names_it() {
         assert_eq!(ran.err.lines().count(), 1, "{text}: {ran:?}");
     }
 }
+
+#[test]
+fn the_users_file_beats_that_of_the_system() {
+    let bench = configured("conflict-exit-code = 11\n");
+    let system = bench.path("system.toml");
+    fs::write(
+        &system,
+        "conflict-exit-code = 9\nno-wait = true\nstore = \"file:system\"\n",
+    )
+    .unwrap();
+    let code = |words: &[&str], config: &str| {
+        let mut command = bench.command(&[&["run", "job"], words, &["--", "true"]].concat());
+        command.env("FENCEPOST_SYSTEM_CONFIG", &system);
+        if !config.is_empty() {
+            command.env("FENCEPOST_CONFIG", config);
+        }
+        command.output().unwrap().status.code()
+    };
+    assert_eq!(code(&[], ""), Some(0));
+    assert!(bench.path("system").exists());
+    let taken = bench.run(&["acquire", "job", "--store", "file:system"]);
+    assert_eq!(taken.code, Some(0), "{taken:?}");
+    assert_eq!(code(&[], ""), Some(11));
+    // A file that is named stands in place of the user's.
+    fs::write(bench.path("mine.toml"), "").unwrap();
+    assert_eq!(code(&[], "mine.toml"), Some(9));
+    assert_eq!(code(&["-E", "7"], "mine.toml"), Some(7));
+    fs::write(&system, "\n\nstroe = 1\n").unwrap();
+    let mut command = bench.command(&["status", "job"]);
+    let output = command
+        .env("FENCEPOST_SYSTEM_CONFIG", &system)
+        .output()
+        .unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        said.contains("system.toml, line 3: there is no option \"stroe\""),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_value_that_cannot_be_used_is_blamed_on_where_it_comes_from() {
+    let bench = Bench::new();
+    for (variable, value, says) in [
+        (
+            "FENCEPOST_TTL",
+            "5x",
+            "environment variable FENCEPOST_TTL: invalid value '5x'",
+        ),
+        (
+            "FENCEPOST_QUIET",
+            "maybe",
+            "environment variable FENCEPOST_QUIET: invalid value 'maybe'",
+        ),
+        (
+            "FENCEPOST_FAIR",
+            "2",
+            "environment variable FENCEPOST_FAIR: ",
+        ),
+        (
+            "FENCEPOST_CONFLICT_EXIT_CODE",
+            "256",
+            "environment variable FENCEPOST_CONFLICT_EXIT_CODE: ",
+        ),
+        (
+            "FENCEPOST_STORE",
+            "ftp://x",
+            "--store is set by the environment variable FENCEPOST_STORE",
+        ),
+        (
+            "FENCEPOST_GRACE",
+            "1h",
+            "--grace is set by the environment variable FENCEPOST_GRACE",
+        ),
+    ] {
+        let mut command = bench.command(&["run", "job", "--", "touch", "began"]);
+        let output = command.env(variable, value).output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(64), "{variable}: {said}");
+        assert!(said.contains(says), "{variable}: {said}");
+    }
+    for value in ["", "0", "no", "1", "Yes", "TRUE"] {
+        let mut command = bench.command(&["run", "job", "--", "true"]);
+        let output = command.env("FENCEPOST_QUIET", value).output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{value}");
+    }
+    // What is typed is not blamed on the environment.
+    let mut command = bench.command(&["run", "job", "--ttl", "5y5", "--", "true"]);
+    let output = command.env("FENCEPOST_TTL", "10s").output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(!said.contains("FENCEPOST_TTL"), "{said}");
+    let configured = configured("\nstore = \"ftp://x\"\n");
+    let ran = configured.run(&["run", "job", "--", "touch", "began"]);
+    assert!(ran.err.contains("config.toml, line 2"), "{ran:?}");
+    assert!(!bench.path("began").exists());
+}

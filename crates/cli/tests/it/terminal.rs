@@ -1,6 +1,7 @@
 //! What people see at a terminal, and what is not written where nobody looks.
 
 use std::fs;
+use std::process::Command;
 
 use serde_json::Value;
 
@@ -183,4 +184,143 @@ fn a_theft_is_confirmed_at_the_terminal() {
         assert_eq!(ended, Some(code), "{seen}");
         assert!(seen.contains(says), "{answer:?}: {seen}");
     }
+}
+
+/// A shell with the terminal as its own, in which `$F` is the program.
+fn shell(bench: &Bench, script: &str) -> Terminal {
+    let program = bench.command(&[]);
+    let mut shell = Command::new("setsid");
+    shell.args(["--ctty", "--wait", "bash", "-m", "-c", script]);
+    shell.current_dir(bench.path(""));
+    for (name, value) in program.get_envs() {
+        match value {
+            Some(value) => shell.env(name, value),
+            None => shell.env_remove(name),
+        };
+    }
+    shell.env("F", program.get_program());
+    Terminal::start(shell)
+}
+
+/// It drew over the prompt.
+#[test]
+fn a_job_in_the_background_draws_nothing_and_one_in_the_foreground_does() {
+    let bench = Bench::new();
+    take(&bench);
+    let (code, seen) = shell(&bench, r#""$F" run job --wait 700ms -- true & wait"#).end();
+    assert_eq!(code, Some(0), "{seen}");
+    assert!(!seen.contains('\u{1b}') && !seen.contains('⠋'), "{seen:?}");
+    // What is said elsewhere is said here, too: a line at the start and one at the end.
+    assert!(
+        seen.contains("fencepost: waiting: lock \"job\" is held by"),
+        "{seen:?}"
+    );
+    assert!(
+        seen.contains("fencepost: gave up after 700ms: lock \"job\" is held"),
+        "{seen:?}"
+    );
+    let (code, seen) = shell(&bench, r#""$F" run job --wait 700ms -- true"#).end();
+    assert_eq!(code, Some(75), "{seen}");
+    assert!(seen.contains('⠋'), "{seen:?}");
+}
+
+/// A line of which the terminal makes two when it shrinks was cleared by half. The cursor waits in the
+/// first column, where such a line begins, and all from there on is cleared.
+#[test]
+fn the_line_can_be_cleared_whole_after_the_terminal_has_shrunk() {
+    let bench = Bench::new();
+    take(&bench);
+    let waiter = bench.command(&["run", "job", "--wait", "1s", "--", "true"]);
+    let (_, seen) = Terminal::start(waiter).end();
+    let frames: Vec<_> = seen
+        .split(CLEAR)
+        .filter(|frame| frame.contains("waiting for"))
+        .collect();
+    assert!(frames.len() >= 3, "{seen:?}");
+    for frame in frames {
+        assert!(frame.ends_with('\r') && !frame.contains('\n'), "{frame:?}");
+    }
+}
+
+#[test]
+fn wide_characters_do_not_make_the_line_too_long() {
+    let bench = Bench::new();
+    let name = "夜間バッチ処理".repeat(6);
+    assert_eq!(
+        bench.run(&["acquire", &name, "--for-pid", "none"]).code,
+        Some(0)
+    );
+    let script = format!(r#"stty cols 40; "$F" run {name} --wait 500ms -- true"#);
+    let (_, seen) = shell(&bench, &script).end();
+    let frames = seen.split(CLEAR).filter(|frame| frame.starts_with('⠋'));
+    for frame in frames {
+        // Each of these takes two columns.
+        let wide = frame.chars().filter(|c| *c > '\u{2fff}').count();
+        let columns = frame.trim_end().chars().count() + wide;
+        assert!((30..40).contains(&columns), "{columns}: {frame:?}");
+    }
+    assert!(seen.contains('…'), "{seen:?}");
+}
+
+/// Every event has a time; whoever waited is told how long.
+#[test]
+fn events_have_a_time_and_tell_how_long_was_waited() {
+    let bench = Bench::new();
+    let value = take(&bench);
+    let words = ["run", "job", "--json", "--wait", "300ms", "--", "true"];
+    let ran = bench.run(&words);
+    assert_eq!(ran.code, Some(75), "{ran:?}");
+    let events = |text: &str| -> Vec<Value> {
+        let lines = text.lines().map(|line| serde_json::from_str(line).unwrap());
+        lines.collect()
+    };
+    let told = events(&ran.err);
+    assert_eq!(told.len(), 2, "{told:?}");
+    assert_eq!(
+        (&told[0]["event"], &told[1]["event"]),
+        (&"waiting".into(), &"failed".into())
+    );
+    assert_eq!(told[1]["timed_out"], true);
+    let waited = told[1]["waited_ms"].as_u64().unwrap();
+    assert!((300..20_000).contains(&waited), "{waited}");
+    assert!(told[1]["holder"].as_str().is_some() && told[1]["remaining_ms"].as_u64().is_some());
+    let no_wait = bench.run(&["run", "job", "--json", "--no-wait", "--", "true"]);
+    let no_wait = events(&no_wait.err);
+    assert_eq!(
+        (no_wait.len(), &no_wait[0]["timed_out"]),
+        (1, &false.into())
+    );
+    bench.run(&["release", "job", "--value", &value]);
+    let ran = events(&bench.run(&words).err);
+    let names: Vec<_> = ran
+        .iter()
+        .map(|event| event["event"].as_str().unwrap())
+        .collect();
+    assert_eq!(names, ["acquired", "exited", "released"]);
+    assert_eq!(ran[0]["waited_ms"], 0);
+    for event in told.iter().chain(&no_wait).chain(&ran) {
+        // 2026-11-16T16:08:10.123Z
+        let time = event["time"].as_str().unwrap();
+        assert!(
+            time.len() == 24 && time.ends_with('Z') && &time[10..11] == "T",
+            "{time}"
+        );
+    }
+}
+
+#[test]
+fn a_list_can_be_watched() {
+    let bench = Bench::new();
+    let mut watcher = Terminal::start(bench.command(&["list", "--watch", "--every", "50ms"]));
+    watcher.shows("no lock is held");
+    take(&bench);
+    watcher.shows("\u{1b}[H\u{1b}[J");
+    watcher.shows("lock  holder");
+    watcher.child.kill().unwrap();
+    watcher.end();
+    // Elsewhere there is something to read only when something has changed.
+    let ran = bench.script(r#""$F" list --watch --every 50ms --json | head -n 1"#);
+    let told: Value = serde_json::from_str(&ran.out).unwrap();
+    assert_eq!(told["locks"][0]["lock"], "job");
+    assert!(told["at_ms"].as_u64().is_some());
 }
