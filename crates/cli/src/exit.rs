@@ -72,6 +72,14 @@ pub(crate) fn by_signal(number: i32) -> u8 {
     SIGNAL_BASE.saturating_add(u8::try_from(number).unwrap_or(0))
 }
 
+/// Who holds a lock that we cannot have.
+#[derive(Clone, Debug)]
+pub(crate) struct Holder {
+    pub(crate) by: String,
+    /// How long still if it is not renewed; `None` when it never expires.
+    pub(crate) remaining: Option<Duration>,
+}
+
 /// Why we end without the command's own code: one sentence, and a line for each node that has a
 /// reason of its own.
 #[derive(Debug)]
@@ -82,8 +90,8 @@ pub(crate) struct Failure {
     pub(crate) nodes: Vec<(String, String)>,
     /// What can be done about it.
     pub(crate) hints: Vec<String>,
-    /// Who holds the lock, and how long still if it is not renewed: `None` when it never expires.
-    pub(crate) holder: Option<(String, Option<Duration>)>,
+    /// Who holds the lock, if that is why.
+    pub(crate) holder: Option<Box<Holder>>,
     /// How long it was waited for, if it was.
     pub(crate) waited: Option<Duration>,
     /// Whether the wait ended by its limit.

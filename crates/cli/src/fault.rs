@@ -8,7 +8,7 @@ use std::time::Duration;
 use fencepost::{Error, LockName, LossReason, NodeError, NodeOutcome, NodeReport};
 
 use crate::duration::Readable;
-use crate::exit::{Exit, Failure};
+use crate::exit::{Exit, Failure, Holder};
 
 const TRUST_HINT: &str = "--restart-policy trust lets restarted servers vote at once: safe only if \
                           they kept their data";
@@ -32,7 +32,10 @@ pub(crate) fn failure(error: &Error, busy: u8) -> Failure {
             by,
             remaining,
         } => Failure {
-            holder: Some((by.to_string(), *remaining)),
+            holder: Some(Box::new(Holder {
+                by: by.to_string(),
+                remaining: *remaining,
+            })),
             ..Failure::new(
                 exit,
                 format!("lock \"{name}\" is {}", held(by.as_str(), *remaining)),

@@ -181,7 +181,7 @@ fn text(event: &Event<'_>) -> Option<String> {
             lock,
             waited: Some(time),
             ..
-        } => format!("got {lock} after {}", Readable(*time)),
+        } => format!("acquired {lock} after {}", Readable(*time)),
         Event::Lost { lock, why } => {
             let (part, why) = (lock.part(why.which()), why.why());
             format!("{part} is lost, and the command is stopped: {why}")
@@ -262,8 +262,8 @@ fn failure(event: &str, why: &Failure) -> Value {
         "why": why.message,
         "nodes": nodes.collect::<Vec<_>>(),
         "hints": why.hints,
-        "holder": holder.map(|(holder, _)| holder),
-        "remaining_ms": holder.and_then(|(_, remaining)| remaining.map(millis)),
+        "holder": holder.map(|holder| &holder.by),
+        "remaining_ms": holder.and_then(|holder| holder.remaining.map(millis)),
         "waited_ms": why.waited.map(millis),
     })
 }

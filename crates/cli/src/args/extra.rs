@@ -244,3 +244,42 @@ pub(super) fn with_help(command: Command) -> Command {
         .collect();
     command.after_help(format!("Examples:\n{lines}\nExit codes:\n{exits}\n{TIMES}"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::definition;
+    use super::*;
+
+    /// As a shell splits a line without variables.
+    fn words(line: &str) -> Vec<String> {
+        let (mut words, mut word, mut quote) = (Vec::new(), String::new(), None);
+        for c in line.chars().chain([' ']) {
+            match (c, quote) {
+                ('\'' | '"', None) => quote = Some(c),
+                (c, Some(open)) if c == open => quote = None,
+                (' ', None) if word.is_empty() => {}
+                (' ', None) => words.push(std::mem::take(&mut word)),
+                _ => word.push(c),
+            }
+        }
+        words
+    }
+
+    #[test]
+    fn every_example_can_be_typed() {
+        let mut seen = 0;
+        let definition = definition();
+        let commands = definition.get_subcommands().map(Command::get_name);
+        for command in commands.chain(["fencepost"]) {
+            assert!(!examples(command).is_empty(), "{command}");
+            for (_, line) in examples(command) {
+                let line = line.trim_start_matches("eval \"$(").trim_end_matches(")\"");
+                let (line, _) = line.split_once(" >").unwrap_or((line, ""));
+                let parsed = definition.clone().try_get_matches_from(words(line));
+                assert!(parsed.is_ok(), "{line}: {}", parsed.unwrap_err());
+                seen += 1;
+            }
+        }
+        assert!(seen > 25, "{seen}");
+    }
+}

@@ -23,10 +23,10 @@ pub(super) struct Told {
 impl Told {
     /// What an attempt that failed has told.
     pub(super) fn by(why: &Failure) -> Option<Self> {
-        let (by, remaining) = why.holder.clone()?;
+        let holder = why.holder.as_ref()?;
         Some(Self {
-            by: Some(by),
-            remaining,
+            by: Some(holder.by.clone()),
+            remaining: holder.remaining,
             place: None,
         })
     }

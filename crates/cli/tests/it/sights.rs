@@ -33,8 +33,8 @@ fn is_as_before(name: &str, seen: &str) {
         .join("tests/it/sights")
         .join(name);
     if std::env::var_os("UPDATE_SIGHTS").is_some() {
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(&path, seen).unwrap();
+        fs::create_dir_all(path.parent().expect("a directory")).expect("a directory");
+        fs::write(&path, seen).expect("a file");
     }
     let expected = fs::read_to_string(&path).unwrap_or_default();
     assert_eq!(seen, expected, "{name}");
@@ -42,8 +42,11 @@ fn is_as_before(name: &str, seen: &str) {
 
 fn at_width(bench: &Bench, words: &[&str], width: usize) -> String {
     let mut command = bench.command(words);
-    let output = command.env("COLUMNS", width.to_string()).output().unwrap();
-    String::from_utf8(output.stdout).unwrap()
+    let output = command
+        .env("COLUMNS", width.to_string())
+        .output()
+        .expect("the program");
+    String::from_utf8(output.stdout).expect("text")
 }
 
 #[test]

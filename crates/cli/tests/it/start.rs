@@ -136,7 +136,9 @@ fn what_has_not_become_the_command_by_the_deadline_does_not_become_it() {
 fn children(pid: i32) -> Vec<i32> {
     let path = format!("/proc/{pid}/task/{pid}/children");
     let children = std::fs::read_to_string(path).unwrap_or_default();
-    let pids = children.split_whitespace().map(|pid| pid.parse().unwrap());
+    let pids = children
+        .split_whitespace()
+        .map(|pid| pid.parse().expect("a pid"));
     pids.collect()
 }
 

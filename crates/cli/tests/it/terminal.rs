@@ -41,7 +41,7 @@ fn a_spinner_tells_for_whom_we_wait_and_is_gone_in_the_end() {
     assert_eq!(code, Some(0), "{seen}");
     let (_, after) = seen.rsplit_once(CLEAR).unwrap();
     assert!(
-        after.starts_with("fencepost: got lock \"job\" after "),
+        after.starts_with("fencepost: acquired lock \"job\" after "),
         "{after:?}"
     );
     assert!(after.ends_with("ran\r\n"), "{after:?}");
@@ -158,7 +158,7 @@ fn without_a_terminal_there_is_one_line_at_the_start_and_one_at_the_end() {
         said.lines()
             .nth(1)
             .unwrap()
-            .contains("got lock \"job\" after"),
+            .contains("acquired lock \"job\" after"),
         "{said}"
     );
 }
