@@ -79,6 +79,15 @@ pub(crate) fn too_few(status: &Status) -> Failure {
     Failure::new(Exit::Unavailable, message)
 }
 
+/// Each node that did not answer, and why.
+pub(crate) fn reasons(status: &Status) -> Vec<(String, String)> {
+    let nodes = status.nodes.iter().filter_map(|node| {
+        let error = node.lock.as_ref().err()?;
+        Some((node.node.clone(), fault::node(error)))
+    });
+    nodes.collect()
+}
+
 fn answered(status: &Status) -> usize {
     status.nodes.iter().filter(|node| node.lock.is_ok()).count()
 }

@@ -118,7 +118,10 @@ fn check(job: &StealJob, seen: &Status) -> Result<(), Failure> {
                 Exit::Nothing,
                 format!("nobody holds lock \"{lock}\"; nothing was stolen"),
             ),
-            false => too_few(seen),
+            false => Failure {
+                nodes: status::reasons(seen),
+                ..too_few(seen)
+            },
         });
     }
     let foreign = foreign(seen);

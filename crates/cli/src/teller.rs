@@ -17,13 +17,19 @@ enum Said {
     Mark(Sender<()>),
 }
 
+/// How much may wait to be written. What is said beyond it is lost: nobody has read for long.
+const MOST_PENDING: usize = 1000;
+
 static TELLER: OnceLock<Option<Mutex<Sender<Said>>>> = OnceLock::new();
 /// How much was sent and is not yet written.
 static PENDING: AtomicUsize = AtomicUsize::new(0);
 
 /// Has it written, some time, after all that was said before.
 pub(crate) fn say(text: String) {
-    PENDING.fetch_add(1, Ordering::Relaxed);
+    if PENDING.fetch_add(1, Ordering::Relaxed) >= MOST_PENDING {
+        PENDING.fetch_sub(1, Ordering::Relaxed);
+        return;
+    }
     if let Err(Said::Text(text)) = send(Said::Text(text)) {
         write(&text);
     }

@@ -12,7 +12,7 @@ use fencepost::{FencingToken, LockName, LossReason};
 use serde_json::{Value, json};
 
 use crate::duration::{Readable, millis};
-use crate::exit::{Exit, Failure};
+use crate::exit::{Exit, Failure, Holder};
 use crate::held::Held;
 use crate::target::Target;
 use crate::teller;
@@ -31,6 +31,14 @@ pub(crate) enum Voice {
 pub(crate) enum Event<'a> {
     /// The lock cannot be had at once.
     Waiting { lock: &'a Target, why: &'a Failure },
+    /// It can still not be had.
+    StillWaiting {
+        lock: &'a Target,
+        /// All of it, for people.
+        line: &'a str,
+        holder: Option<Holder>,
+        waited: Duration,
+    },
     /// It is ours.
     Acquired {
         lock: &'a Target,
@@ -174,6 +182,7 @@ pub(crate) fn is_heard() -> bool {
 fn text(event: &Event<'_>) -> Option<String> {
     Some(match event {
         Event::Waiting { why, .. } => format!("waiting: {why}"),
+        Event::StillWaiting { line, .. } => format!("still {line}"),
         Event::Acquired { waited: None, .. } | Event::Exited { .. } | Event::Released { .. } => {
             return None;
         }
@@ -202,6 +211,19 @@ fn json(event: &Event<'_>) -> Value {
             told["waited_ms"] = 0.into();
             told
         }
+        Event::StillWaiting {
+            lock,
+            line,
+            holder,
+            waited,
+        } => json!({
+            "event": "waiting",
+            "lock": lock.typed(),
+            "why": line,
+            "holder": holder.as_ref().map(|holder| &holder.by),
+            "remaining_ms": holder.as_ref().and_then(|holder| holder.remaining.map(millis)),
+            "waited_ms": millis(*waited),
+        }),
         Event::Acquired {
             lock,
             held,

@@ -28,6 +28,11 @@ pub(super) struct RawClaim {
     #[arg(env = "FENCEPOST_FAIR", hide_env_values = true)]
     fair: bool,
 
+    /// Where there is no terminal: how often to say again what is waited for; 0 for never
+    #[arg(long, value_name = "TIME", default_value = "1m", value_parser = duration::parse)]
+    #[arg(env = "FENCEPOST_REMIND", hide_env_values = true)]
+    remind: Duration,
+
     /// Exit code if somebody else holds the lock, or still did when the wait was over
     #[arg(short = 'E', long, value_name = "CODE", default_value_t = Exit::BUSY)]
     #[arg(env = "FENCEPOST_CONFLICT_EXIT_CODE", hide_env_values = true)]
@@ -51,6 +56,8 @@ pub(crate) struct Claim {
     pub(crate) ttl: Duration,
     pub(crate) wait: Wait,
     pub(crate) fair: bool,
+    /// How often to say again what is waited for; zero for never.
+    pub(crate) remind: Duration,
     /// The exit code when somebody else has it.
     pub(crate) busy: u8,
 }
@@ -69,6 +76,7 @@ impl RawClaim {
             ttl: self.ttl,
             wait: self.checked_wait(matches)?,
             fair: self.fair,
+            remind: self.remind,
             busy: self.conflict_exit_code,
         })
     }

@@ -6,18 +6,19 @@
 mod progress;
 mod spinner;
 
+use std::convert::Infallible;
 use std::time::{Duration, Instant};
 
 use fencepost::{Error, Fencepost, HolderProcess, LockOptions};
 use nix::sys::signal::Signal;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use self::progress::Told;
 use self::spinner::Spinner;
 use crate::args::{Claim, Place, Wait};
 use crate::client::LAST_WORD;
 use crate::duration::{Readable, millis};
-use crate::exit::Failure;
+use crate::exit::{Failure, Holder};
 use crate::fault;
 use crate::held::Held;
 use crate::signals::Signals;
@@ -119,7 +120,7 @@ fn gave_up(want: &Want<'_>, error: &Error, waited: Duration) -> Failure {
     failure
 }
 
-/// Waits, and shows it: at a terminal all the time, otherwise by one line.
+/// Waits, and shows it: at a terminal all the time, otherwise by a line now and then.
 async fn watched(
     want: &Want<'_>,
     locks: &Fencepost,
@@ -127,17 +128,43 @@ async fn watched(
     why: &Failure,
 ) -> Result<Held, Error> {
     let lock = want.target;
-    let Some(spinner) = Spinner::at_terminal(lock, want.voice) else {
-        want.voice.tell(&Event::Waiting { lock, why });
-        return lock.ask(locks, options, |_| {}).await;
-    };
+    let spinner = Spinner::of(lock, want.voice);
     if let Some(told) = Told::by(why) {
         spinner.tell(told);
+    }
+    if !spinner.is_drawn() {
+        want.voice.tell(&Event::Waiting { lock, why });
     }
     let board = spinner.board();
     tokio::select! {
         held = lock.ask(locks, options, move |progress| board.tell(progress.into())) => held,
-        never = spinner.turn() => match never {},
+        never = spinner.turn(), if spinner.is_drawn() => match never {},
+        never = remind(want, &spinner), if !spinner.is_drawn() => match never {},
+    }
+}
+
+/// Says again and again what is waited for: whoever reads a log shall not wonder.
+async fn remind(want: &Want<'_>, spinner: &Spinner) -> Infallible {
+    let began = Instant::now();
+    loop {
+        match want.claim.remind {
+            Duration::ZERO => std::future::pending().await,
+            time => sleep(time).await,
+        }
+        let latest = spinner.latest();
+        let holder = latest.and_then(|(told, at)| {
+            let remaining = told.remaining.map(|time| time.saturating_sub(at.elapsed()));
+            Some(Holder {
+                by: told.by?,
+                remaining,
+            })
+        });
+        want.voice.tell(&Event::StillWaiting {
+            lock: want.target,
+            line: &spinner.line(),
+            holder,
+            waited: began.elapsed(),
+        });
     }
 }
 

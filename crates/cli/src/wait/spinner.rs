@@ -37,6 +37,7 @@ pub(super) struct Spinner {
     words: Words,
     began: Instant,
     board: Board,
+    is_drawn: bool,
 }
 
 /// What is said of what is waited for.
@@ -65,18 +66,22 @@ impl Board {
 }
 
 impl Spinner {
-    /// A spinner, if a person looks at stderr and wants to be told something.
-    pub(super) fn at_terminal(target: &Target, voice: Voice) -> Option<Self> {
+    /// It is drawn if a person looks at stderr and wants to be told something.
+    pub(super) fn of(target: &Target, voice: Voice) -> Self {
         let dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
-        let fits = voice == Voice::Plain && !dumb && is_our_turn();
-        fits.then(|| Self {
+        Self {
             words: Words {
                 target: target.to_string(),
                 taken: target.taken(),
             },
             began: Instant::now(),
             board: Board::default(),
-        })
+            is_drawn: voice == Voice::Plain && !dumb && is_our_turn(),
+        }
+    }
+
+    pub(super) fn is_drawn(&self) -> bool {
+        self.is_drawn
     }
 
     /// Takes note of what is known.
@@ -94,7 +99,7 @@ impl Spinner {
         for frame in FRAMES.into_iter().cycle() {
             let line = self.line();
             let line = shortened(&format!("{frame} {line}"), width());
-            if is_our_turn() {
+            if self.is_drawn && is_our_turn() {
                 teller::draw(format!("{CLEAR}{line}\r"));
             }
             sleep(EVERY).await;
@@ -102,7 +107,12 @@ impl Spinner {
         std::future::pending().await
     }
 
-    fn line(&self) -> String {
+    /// What is known, and when it was said.
+    pub(super) fn latest(&self) -> Option<(Told, Instant)> {
+        self.board.latest()
+    }
+
+    pub(super) fn line(&self) -> String {
         let latest = self.board.latest();
         let told = latest.as_ref().map(|(told, at)| (told, at.elapsed()));
         describe(&self.words, told, self.began.elapsed())
@@ -111,7 +121,7 @@ impl Spinner {
 
 impl Drop for Spinner {
     fn drop(&mut self) {
-        if is_our_turn() {
+        if self.is_drawn && is_our_turn() {
             teller::say(CLEAR.to_owned());
         }
     }

@@ -23,6 +23,13 @@ fn what_fencepost_did_not_write_is_neither_deleted_nor_overwritten_unless_told_s
         let still = server.cli(&["GET", "session:7"]);
         assert_eq!(still, "the data of an application");
     }
+    // What is not even a string is beyond it, and named.
+    server.cli(&["HSET", "profile:7", "name", "x"]);
+    let words = ["steal", "profile:7", "--yes", "--store", &url];
+    let ran = bench.run(&words);
+    assert_ne!(ran.code, Some(0), "{ran:?}");
+    assert!(ran.err.contains(&url), "{ran:?}");
+    assert_eq!(server.cli(&["TYPE", "profile:7"]), "hash");
     let words = [
         "steal",
         "session:7",

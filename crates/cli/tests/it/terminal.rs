@@ -324,3 +324,31 @@ fn a_list_can_be_watched() {
     assert_eq!(told["locks"][0]["lock"], "job");
     assert!(told["at_ms"].as_u64().is_some());
 }
+
+#[test]
+fn where_there_is_no_terminal_it_says_now_and_then_what_it_waits_for() {
+    let bench = Bench::new();
+    take(&bench);
+    let words = [
+        "run", "job", "--wait", "1s", "--remind", "200ms", "--", "true",
+    ];
+    let said = bench.run(&words).err;
+    let lines = said.lines().filter(|line| {
+        line.starts_with("fencepost: still waiting for lock \"job\" (")
+            && line.contains(": held by ")
+    });
+    assert!((1..=5).contains(&lines.count()), "{said}");
+    let said = bench
+        .run(&[&words[..4], &["--remind", "0", "--", "true"]].concat())
+        .err;
+    assert_eq!(said.lines().count(), 2, "{said}");
+    let json = [&words[..6], &["--json", "--", "true"]].concat();
+    let said = bench.run(&json).err;
+    let waited = said
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let waited: Vec<_> = waited
+        .map(|event| event["waited_ms"].as_u64().unwrap())
+        .collect();
+    assert!(waited.len() >= 3 && waited.is_sorted(), "{said}");
+}
