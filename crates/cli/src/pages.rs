@@ -20,6 +20,39 @@ const NAMED: [&str; 9] = [
     "run", "elect", "acquire", "extend", "release", "status", "watch", "leader", "steal",
 ];
 
+/// What a command under a lock is told.
+const TOLD: [(&str, &str); 7] = [
+    (
+        "FENCEPOST_LOCK",
+        "set for the command: the name, or the names",
+    ),
+    (
+        "FENCEPOST_TOKEN",
+        "set for the command: the fencing token of its one lock",
+    ),
+    (
+        "FENCEPOST_TOKENS",
+        "set for the command: of several locks, a line for each, TOKEN NAME",
+    ),
+    (
+        "FENCEPOST_TOKEN_NAME",
+        "set for the command: the token of each lock under its name, those of an outer run included; \
+         - is written __, and other bytes than letters and digits as _ and two hexadecimal digits",
+    ),
+    (
+        "FENCEPOST_SLOT",
+        "set for the command: with --slots, the number of its slot",
+    ),
+    (
+        "FENCEPOST_DEADLINE",
+        "set for the command: milliseconds since 1970, as of its start",
+    ),
+    (
+        "FENCEPOST_REASON",
+        "set for the command of --on-lost: how the lock was lost",
+    ),
+];
+
 pub(crate) fn completions(job: &CompletionsJob) -> ExitCode {
     let mut text = Vec::new();
     clap_complete::generate(job.shell, &mut definition(), PROGRAM, &mut text);
@@ -137,6 +170,11 @@ fn render(name: &str, command: &str, page: Command, names: &[String]) -> io::Res
     section(&mut out, "ENVIRONMENT")?;
     for (variable, what) in &variables {
         item(&mut out, variable, what)?;
+    }
+    if ["run", "elect"].contains(&command) {
+        for (variable, what) in TOLD {
+            item(&mut out, variable, what)?;
+        }
     }
     let what = "another file in place of /etc/fencepost/config.toml; empty for none";
     item(&mut out, config::SYSTEM_VARIABLE, what)?;

@@ -85,7 +85,10 @@ pub(crate) fn around(
     foreground: bool,
     valid_for: Option<Duration>,
 ) -> io::Result<Command> {
-    let deadline = valid_for.map(|time| (boot_time() + time).as_nanos().to_string());
+    let deadline = valid_for.map(|time| {
+        let nanos = boot_time().saturating_add(time).as_nanos();
+        u64::try_from(nanos).unwrap_or(u64::MAX).to_string()
+    });
     let mut shim = Command::new(ourselves()?);
     shim.arg0("fencepost")
         .arg(WORD)

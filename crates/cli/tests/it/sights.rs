@@ -7,6 +7,7 @@ use std::path::Path;
 
 use crate::bench::{Bench, end_of, pid_of, send};
 use crate::pty::Terminal;
+use crate::terminal::{CLEAR, shell};
 
 /// Numbers that differ from run to run, each digit replaced, so that columns keep their widths.
 fn without_tokens(text: &str) -> String {
@@ -84,6 +85,17 @@ fn what_is_printed_fits_the_width() {
             let too_wide = seen.lines().filter(|line| line.chars().count() > width);
             assert_eq!(too_wide.count(), 0, "{name} at {width}:\n{seen}");
         }
+    }
+    for width in [60, 100, 200] {
+        let script = format!(
+            r#"stty cols {width}; "$F" run nightly-report {} --wait 300ms -- true"#,
+            store.join(" ")
+        );
+        let (_, seen) = shell(&bench, &script).end();
+        // The first one: those after it tell another time, and our place in line.
+        let mut frames = seen.split(CLEAR).filter(|frame| frame.starts_with('⠋'));
+        let line = frames.next().unwrap_or_else(|| panic!("{seen:?}"));
+        is_as_before(&format!("spinner-{width}.txt"), &line.replace('\r', "\n"));
     }
     for holder in holders {
         send("TERM", pid_of(&holder));

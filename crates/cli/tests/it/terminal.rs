@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::bench::{Bench, end_of, send};
 use crate::pty::Terminal;
 
-const CLEAR: &str = "\r\u{1b}[J";
+pub(crate) const CLEAR: &str = "\r\u{1b}[J";
 
 /// A lock that is held, and what it takes to give it back.
 fn take(bench: &Bench) -> String {
@@ -187,7 +187,7 @@ fn a_theft_is_confirmed_at_the_terminal() {
 }
 
 /// A shell with the terminal as its own, in which `$F` is the program.
-fn shell(bench: &Bench, script: &str) -> Terminal {
+pub(crate) fn shell(bench: &Bench, script: &str) -> Terminal {
     let program = bench.command(&[]);
     let mut shell = Command::new("setsid");
     shell.args(["--ctty", "--wait", "bash", "-m", "-c", script]);
