@@ -148,7 +148,9 @@ impl Ward {
                 "correct user and password in the URL: redis://USER:PASSWORD@HOST, with special \
                  characters percent-encoded",
             ),
-            NodeError::Store(_) => ("store", "do as it says, or give another file:PATH"),
+            NodeError::Store(_) | NodeError::Unusable(_) => {
+                ("store", "do as it says, or give another file:PATH")
+            }
             NodeError::Timeout(_) => (
                 "timeout",
                 "see whether the server hangs, whether a firewall drops what is sent to it, and \
@@ -444,14 +446,6 @@ impl Ward {
                 "even",
                 format!("{nodes} nodes are safe, but tolerate no more failures than {fewer} would"),
                 "take one more or one less: 3 or 5 are best",
-            );
-        }
-        if files > 1 {
-            self.find(
-                Severity::Warning,
-                "files",
-                "several files of one machine fail together: they are slower than one and no safer",
-                "take one file, or servers on several machines",
             );
         }
         if self.nodes == 1 && files == 0 {
