@@ -61,12 +61,19 @@ fn beside(path: &Path, suffix: &str) -> PathBuf {
 }
 
 /// The ids of the other processes that have a lock on the file, as far as the kernel tells.
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+pub(super) fn users_of(_: FileId) -> Vec<u32> {
+    Vec::new()
+}
+
+/// The ids of the other processes that have a lock on the file, as far as the kernel tells.
+#[cfg(any(target_os = "linux", target_os = "android"))]
 pub(super) fn users_of(id: FileId) -> Vec<u32> {
-    // Only Linux has the table.
     let table = fs::read_to_string("/proc/locks").unwrap_or_default();
     users_in(&table, id, std::process::id())
 }
 
+#[cfg(any(target_os = "linux", target_os = "android"))]
 fn users_in(table: &str, FileId(device, inode): FileId, us: u32) -> Vec<u32> {
     let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
     let file = format!("{major:02x}:{minor:02x}:{inode}");
@@ -87,6 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
+    #[cfg(target_os = "linux")]
     fn who_has_a_lock_on_a_file_is_read_from_the_kernels_table() {
         let table = "\
             1: POSIX  ADVISORY  READ 4711 fe:00:2621 1073741826 1073742335\n\

@@ -7,7 +7,7 @@ use std::io::{self, ErrorKind};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{Access, AtFlags, CWD, StatxAttributes, StatxFlags};
+use rustix::fs::{Access, AtFlags, CWD};
 use rustix::io::Errno;
 
 use super::fault::{MAY_NOT_OPEN, explain_io};
@@ -268,12 +268,14 @@ fn check_file(path: &Path, file: &Metadata) -> Result<(), String> {
 /// Whether the file itself is a mount point, as after `mount --bind FILE FILE`.
 fn is_mounted_by_itself(path: &Path) -> bool {
     #[cfg(any(target_os = "linux", target_os = "android"))]
-    if let Ok(seen) = rustix::fs::statx(CWD, path, AtFlags::empty(), StatxFlags::TYPE)
-        && seen
-            .stx_attributes_mask
-            .contains(StatxAttributes::MOUNT_ROOT)
     {
-        return seen.stx_attributes.contains(StatxAttributes::MOUNT_ROOT);
+        use rustix::fs::{StatxAttributes, StatxFlags};
+        let root = StatxAttributes::MOUNT_ROOT;
+        if let Ok(seen) = rustix::fs::statx(CWD, path, AtFlags::empty(), StatxFlags::TYPE)
+            && seen.stx_attributes_mask.contains(root)
+        {
+            return seen.stx_attributes.contains(root);
+        }
     }
     // Before Linux 5.8.
     let table = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();

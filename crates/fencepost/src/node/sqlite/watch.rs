@@ -134,11 +134,14 @@ impl Watch {
                 std::thread::park_timeout(AFTER_FAILURE);
                 continue;
             };
-            let now = open.version();
-            let has_changed = now.is_none() || now != version;
+            let Some(now) = open.version() else {
+                std::thread::park_timeout(AFTER_FAILURE);
+                continue;
+            };
+            let has_changed = version != Some(now);
             let anyway = LOOK_ANYWAY + LOOK_ANYWAY_FOR_EACH * names.len() as u32;
             if has_changed || last_look.elapsed() >= anyway {
-                version = now;
+                version = Some(now);
                 last_look = Instant::now();
                 for name in &names {
                     self.look(open, name, &mut told);
