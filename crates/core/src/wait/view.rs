@@ -7,6 +7,7 @@ use std::time::Duration;
 use crate::lock::{Holder, NodeQueue};
 use crate::outcome::NodeError;
 use crate::quorum::Quorum;
+use crate::quorum::tally::{median, plurality};
 use crate::words::ticket::{ClientId, Place, TicketMode, TicketNumber};
 
 /// A lock that is held is not free at once, however little is left.
@@ -37,7 +38,7 @@ impl QueueView {
         &self.lines
     }
 
-    fn heard(&self) -> impl Iterator<Item = &NodeQueue> {
+    fn heard(&self) -> impl Iterator<Item = &NodeQueue> + Clone {
         self.lines.iter().flatten()
     }
 
@@ -64,9 +65,7 @@ impl QueueView {
 
     /// The ticket's place in line, 1 for the next: what most nodes say.
     pub fn place(&self, ticket: usize) -> Option<usize> {
-        let mut ahead: Vec<_> = self.places(ticket).map(|place| place.ahead).collect();
-        ahead.sort_unstable();
-        Some(ahead.get(ahead.len() / 2)? + 1)
+        Some(median(self.places(ticket).map(|place| place.ahead))? + 1)
     }
 
     /// When a majority will grant the lock to this ticket, if nothing happens before: at once, after
@@ -112,12 +111,7 @@ impl QueueView {
 
     /// Who holds the lock on most nodes.
     pub fn holder(&self) -> Option<&Holder> {
-        let holders: Vec<_> = self
-            .heard()
-            .filter_map(|line| line.holder.as_ref())
-            .collect();
-        let votes = |one: &&&Holder| holders.iter().filter(|h| h.value == one.value).count();
-        holders.iter().max_by_key(votes).copied()
+        plurality(self.heard().filter_map(|line| line.holder.as_ref()))
     }
 }
 

@@ -43,7 +43,7 @@ pub(crate) struct Coordinator {
     pub(super) nodes: Vec<Arc<dyn Node>>,
     drift: Drift,
     pub(super) node_timeout: Duration,
-    pub(super) outboxes: Vec<DeferredReleases>,
+    pub(super) deferred: Vec<DeferredReleases>,
     tasks: Tasks,
     /// Releases that go on after their caller has gone.
     background: TaskTracker,
@@ -193,7 +193,7 @@ impl Coordinator {
             quorum,
             clock,
             randomness,
-            outboxes: nodes.iter().map(outbox).collect(),
+            deferred: nodes.iter().map(outbox).collect(),
             nodes,
             drift,
             node_timeout,
@@ -273,9 +273,7 @@ impl Coordinator {
         let mut timer = pin!(sleep(limit));
         loop {
             let (node, answer) = round.next(timer.as_mut(), limit).await;
-            if is_uncertain(&answer) {
-                under_way.lost.lose(node);
-            }
+            under_way.ended.answered(node, &answer);
             match votes.answered(node, answer) {
                 ExtendStep::Wait => {}
                 ExtendStep::Extended => break,
@@ -302,14 +300,14 @@ impl Coordinator {
     ) -> impl Future<Output = Result<(), Error>> + use<> {
         let name = claim.name.clone();
         let ticket = claim.ticket_leaves();
-        let mut departure = ReleaseTask::begin(self, claim, ticket, follower, self.all(), late);
-        departure.start();
+        let mut release = ReleaseTask::begin(self, claim, ticket, follower, self.all(), late);
+        release.start();
         let coordinator = Arc::clone(self);
         async move {
             let mut votes = ReleaseTally::new(coordinator.quorum);
             let mut timer = pin!(sleep(coordinator.node_timeout));
             loop {
-                let (node, answer) = departure.next(timer.as_mut()).await;
+                let (node, answer) = release.next(timer.as_mut()).await;
                 match votes.answered(node, answer) {
                     ReleaseStep::Wait => {}
                     ReleaseStep::Released => return Ok(()),
@@ -449,17 +447,14 @@ impl Coordinator {
     }
 }
 
-fn is_uncertain(answer: &Result<Reply, NodeError>) -> bool {
-    matches!(answer, Err(error) if error.is_uncertain())
-}
-
 /// Tickets on their way to the nodes.
 pub(crate) struct Queueing(Calls);
 
 /// A round that hands over what it leaves open, however it ends.
 struct UnderWay<F: FnMut(InFlight)> {
     round: Calls,
-    lost: InFlight,
+    /// What has ended without an answer.
+    ended: InFlight,
     hand_over: F,
 }
 
@@ -467,7 +462,7 @@ impl<F: FnMut(InFlight)> UnderWay<F> {
     fn new(hand_over: F) -> Self {
         Self {
             round: Calls::default(),
-            lost: InFlight::default(),
+            ended: InFlight::default(),
             hand_over,
         }
     }
@@ -475,7 +470,7 @@ impl<F: FnMut(InFlight)> UnderWay<F> {
 
 impl<F: FnMut(InFlight)> Drop for UnderWay<F> {
     fn drop(&mut self) {
-        let mut late = std::mem::take(&mut self.lost);
+        let mut late = std::mem::take(&mut self.ended);
         late.take_over(std::mem::take(&mut self.round));
         (self.hand_over)(late);
     }
@@ -518,9 +513,7 @@ impl<'a> Attempt<'a> {
     }
 
     fn answered(&mut self, node: usize, answer: Result<Reply, NodeError>) -> AcquireStep {
-        if is_uncertain(&answer) {
-            self.late.lose(node);
-        }
+        self.late.answered(node, &answer);
         self.votes.answered(node, answer)
     }
 
