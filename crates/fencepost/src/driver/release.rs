@@ -17,7 +17,7 @@ use fencepost_core::quorum::NodeSet;
 use fencepost_core::quorum::unresolved::{Followup, Sent, Unresolved};
 use fencepost_core::ticket::ClientId;
 
-/// A release under way. Dropped before all nodes have answered, it goes on by itself.
+/// A release in flight. Dropped before all nodes have answered, it goes on by itself.
 pub(super) struct ReleaseTask(Option<Delivery>);
 
 impl ReleaseTask {
@@ -52,7 +52,7 @@ impl ReleaseTask {
         Self(Some(delivery))
     }
 
-    /// Puts it on its way, before anybody waits for the answers.
+    /// Sends it, before anybody waits for the answers.
     pub(super) fn start(&mut self) {
         if let Some(delivery) = &mut self.0 {
             delivery.round.start();

@@ -51,7 +51,7 @@ struct Agenda {
     due: BTreeMap<(u64, u64), Arc<Held>>,
     /// What comes later than this need not wake the task.
     asleep_until: u64,
-    /// Something was put here since the task last looked. A lock that is taken and given back all
+    /// Something was put here since the task last looked. A lock that is acquired and released all
     /// the time would otherwise wake a task that finds nothing, each time.
     in_use: bool,
     closed: bool,
@@ -80,7 +80,7 @@ impl Renewer {
         let wake = {
             let mut agenda = self.agenda();
             agenda.take(held);
-            // Released while its renewal was under way: nobody would take it off again.
+            // Released while its renewal was in flight: nobody would take it off again.
             if held.is_over() {
                 return;
             }
