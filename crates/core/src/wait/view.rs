@@ -33,7 +33,6 @@ impl QueueView {
     }
 
     /// What each node answered.
-    #[must_use]
     pub fn answers(&self) -> &[Result<NodeQueue, NodeError>] {
         &self.answers
     }
