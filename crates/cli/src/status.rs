@@ -2,8 +2,8 @@
 
 use std::process::ExitCode;
 
-use fencepost_core::lock::Snapshot;
 use fencepost::{Client, LockName, NodeStatus, Status};
+use fencepost_core::lock::Snapshot;
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 
@@ -61,11 +61,7 @@ const SLOTS_HINT: &str = "\nThe name is that of a semaphore, too: --slots K show
                           its K slots.\n";
 
 /// What is known of a lock, and whether slots of that name are used.
-async fn look(
-    job: &StatusJob,
-    locks: &Client,
-    name: &LockName,
-) -> Result<(Status, bool), Failure> {
+async fn look(job: &StatusJob, locks: &Client, name: &LockName) -> Result<(Status, bool), Failure> {
     // It is for people, and must not make them wait for longer.
     let has_slots = async { !job.json && slots::are_used(locks, name).await };
     let (status, has_slots) = tokio::join!(locks.status(name.as_str()), has_slots);

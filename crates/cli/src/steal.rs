@@ -43,11 +43,7 @@ pub(crate) fn run(job: &StealJob) -> Result<ExitCode, Failure> {
     })
 }
 
-async fn steal(
-    job: &StealJob,
-    locks: &Client,
-    audit: Option<File>,
-) -> Result<ExitCode, Failure> {
+async fn steal(job: &StealJob, locks: &Client, audit: Option<File>) -> Result<ExitCode, Failure> {
     let seen = locks.status(job.name.as_str()).await;
     let seen = seen.map_err(|error| fault(&error))?;
     check(job, &seen)?;

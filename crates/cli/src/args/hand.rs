@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args};
-use fencepost::{FencingToken, LockName, DetachedLock};
+use fencepost::{DetachedLock, FencingToken, LockName};
 
 use super::claim::{Claim, RawClaim, checked_ttl};
 use super::place::{Place, RawPlace};
@@ -297,7 +297,8 @@ impl RawReceipt {
             None if needs_token => return Err(missing("token")),
             None => FencingToken::default(),
         };
-        DetachedLock::new(name.as_str(), value, token).map_err(|error| Failure::of(&error, Exit::BUSY))
+        DetachedLock::new(name.as_str(), value, token)
+            .map_err(|error| Failure::of(&error, Exit::BUSY))
     }
 }
 

@@ -12,7 +12,7 @@ use std::process::ExitCode;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use fencepost::{Error, Client};
+use fencepost::{Client, Error};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 

@@ -9,7 +9,7 @@ mod spinner;
 use std::convert::Infallible;
 use std::time::{Duration, Instant};
 
-use fencepost::{Error, Client, HolderProcess, LockOptions};
+use fencepost::{Client, Error, HolderProcess, LockOptions};
 use nix::sys::signal::Signal;
 use tokio::time::{sleep, timeout};
 
