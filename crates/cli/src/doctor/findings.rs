@@ -159,7 +159,9 @@ impl Ward {
                 "correct user and password in the URL: redis://USER:PASSWORD@HOST, with special \
                  characters percent-encoded",
             ),
-            NodeError::Store(_) => ("store", "give another file:PATH"),
+            NodeError::Store(_) | NodeError::Unusable(_) => {
+                ("store", "do as it says, or give another file:PATH")
+            }
             NodeError::Timeout(_) => (
                 "timeout",
                 "check whether the server hangs, whether a firewall drops packets, and whether it \
@@ -449,14 +451,6 @@ impl Ward {
                 "even",
                 format!("{nodes} nodes are safe, but tolerate no more failures than {fewer} would"),
                 "use one more or one less: 3 or 5 are best",
-            );
-        }
-        if files > 1 {
-            self.find(
-                Severity::Warning,
-                "files",
-                "several files on one machine fail together: slower than one, and no safer",
-                "use one file, or servers on several machines",
             );
         }
         if self.nodes == 1 && files == 0 {

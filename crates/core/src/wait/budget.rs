@@ -80,8 +80,8 @@ impl RetryBudget {
                 self.saw_quorum();
                 true
             }
-            // A lock of another kind has this name: only people can settle that.
-            Failure::NoQuorum(nodes) if only_wrong_kinds(nodes) => false,
+            // A lock of another kind has this name, or a disk is full: only people can settle that.
+            Failure::NoQuorum(nodes) if only_for_people(nodes) => false,
             // A node that restarts or a connection that breaks must not end a long wait; a store
             // that is away for a whole TTL must not leave the caller without a word.
             Failure::NoQuorum(_) => {
@@ -94,14 +94,15 @@ impl RetryBudget {
     }
 }
 
-/// Whether nodes have failed, and all of them for this reason.
-fn only_wrong_kinds(nodes: &[NodeReport]) -> bool {
+/// Whether nodes have failed, and all of them for reasons that do not pass by themselves.
+fn only_for_people(nodes: &[NodeReport]) -> bool {
     let failures = nodes.iter().filter_map(|report| match &report.outcome {
         NodeOutcome::Failed(error) => Some(error),
         _ => None,
     });
     let mut failures = failures.peekable();
-    failures.peek().is_some() && failures.all(|error| matches!(error, NodeError::WrongType(_)))
+    failures.peek().is_some()
+        && failures.all(|error| matches!(error, NodeError::WrongType(_) | NodeError::Unusable(_)))
 }
 
 fn is_quarantined(report: &NodeReport) -> bool {
@@ -168,7 +169,10 @@ mod tests {
     #[test]
     fn what_no_waiting_changes_ends_it_at_once() {
         let mut wait = budget(Some(60));
-        let wrong = nodes(&[NodeError::WrongType("list".to_owned())]);
+        let wrong = nodes(&[
+            NodeError::WrongType("list".to_owned()),
+            NodeError::Unusable("the disk is full".to_owned()),
+        ]);
         assert!(!wait.goes_on_after(Failure::NoQuorum(&wrong), at(0)));
         assert!(!wait.goes_on_after(Failure::Final, at(0)));
     }
