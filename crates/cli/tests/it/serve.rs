@@ -1,4 +1,5 @@
 //! `fencepost serve`, as curl sees it.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
