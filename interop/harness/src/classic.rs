@@ -259,12 +259,16 @@ fn names(spec: &Spec, peer: &mut Peer, program: &Program) -> Outcome {
     Ok(format!("{} of {}", names.len(), names.len()))
 }
 
+/// Short, because node-redlock 5 keeps what it got of the nodes in a failed try until all its retries have
+/// failed, or this is over.
+const SOAK_TTL: Duration = Duration::from_secs(3);
+
 /// A counter that is read and written in two commands, by two of their processes, two of ours, and the program.
 pub(crate) fn soak(spec: &Spec, scene: &Scene, kind: &str, effort: Effort) -> Outcome {
     let mut peers = [scene.peer(spec), scene.peer(spec)];
     let mut us = [scene.ours(kind), scene.ours(kind)];
     let (rounds, counter) = (effort.soak.to_string(), "soak counter");
-    let (ttl, wait) = (crate::peer::millis(TTL), "120000");
+    let (ttl, wait) = (crate::peer::millis(SOAK_TTL), "120000");
     for peer in &mut peers {
         peer.send(&["soak", "soak", counter, &rounds, &ttl, wait]);
     }
@@ -304,7 +308,7 @@ pub fn control(spec: &Spec, effort: Effort) -> Outcome {
     let scene = Scene::of(1);
     let mut peers = [scene.peer(spec), scene.peer(spec)];
     let mut us = [scene.ours("plain"), scene.ours("plain")];
-    let (rounds, ttl) = (effort.soak.to_string(), crate::peer::millis(TTL));
+    let (rounds, ttl) = (effort.soak.to_string(), crate::peer::millis(SOAK_TTL));
     for (at, peer) in peers.iter_mut().chain(&mut us).enumerate() {
         let name = format!("soak {at}");
         peer.send(&["soak", &name, "counter", &rounds, &ttl, "120000"]);

@@ -8,12 +8,14 @@
 //! | `scene` | servers, and who meets on them |
 //! | `classic` | what is checked with every peer that keeps the classical key |
 //! | `redisson` | what is checked with Redisson |
+//! | `monitor` | what a server is told |
 //! | `table` | rows of text, aligned |
 //! | `ours.rs` | the library behind the same protocol: the only use of its API here |
 //! | `main.rs` | the harness |
 
 pub mod classic;
 pub mod lines;
+pub mod monitor;
 pub mod peer;
 pub mod program;
 pub mod redisson;

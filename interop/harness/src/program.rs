@@ -47,7 +47,9 @@ impl Program {
         }
     }
 
-    fn command(&self, words: &[&str]) -> Command {
+    /// The program with these words, to be started.
+    #[must_use]
+    pub fn command(&self, words: &[&str]) -> Command {
         let mut command = Command::new(beside_us("fencepost"));
         command
             .args(words)

@@ -1,14 +1,12 @@
 //! What is checked with Redisson: its `RLock` and our reentrant lock are one lock, which each wakes the other for;
 //! and where its other locks meet ours, and where they do not.
 
-use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use fencepost_tests::RedisServer;
 
 use crate::classic::{self, Outcome, expect, let_wait, they_are_refused, they_release};
+use crate::monitor::Monitor;
 use crate::peer::{Answer, Peer, Spec};
 use crate::program::Acquired;
 use crate::scene::{Effort, Scene, TTL, Times, WAIT, eventually, seconds};
@@ -418,63 +416,4 @@ fn on_three(effort: Effort) -> Vec<Row> {
         (REDLOCK, "exclude each other, 5 names", exclusion),
         (REDLOCK, "soak, exact counter", soak),
     ]
-}
-
-/// What a server is told, as `MONITOR` shows it.
-struct Monitor {
-    child: Child,
-    seen: Arc<Mutex<Vec<Vec<String>>>>,
-}
-
-impl Monitor {
-    fn of(server: &RedisServer) -> Result<Self, String> {
-        let mut cli = Command::new("redis-cli");
-        cli.args(["-p", &server.port().to_string(), "MONITOR"]);
-        let mut child = cli
-            .stdout(Stdio::piped())
-            .spawn()
-            .map_err(|error| error.to_string())?;
-        let stdout = child.stdout.take().ok_or("no pipe")?;
-        let seen = Arc::new(Mutex::new(Vec::new()));
-        let lines = Arc::clone(&seen);
-        std::thread::spawn(move || {
-            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
-                let mut lines = lines.lock().unwrap_or_else(PoisonError::into_inner);
-                lines.push(words(&line));
-            }
-        });
-        let monitor = Self { child, seen };
-        eventually("the server is watched", || {
-            monitor.any(|words| words == ["OK"])
-        })?;
-        Ok(monitor)
-    }
-
-    fn any(&self, is: impl Fn(&[String]) -> bool) -> bool {
-        self.take(is).is_some()
-    }
-
-    fn take(&self, is: impl Fn(&[String]) -> bool) -> Option<Vec<String>> {
-        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        seen.iter()
-            .find(|words| !words.is_empty() && is(words))
-            .cloned()
-    }
-}
-
-impl Drop for Monitor {
-    fn drop(&mut self) {
-        // It may have gone with the server.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-/// The quoted words of a line: `1700000000.1 [0 lua] "del" "job"`. A line without any is one word.
-fn words(line: &str) -> Vec<String> {
-    let Some((_, quoted)) = line.split_once("] \"") else {
-        return vec![line.to_owned()];
-    };
-    let quoted = quoted.trim_end().trim_end_matches('"');
-    quoted.split("\" \"").map(str::to_owned).collect()
 }
