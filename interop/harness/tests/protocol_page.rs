@@ -325,5 +325,10 @@ fn normal(word: &str) -> String {
         };
         return format!("{before}:{id}");
     }
+    if let Some((before, behind)) = word.split_once(":semaphore:") {
+        // Which slot is free is found by chance.
+        let ending = behind.trim_start_matches(|c: char| c.is_ascii_digit());
+        return format!("{before}:semaphore:<slot>{ending}");
+    }
     word.to_owned()
 }
