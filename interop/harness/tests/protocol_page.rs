@@ -252,10 +252,12 @@ fn contents(server: &RedisServer) -> Vec<String> {
         };
         let words: Vec<_> = inside.lines().map(normal).collect();
         // A member and its score, a field and its value.
-        let inside: Vec<_> = match kind.as_str() {
+        let mut inside: Vec<_> = match kind.as_str() {
             "string" => words,
             _ => words.chunks(2).map(|pair| pair.join(" = ")).collect(),
         };
+        // Whoever renewed last has the later end.
+        inside.sort_unstable();
         let left: i64 = server.cli(&["PTTL", key]).parse().expect("a number");
         // A busy machine looks a few seconds later.
         let step = if left <= 3000 { 3 } else { 5 };
