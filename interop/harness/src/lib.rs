@@ -9,11 +9,13 @@
 //! | `classic` | what is checked with every peer that keeps the classical key |
 //! | `redisson` | what is checked with Redisson |
 //! | `monitor` | what a server is told |
+//! | `guides` | the blocks of `docs/migrate` in Rust, for rustdoc |
 //! | `table` | rows of text, aligned |
 //! | `ours.rs` | the library behind the same protocol: the only use of its API here |
 //! | `main.rs` | the harness |
 
 pub mod classic;
+mod guides;
 pub mod lines;
 pub mod monitor;
 pub mod peer;

@@ -51,6 +51,12 @@ impl Spec {
         }
     }
 
+    /// The peer in that directory.
+    #[must_use]
+    pub const fn of(dir: &'static str) -> Self {
+        Self::new(dir, dir, None)
+    }
+
     /// One of Redisson's locks.
     #[must_use]
     pub const fn redisson(name: &'static str, kind: &'static str) -> Self {
