@@ -8,6 +8,10 @@ import sys
 import threading
 import time
 
+# What those do who load one lock together: under it, and behind it.
+WORK = 0.001
+PAUSE = 0.005
+
 
 def now():
     return time.time_ns() // 1000
@@ -71,7 +75,11 @@ class Peer:
                     if not self.locks.acquire(lock, 60_000):
                         raise TimeoutError("not within a minute")
                     took.append(int((time.perf_counter() - start) * 1e6))
+                    if shared:
+                        time.sleep(WORK)
                     self.locks.release(lock)
+                    if shared:
+                        time.sleep(PAUSE)
             except Exception as error:
                 failures.append(repr(error))
 

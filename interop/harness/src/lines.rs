@@ -8,6 +8,10 @@ use redis::AsyncCommands;
 use redis::aio::MultiplexedConnection;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 
+/// What those do who load one lock together: under it, and behind it.
+const WORK: Duration = Duration::from_millis(1);
+const PAUSE: Duration = Duration::from_millis(5);
+
 /// The locks of one client.
 pub trait Locks: Clone + Send + Sync + 'static {
     /// A lock that is held.
@@ -188,7 +192,13 @@ impl<L: Locks> Peer<L> {
                         let held = locks.acquire(&name, ttl, LONGEST_WAIT).await?;
                         let held = held.ok_or("not within a minute")?;
                         took.push(start.elapsed().as_micros() as u64);
+                        if shared {
+                            tokio::time::sleep(WORK).await;
+                        }
                         locks.release(held).await?;
+                        if shared {
+                            tokio::time::sleep(PAUSE).await;
+                        }
                     }
                     Ok::<_, String>(took)
                 })

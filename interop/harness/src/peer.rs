@@ -22,6 +22,8 @@ pub struct Spec {
     pub prefix: &'static str,
     /// Whether it knows a quorum of several servers.
     pub quorum: bool,
+    /// How a peer in Rust is built: `debug` or `release`.
+    pub profile: &'static str,
 }
 
 /// Every peer that keeps the classical key: a string, set with NX and PX.
@@ -48,7 +50,14 @@ impl Spec {
             variant,
             prefix: "",
             quorum: true,
+            profile: "debug",
         }
+    }
+
+    /// The same, built as a benchmark wants it.
+    #[must_use]
+    pub const fn in_profile(self, profile: &'static str) -> Self {
+        Self { profile, ..self }
     }
 
     /// The peer in that directory.
@@ -76,6 +85,7 @@ impl Spec {
     pub fn install(&self) -> Result<(), String> {
         let install = peers().join(self.dir).join("install");
         let output = Command::new(&install)
+            .env("INTEROP_PROFILE", self.profile)
             .output()
             .map_err(|error| format!("{} cannot be run: {error}", install.display()))?;
         match output.status.code() {
@@ -93,6 +103,7 @@ impl Spec {
     pub fn start(&self, urls: &str) -> Peer {
         let mut command = Command::new(peers().join(self.dir).join("start"));
         command.arg(urls).args(self.variant);
+        command.env("INTEROP_PROFILE", self.profile);
         Peer::spawn(self.name, command)
     }
 }
@@ -226,6 +237,18 @@ impl Peer {
             Err(RecvTimeoutError::Timeout) => panic!("{} does not answer", self.name),
             Err(RecvTimeoutError::Disconnected) => panic!("{} has ended", self.name),
         }
+    }
+
+    /// The next answer, if there is one within that time.
+    pub fn answer_within(&mut self, limit: Duration) -> Option<Answer> {
+        let line = self.answers.recv_timeout(limit).ok()?;
+        Some(Answer::read(&line))
+    }
+
+    /// The number of its process.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.child.id()
     }
 
     /// One attempt.

@@ -31,6 +31,11 @@ function manager(wait) {
   return redlock;
 }
 
+// What those do who load one lock together: under it, and behind it.
+const WORK_MS = 1;
+const PAUSE_MS = 5;
+const sleep = (ms) => new Promise((done) => setTimeout(done, ms));
+
 const held = new Map();
 const now = () => Math.round((performance.timeOrigin + performance.now()) * 1000);
 
@@ -53,7 +58,7 @@ async function soak(name, counter, rounds, ttl, wait) {
   for (let round = 0; round < rounds; round++) {
     const lock = await api.lock(redlock, name, ttl);
     const seen = Number((await clients[0].get(counter)) ?? 0);
-    await new Promise((done) => setTimeout(done, 1));
+    await sleep(1);
     await clients[0].set(counter, seen + 1);
     await api.release(lock);
   }
@@ -70,7 +75,9 @@ async function load(name, shared, workers, span, ttl) {
       const start = performance.now();
       const lock = await api.lock(redlock, own, ttl);
       took.push(Math.round((performance.now() - start) * 1000));
+      if (shared) await sleep(WORK_MS);
       await api.release(lock);
+      if (shared) await sleep(PAUSE_MS);
     }
   };
   await Promise.all(Array.from({ length: workers }, (_, worker) => work(worker)));

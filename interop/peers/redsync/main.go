@@ -23,6 +23,12 @@ import (
 // As often as the time allows: the context ends the wait, not the number of tries.
 const tries = 1 << 30
 
+// What those do who load one lock together: under it, and behind it.
+const (
+	work  = time.Millisecond
+	pause = 5 * time.Millisecond
+)
+
 type peer struct {
 	locks *redsync.Redsync
 	first *redis.Client
@@ -162,7 +168,13 @@ func (p *peer) load(name string, shared bool, workers int, span, ttl time.Durati
 					return
 				}
 				took = append(took, time.Since(start).Microseconds())
+				if shared {
+					time.Sleep(work)
+				}
 				_, _ = mutex.Unlock()
+				if shared {
+					time.Sleep(pause)
+				}
 			}
 			guard.Lock()
 			all = append(all, took...)

@@ -23,6 +23,10 @@ public final class Peer {
     /** The watchdog's lease; it renews at a third of it. */
     private static final long WATCHDOG_MS = 3_000;
 
+    /** What those do who load one lock together: under it, and behind it. */
+    private static final long WORK_MS = 1;
+    private static final long PAUSE_MS = 5;
+
     private final List<RedissonClient> clients = new ArrayList<>();
     private final Map<String, RLock> held = new HashMap<>();
     private final String kind;
@@ -155,7 +159,13 @@ public final class Peer {
                             throw new IllegalStateException("not within a minute");
                         }
                         took.add((System.nanoTime() - start) / 1_000);
+                        if (shared) {
+                            Thread.sleep(WORK_MS);
+                        }
                         lock.unlock();
+                        if (shared) {
+                            Thread.sleep(PAUSE_MS);
+                        }
                     }
                 } catch (Exception error) {
                     synchronized (all) {
