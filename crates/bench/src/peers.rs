@@ -56,7 +56,7 @@ pub(crate) struct Effort {
 impl Effort {
     pub(crate) const FULL: Self = Self {
         rounds: 3,
-        slice: Duration::from_millis(1500),
+        slice: Duration::from_millis(1000),
     };
     pub(crate) const QUICK: Self = Self {
         rounds: 1,
@@ -163,6 +163,10 @@ fn measure(contenders: &[Contender], nodes: usize, effort: Effort) -> Vec<Runner
             runner.round(effort.slice, round > 0);
         }
     }
+    // Before their servers end.
+    for runner in &mut runners {
+        runner.peer = None;
+    }
     runners
 }
 
@@ -236,22 +240,32 @@ fn cell(figure: Option<f64>, decimals: usize) -> String {
 }
 
 fn alone(runners: &[Runner]) -> String {
-    let mut table = Table::of(&["", "p50 us", "p99 us", "cycles/s, 1", "16", "64"]);
+    let heads = [
+        "",
+        "p50 us",
+        "x ours",
+        "p99 us",
+        "cycles/s, 1",
+        "x ours",
+        "16",
+        "64",
+    ];
+    let mut table = Table::of(&heads);
+    let one = |runner: &Runner, figure: fn(&Slice) -> f64| median(&runner.alone[0], figure);
+    let ours = |figure| runners.first().and_then(|ours| one(ours, figure));
     for runner in runners {
-        let [one, ..] = &runner.alone[..] else {
-            continue;
-        };
+        let times = |figure| Some(one(runner, figure)? / ours(figure)?);
+        let ratio = |figure| cell(times(figure), 2);
         let mut row = vec![
             runner.name.to_owned(),
-            cell(median(one, |slice| slice.p50), 0),
-            cell(median(one, |slice| slice.p99), 0),
+            cell(one(runner, |slice| slice.p50), 0),
+            ratio(|slice| slice.p50),
+            cell(one(runner, |slice| slice.p99), 0),
+            cell(one(runner, |slice| slice.rate), 0),
+            ratio(|slice| slice.rate),
         ];
-        row.extend(
-            runner
-                .alone
-                .iter()
-                .map(|seen| cell(median(seen, |slice| slice.rate), 0)),
-        );
+        let more = runner.alone[1..].iter();
+        row.extend(more.map(|seen| cell(median(seen, |slice| slice.rate), 0)));
         row.extend(runner.fault.clone());
         table.push(row);
     }

@@ -84,7 +84,7 @@ impl Spec {
     /// Its toolchain is missing, or its dependencies cannot be had.
     pub fn install(&self) -> Result<(), String> {
         let install = peers().join(self.dir).join("install");
-        let output = Command::new(&install)
+        let output = without_cargo(&mut Command::new(&install))
             .env("INTEROP_PROFILE", self.profile)
             .output()
             .map_err(|error| format!("{} cannot be run: {error}", install.display()))?;
@@ -106,6 +106,17 @@ impl Spec {
         command.env("INTEROP_PROFILE", self.profile);
         Peer::spawn(self.name, command)
     }
+}
+
+/// Hides from a command what cargo told us: build scripts that look at it would run again, each time.
+pub fn without_cargo(command: &mut Command) -> &mut Command {
+    let told = std::env::vars_os().map(|(name, _)| name);
+    for name in told.filter(|name| name.to_string_lossy().starts_with("CARGO_")) {
+        if name != "CARGO_HOME" && name != "CARGO_TARGET_DIR" {
+            command.env_remove(name);
+        }
+    }
+    command
 }
 
 /// The library behind the same protocol.

@@ -4,18 +4,14 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Once;
 
+use fencepost_interop::peer::without_cargo;
+
 /// Builds the program, which `cargo test -p` does not.
 pub(crate) fn build_program() {
     static BUILT: Once = Once::new();
     BUILT.call_once(|| {
         let mut cargo = Command::new(env!("CARGO"));
-        // Build scripts that look at what cargo told this test would run again, each time.
-        let told = std::env::vars_os().map(|(name, _)| name);
-        for name in told.filter(|name| name.to_string_lossy().starts_with("CARGO_")) {
-            if name != "CARGO_HOME" && name != "CARGO_TARGET_DIR" {
-                cargo.env_remove(name);
-            }
-        }
+        without_cargo(&mut cargo);
         let built = cargo
             .current_dir(file(""))
             .args(["build", "--quiet", "--bin", "fencepost"])
