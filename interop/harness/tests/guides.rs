@@ -1,8 +1,8 @@
 //! The commands of `docs/migrate` are run, each guide on a server and in a directory of its own, where its tools are
 //! there. What is skipped is named.
 //!
-//! A block ```` ```sh ```` is run by bash, which ends at the first command that fails. One with `file=NAME` is written
-//! to that file first, for those behind it. `needs=TOOL` is run only where the tool is installed. Blocks in Rust are
+//! A block ```` ```sh ```` is run by bash, which ends at the first command that fails. One with a file's name
+//! behind its language is written to that file, for those behind it; `needs-TOOL` is run only where the tool is installed. Blocks in Rust are
 //! run by rustdoc (see `src/guides.rs`).
 
 mod common;
@@ -24,9 +24,13 @@ impl Block {
         self.words.first().is_some_and(|word| word == language)
     }
 
-    fn option(&self, name: &str) -> Option<&str> {
-        let mut words = self.words.iter();
-        words.find_map(|word| word.strip_prefix(name)?.strip_prefix('='))
+    fn file(&self) -> Option<&str> {
+        let word = self.words.get(1)?;
+        word.contains('.').then_some(word)
+    }
+
+    fn needs(&self) -> Option<&str> {
+        self.words.get(1)?.strip_prefix("needs-")
     }
 }
 
@@ -69,10 +73,10 @@ fn run(name: &str, peer: Option<&'static str>) {
     let dir = tempfile::tempdir().expect("a directory");
     let mut runs = 0;
     for block in blocks(&guide) {
-        if let Some(file) = block.option("file") {
+        if let Some(file) = block.file() {
             std::fs::write(dir.path().join(file), &block.text).expect("a file");
         } else if block.is("sh") {
-            match block.option("needs") {
+            match block.needs() {
                 Some(tool) if !is_installed(tool) => {
                     eprintln!("a block of docs/migrate/{name}.md is skipped: there is no {tool}");
                 }
