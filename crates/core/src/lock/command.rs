@@ -101,6 +101,32 @@ pub enum Command {
     },
 }
 
+impl Command {
+    /// The value that it is sent for.
+    #[must_use]
+    pub fn value(&self) -> Option<&AttemptValue> {
+        match self {
+            Self::Acquire { value, .. }
+            | Self::Share { value, .. }
+            | Self::Steal { value, .. }
+            | Self::Raise { value, .. }
+            | Self::Extend { value, .. }
+            | Self::ExtendShared { value, .. }
+            | Self::Release { value, .. } => Some(value),
+            Self::Enqueue { .. } | Self::Leave { .. } | Self::Inspect => None,
+        }
+    }
+
+    /// Whether it asks for a lock that its value does not have yet.
+    #[must_use]
+    pub fn may_take(&self) -> bool {
+        matches!(
+            self,
+            Self::Acquire { .. } | Self::Share { .. } | Self::Steal { .. }
+        )
+    }
+}
+
 /// How an acquirer stands to those who wait.
 ///
 /// One with a ticket proposes a token above the ticket's number. A grant takes the ticket out of

@@ -96,6 +96,13 @@ impl LockState {
     }
 
     fn carry_out(&mut self, command: &Command, now: Now) -> Reply {
+        if command.value().is_some_and(AttemptValue::is_shared) {
+            // What stands for all readers is nobody's value: whoever sends it has no claim.
+            return match command.may_take() {
+                true => Reply::Tombstoned,
+                false => Reply::NotHeld(None),
+            };
+        }
         match command {
             Command::Acquire {
                 value,
@@ -250,13 +257,22 @@ impl LockState {
         self.counter <= token && !self.has_tombstone(value)
     }
 
+    /// Keeps the lock for `value`, which has it already or finds it free, for at least that long: a late
+    /// extension with a shorter TTL takes away nothing that its holder was promised.
     fn hold(&mut self, value: &AttemptValue, ttl: Ttl, now: Duration) {
-        let until = now + ttl.get();
+        let until = self.promised_to(value).max(now + ttl.get());
         self.counter_until = until + COUNTER_RETENTION;
         self.holder = Some(Held {
             value: value.clone(),
             until,
         });
+    }
+
+    /// The end of what `value` has been promised, as holder or reader.
+    fn promised_to(&self, value: &AttemptValue) -> Duration {
+        let mut holds = self.holder.iter().chain(&self.readers);
+        let hold = holds.find(|held| held.value == *value);
+        hold.map_or(Duration::ZERO, |held| held.until)
     }
 
     fn bury(&mut self, value: &AttemptValue, until: Duration) {

@@ -73,15 +73,15 @@ impl LockState {
             // Others who read have taken nothing from this one.
             other => return Reply::NotHeld(other.as_ref().map(|held| held.seen_at(now))),
         };
-        self.holder = None;
         self.counter = self.counter.max(token);
         self.hold_shared(value, ttl, now);
+        self.holder = None;
         reply
     }
 
     fn hold_shared(&mut self, value: &AttemptValue, ttl: Ttl, now: Duration) {
+        let until = self.promised_to(value).max(now + ttl.get());
         self.stop_reading(value);
-        let until = now + ttl.get();
         self.counter_until = until + COUNTER_RETENTION;
         self.readers.push(Held {
             value: value.clone(),

@@ -39,15 +39,15 @@ macro_rules! lua {
 }
 
 static ACQUIRE: Layouts = Layouts {
-    plain: lua!("kinds", "plain/take", "line", "acquire"),
+    plain: lua!("mark/take", "kinds", "plain/take", "line", "acquire"),
     reentrant: lua!("kinds", "reentrant/take", "line", "acquire"),
 };
 static RAISE: Layouts = Layouts {
-    plain: lua!("holder", "plain/keep", "raise"),
+    plain: lua!("mark/keep", "holder", "plain/keep", "raise"),
     reentrant: lua!("holder", "reentrant/keep", "raise"),
 };
 static EXTEND: Layouts = Layouts {
-    plain: lua!("holder", "kinds", "plain/keep", "plain/take", "extend"),
+    plain: lua!("mark/keep", "holder", "kinds", "plain/keep", "plain/take", "extend"),
     reentrant: lua!(
         "holder",
         "kinds",
@@ -58,6 +58,7 @@ static EXTEND: Layouts = Layouts {
 };
 static RELEASE: Layouts = Layouts {
     plain: lua!(
+        "mark/keep",
         "plain/release",
         "holder",
         "plain/keep",
@@ -76,11 +77,11 @@ static RELEASE: Layouts = Layouts {
     ),
 };
 static STEAL: Layouts = Layouts {
-    plain: lua!("kinds", "plain/take", "steal"),
+    plain: lua!("mark/take", "kinds", "plain/take", "steal"),
     reentrant: lua!("kinds", "reentrant/take", "steal"),
 };
-static SHARE: LazyLock<Lua> = lua!("line", "readers", "share");
-static EXTEND_SHARED: LazyLock<Lua> = lua!("line", "readers", "extend_shared");
+static SHARE: LazyLock<Lua> = lua!("mark/take", "line", "readers", "share");
+static EXTEND_SHARED: LazyLock<Lua> = lua!("mark/keep", "line", "readers", "extend_shared");
 static QUEUE: LazyLock<Lua> = lua!("holder", "line", "stand", "readers", "queue");
 static LEAVE: LazyLock<Lua> = lua!("holder", "line", "readers", "leave");
 static INSPECT: LazyLock<Lua> = lua!("holder", "inspect");
