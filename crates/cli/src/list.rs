@@ -56,7 +56,7 @@ pub(crate) fn run(job: &ListJob) -> Result<ExitCode, Failure> {
 
 /// Whether somebody has ever had it, or waits for it.
 fn is_remembered(lock: &Status) -> bool {
-    lock.token.get() > 0 || lock.waiting > 0
+    lock.register.get() > 0 || lock.waiting > 0
 }
 
 fn nothing(job: &ListJob) -> String {
@@ -76,7 +76,7 @@ fn as_table(shown: &[&Status]) -> String {
             lock.name.to_string(),
             holder(lock),
             remaining.unwrap_or_else(|| NOTHING.into()),
-            token(lock.token.get()),
+            token(lock.token),
             lock.waiting.to_string(),
         ]
     });
@@ -91,7 +91,7 @@ fn as_json(listing: &Listing, shown: &[&Status]) -> Value {
             "held": is_known(lock).then_some(holder.is_some()),
             "holder": holder.map(|holder| holder.owner.as_str()),
             "remaining_ms": holder.and_then(|holder| holder.remaining).map(millis),
-            "token": lock.token.get(),
+            "token": lock.token.map(u64::from),
             "waiting": lock.waiting,
         })
     });

@@ -1,5 +1,6 @@
 //! Tables for people.
 
+use fencepost::FencingToken;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::duration::Readable;
@@ -32,12 +33,9 @@ pub(crate) fn left(remaining: Option<Duration>) -> String {
     }
 }
 
-/// A token. Zero is what a counter says that was never used.
-pub(crate) fn token(number: u64) -> String {
-    match number {
-        0 => NOTHING.into(),
-        number => number.to_string(),
-    }
+/// A holder's token.
+pub(crate) fn token(own: Option<FencingToken>) -> String {
+    own.map_or_else(|| NOTHING.into(), |own| own.to_string())
 }
 
 /// The time by this machine's clock.

@@ -21,7 +21,7 @@ use crate::voice;
 struct Seen {
     known: bool,
     holder: Option<String>,
-    token: u64,
+    token: Option<u64>,
 }
 
 pub(crate) fn run(job: &WatchJob) -> Result<ExitCode, Failure> {
@@ -65,19 +65,19 @@ impl Seen {
                 .holder
                 .as_ref()
                 .map(|holder| holder.owner.to_string()),
-            token: status.token.get(),
+            token: status.token.map(u64::from),
         }
     }
 }
 
 fn sentence(status: &Status) -> String {
-    let token = token(status.token.get());
+    let token = token(status.token);
     match &status.holder {
         Some(holder) => {
             let (owner, left) = (&holder.owner, left(holder.remaining));
             format!("held by {owner}, token {token}, for {left}")
         }
-        None if is_known(status) => format!("held by {FREE}, last token {token}"),
+        None if is_known(status) => format!("held by {FREE}"),
         None => "unknown: too few nodes answer".into(),
     }
 }
@@ -90,7 +90,7 @@ fn as_json(status: &Status, now: u64) -> Value {
         "held": is_known(status).then_some(holder.is_some()),
         "holder": holder.map(|holder| holder.owner.as_str()),
         "remaining_ms": holder.and_then(|holder| holder.remaining).map(millis),
-        "token": status.token.get(),
+        "token": status.token.map(u64::from),
         "waiting": status.waiting,
     })
 }

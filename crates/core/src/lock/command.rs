@@ -177,8 +177,11 @@ impl TicketDisposition {
 /// the value [`AttemptValue::shared`], for as long as the last of them.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Holder {
-    /// The value that the node stores.
+    /// Whose it is.
     pub value: AttemptValue,
+    /// The holder's own token, which the node stores with its value. `None` for a foreign client, for
+    /// those who read, and for one who only waits.
+    pub token: Option<FencingToken>,
     /// `None` when it never expires: a foreign client set the key without a time to live.
     pub remaining: Option<Duration>,
 }
@@ -236,7 +239,8 @@ pub struct Snapshot {
     pub holder: Option<Holder>,
     /// Who reads it, if it is held for reading: whose time is up first comes first.
     pub readers: Vec<Holder>,
-    /// The node's counter; zero if it was never used or has been forgotten.
+    /// The node's counter; zero if it was never used or has been forgotten. Nobody's token: whoever
+    /// failed to get the lock may have lifted it too.
     pub counter: FencingToken,
     /// How many wait for it.
     pub waiting: usize,

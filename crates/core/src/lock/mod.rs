@@ -58,6 +58,9 @@ pub struct LockState {
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 struct Held {
     value: AttemptValue,
+    /// What `value` was granted, or has raised its token to since. Others may lift the counter above it.
+    #[cfg_attr(feature = "serde", serde(default))]
+    token: FencingToken,
     until: Duration,
 }
 
@@ -135,6 +138,9 @@ impl LockState {
                     return self.not_held(now.elapsed);
                 }
                 self.counter = self.counter.max(*to);
+                if let Some(held) = &mut self.holder {
+                    held.token = held.token.max(*to);
+                }
                 Reply::Raised(self.counter)
             }
             Command::Extend {
@@ -216,7 +222,7 @@ impl LockState {
             if !self.lift_counter(proposed, now) {
                 return Reply::Exhausted;
             }
-            self.hold(value, ttl, now.elapsed);
+            self.hold(value, ttl, self.counter, now.elapsed);
         }
         Reply::Granted {
             counter: self.counter,
@@ -248,7 +254,7 @@ impl LockState {
             _ => return self.not_held(now),
         };
         self.counter = self.counter.max(token);
-        self.hold(value, ttl, now);
+        self.hold(value, ttl, token, now);
         reply
     }
 
@@ -259,11 +265,13 @@ impl LockState {
 
     /// Keeps the lock for `value`, which has it already or finds it free, for at least that long: a late
     /// extension with a shorter TTL takes away nothing that its holder was promised.
-    fn hold(&mut self, value: &AttemptValue, ttl: Ttl, now: Duration) {
+    fn hold(&mut self, value: &AttemptValue, ttl: Ttl, token: FencingToken, now: Duration) {
         let until = self.promised_to(value).max(now + ttl.get());
+        let known = self.holder.as_ref().map(|held| held.token);
         self.counter_until = until + COUNTER_RETENTION;
         self.holder = Some(Held {
             value: value.clone(),
+            token: token.max(known.unwrap_or_default()),
             until,
         });
     }
@@ -402,6 +410,7 @@ impl Waiting {
     fn seen_at(&self, now: Duration) -> Holder {
         Holder {
             value: AttemptValue::reported(self.id.as_str()),
+            token: None,
             remaining: Some(self.until.saturating_sub(now)),
         }
     }
@@ -411,6 +420,7 @@ impl Held {
     fn seen_at(&self, now: Duration) -> Holder {
         Holder {
             value: self.value.clone(),
+            token: self.value.has_token().then_some(self.token),
             remaining: Some(self.until.saturating_sub(now)),
         }
     }

@@ -85,6 +85,7 @@ impl LockState {
         self.counter_until = until + COUNTER_RETENTION;
         self.readers.push(Held {
             value: value.clone(),
+            token: FencingToken::ZERO,
             until,
         });
     }
@@ -118,6 +119,7 @@ impl LockState {
         let last = self.readers.iter().map(|held| held.until).max()?;
         Some(Holder {
             value: AttemptValue::shared(),
+            token: None,
             remaining: Some(last.saturating_sub(now)),
         })
     }
@@ -125,6 +127,11 @@ impl LockState {
     pub(super) fn readers_seen_at(&self, now: Duration) -> Vec<Holder> {
         let mut readers: Vec<_> = self.readers.iter().collect();
         readers.sort_by_key(|held| held.until);
-        readers.iter().map(|held| held.seen_at(now)).collect()
+        let seen = |held: &&Held| Holder {
+            // They share the counter, and no node keeps one for each of them.
+            token: None,
+            ..held.seen_at(now)
+        };
+        readers.iter().map(seen).collect()
     }
 }

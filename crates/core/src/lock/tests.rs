@@ -104,6 +104,7 @@ fn granted(counter: u64) -> Reply {
 fn holder(who: &str, remaining: Duration) -> Holder {
     Holder {
         value: value(who),
+        token: None,
         remaining: Some(remaining),
     }
 }

@@ -15,10 +15,12 @@
 
 mod acquire;
 mod extend;
+mod holder;
 mod release;
 
 pub use acquire::{AcquireStep, AcquireTally, Certify, Denial, reported_exactly};
 pub use extend::{ExtendStep, ExtendTally};
+pub use holder::token_of_holder;
 pub use release::{ReleaseStep, ReleaseTally};
 
 use crate::outcome::NodeError;

@@ -15,6 +15,7 @@ fn granted(counter: u64) -> Result<Reply, NodeError> {
 fn held(by: &str, millis: u64) -> Result<Reply, NodeError> {
     Ok(Reply::Held(Holder {
         value: AttemptValue::reported(by),
+        token: None,
         remaining: Some(Duration::from_millis(millis)),
     }))
 }
@@ -135,6 +136,7 @@ fn a_holder_without_an_end_is_told_as_such() {
     let mut attempt = attempt(1);
     let endless = Holder {
         value: AttemptValue::reported("by hand"),
+        token: None,
         remaining: None,
     };
     attempt.answered(0, Ok(Reply::Held(endless)));

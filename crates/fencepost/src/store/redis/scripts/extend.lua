@@ -2,7 +2,7 @@
 -- KEYS: lock, counter, withdrawn attempt. ARGV: value, ttl ms, token, counter's ttl ms, how often the holder has
 -- entered.
 local holder = look(KEYS[1], ARGV[1])
-if holder and holder ~= ARGV[1] then
+if holder and not is_mine(holder) then
   return {'not held', holder, redis.call('PTTL', KEYS[1])}
 end
 local stored = redis.call('GET', KEYS[2])
@@ -16,7 +16,7 @@ end
 -- What nearly every renewal finds: nothing to compare or to write anew.
 if holder and stored == ARGV[3] then
   redis.call('PEXPIRE', KEYS[2], counter_ttl)
-  keep(KEYS[1], ARGV[1], ttl, ARGV[5])
+  keep(KEYS[1], holder, ttl, ARGV[3], ARGV[5])
   return 'extended'
 end
 if stored and not string.find(stored, '^%d+$') then
@@ -29,7 +29,7 @@ if not holder and (counter > token or redis.call('EXISTS', KEYS[3]) == 1) then
 end
 redis.call('SET', KEYS[2], string.format('%.0f', math.max(counter, token)), 'PX', counter_ttl)
 if holder then
-  keep(KEYS[1], ARGV[1], ttl, ARGV[5])
+  keep(KEYS[1], holder, ttl, ARGV[3], ARGV[5])
   return 'extended'
 end
-return take(KEYS[1], ARGV[1], ARGV[2], ARGV[5]) or 'repaired'
+return take(KEYS[1], ARGV[3], ARGV[2], ARGV[5]) or 'repaired'

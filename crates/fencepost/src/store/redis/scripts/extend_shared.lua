@@ -1,7 +1,7 @@
 -- Keeps the lock as a reader for another TTL; takes it again where it was forgotten. A writer becomes a reader by it.
 -- KEYS: lock, counter, withdrawn attempt, line, leases, readers. ARGV: value, ttl ms, token, counter's ttl ms.
 local holder = call('GET', KEYS[1])
-local writes = holder == ARGV[1]
+local writes = is_mine(holder)
 if holder and holder ~= shared and not writes then
   return {'not held', holder, call('PTTL', KEYS[1])}
 end

@@ -1,7 +1,8 @@
 -- Lifts the counter, as the holder or a reader.
 -- KEYS: lock, counter, readers. ARGV: value, token, the counter's ttl ms where it has none yet.
 local holder = look(KEYS[1], ARGV[1])
-local mine = holder == ARGV[1]
+local writes = is_mine(holder)
+local mine = writes
 if holder == 'fencepost:shared' then
   local time = redis.call('TIME')
   mine = (tonumber(redis.call('ZSCORE', KEYS[3], ARGV[1])) or 0) > time[1] * 1000000 + time[2]
@@ -23,5 +24,8 @@ if token > counter then
   else
     redis.call('SET', KEYS[2], text, 'PX', ARGV[3])
   end
+end
+if writes then
+  raise_token(KEYS[1], holder, ARGV[2])
 end
 return {'counter', counter}
