@@ -216,7 +216,12 @@ async fn only_the_holder_raises_the_counter(node: &Arc<dyn Node>) {
 async fn a_counter_is_never_lowered(node: &Arc<dyn Node>) {
     let a = on(node, "n", "a");
     a.acquire(9).await;
-    assert_eq!(a.raise(3).await, Reply::Raised(token(9)));
+    assert_eq!(a.raise(3).await, Reply::NotRaised(token(9)));
+    assert_eq!(
+        a.raise(9).await,
+        Reply::NotRaised(token(9)),
+        "equal is no vote"
+    );
     assert_eq!(a.extend(3).await, Reply::Extended);
     assert_eq!(a.counter().await, 9);
     assert_eq!(a.extend(12).await, Reply::Extended);
@@ -269,7 +274,11 @@ async fn what_stands_for_all_readers_is_nobodys_value(node: &Arc<dyn Node>) {
     assert_eq!(reader.look().await.readers.len(), 1);
     assert_eq!(reader.counter().await, 1);
     assert_eq!(reader.release().await, Reply::Released);
-    let taken = [mark.acquire(9).await, mark.share(9).await, mark.steal(9).await];
+    let taken = [
+        mark.acquire(9).await,
+        mark.share(9).await,
+        mark.steal(9).await,
+    ];
     for taken in taken {
         assert_eq!(taken, Reply::Tombstoned);
     }

@@ -189,7 +189,7 @@ pub struct Holder {
 /// What a node answers.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Reply {
-    /// The lock is the caller's; the node's counter is this.
+    /// The lock is the caller's; the node's counter was below this, and is this now.
     Granted {
         /// The counter after the grant.
         counter: FencingToken,
@@ -203,8 +203,11 @@ pub enum Reply {
     Tombstoned,
     /// The counter cannot grow any more.
     Exhausted,
-    /// The counter is this now, under the caller's value.
+    /// The counter was below this, and is this now, under the caller's value.
     Raised(FencingToken),
+    /// The lock is the caller's; the counter was at what it asked for already, or above: this, as far as
+    /// the node tells. No vote for a token: another may have lifted it there.
+    NotRaised(FencingToken),
     /// Kept for another TTL.
     Extended,
     /// Had been forgotten, and is held again. Not a vote: in between it may have been another's.

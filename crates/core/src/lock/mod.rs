@@ -137,11 +137,14 @@ impl LockState {
                 if !self.holds_or_reads(value) {
                     return self.not_held(now.elapsed);
                 }
-                self.counter = self.counter.max(*to);
                 if let Some(held) = &mut self.holder {
                     held.token = held.token.max(*to);
                 }
-                Reply::Raised(self.counter)
+                if self.counter >= *to {
+                    return Reply::NotRaised(self.counter);
+                }
+                self.counter = *to;
+                Reply::Raised(*to)
             }
             Command::Extend {
                 value, ttl, token, ..

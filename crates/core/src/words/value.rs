@@ -260,7 +260,9 @@ impl Stored {
             return None;
         }
         let value = AttemptValue::reported(format!("{unique}:{label}"));
-        let token = token.parse().map_or(FencingToken::MAX, FencingToken::saturating);
+        let token = token
+            .parse()
+            .map_or(FencingToken::MAX, FencingToken::saturating);
         value.has_token().then_some(Self {
             value,
             token: Some(token),

@@ -14,18 +14,17 @@ local stored = redis.call('GET', KEYS[2])
 if stored and not string.find(stored, '^%d+$') then
   return redis.error_reply('ERR the token counter ' .. KEYS[2] .. ' is not a number')
 end
-local counter = tonumber(stored or 0)
-local token = tonumber(ARGV[2])
-if token > counter then
-  counter = token
-  local text = string.format('%.0f', counter)
-  if stored then
-    redis.call('SET', KEYS[2], text, 'KEEPTTL')
-  else
-    redis.call('SET', KEYS[2], text, 'PX', ARGV[3])
-  end
-end
 if writes then
   raise_token(KEYS[1], holder, ARGV[2])
 end
-return {'counter', counter}
+local counter = tonumber(stored or 0)
+local token = tonumber(ARGV[2])
+if token <= counter then
+  return {'not raised', counter}
+end
+if stored then
+  redis.call('SET', KEYS[2], ARGV[2], 'KEEPTTL')
+else
+  redis.call('SET', KEYS[2], ARGV[2], 'PX', ARGV[3])
+end
+return {'raised', token}
