@@ -65,8 +65,8 @@ impl RetryBudget {
                 self.take_heart();
                 true
             }
-            // A lock of another kind has this name: only people can settle that.
-            Error::NoQuorum { nodes, .. } if only_wrong_kinds(nodes) => false,
+            // A lock of another kind has this name, or a disk is full: only people can settle that.
+            Error::NoQuorum { nodes, .. } if only_for_people(nodes) => false,
             Error::NoQuorum { .. } => {
                 let since = *self.no_quorum_since.get_or_insert_with(Instant::now);
                 self.is_limited || since.elapsed() < self.ttl.get()
@@ -77,14 +77,15 @@ impl RetryBudget {
     }
 }
 
-/// Whether nodes have failed, and all of them for this reason.
-fn only_wrong_kinds(nodes: &[NodeReport]) -> bool {
+/// Whether nodes have failed, and all of them for reasons that do not pass by themselves.
+fn only_for_people(nodes: &[NodeReport]) -> bool {
     let failures = nodes.iter().filter_map(|report| match &report.outcome {
         NodeOutcome::Failed(error) => Some(error),
         _ => None,
     });
     let mut failures = failures.peekable();
-    failures.peek().is_some() && failures.all(|error| matches!(error, NodeError::WrongType(_)))
+    failures.peek().is_some()
+        && failures.all(|error| matches!(error, NodeError::WrongType(_) | NodeError::Unusable(_)))
 }
 
 fn is_quarantined(report: &NodeReport) -> bool {
