@@ -4,7 +4,7 @@ use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use fencepost::{Client, Listing, NamePattern, Status};
+use fencepost::{Client, FencingToken, Listing, NamePattern, Status};
 use serde_json::{Value, json};
 use tokio::time::{MissedTickBehavior, interval};
 
@@ -107,12 +107,12 @@ const HOME: &str = "\x1b[H\x1b[J";
 
 /// What a change is a change of.
 #[derive(PartialEq, Eq)]
-struct Seen(String, String, u64, usize);
+struct Seen(String, String, Option<FencingToken>, usize);
 
 impl Seen {
     fn of(lock: &Status) -> Self {
         let name = lock.name.to_string();
-        Self(name, holder(lock), lock.token.get(), lock.waiting)
+        Self(name, holder(lock), lock.token, lock.waiting)
     }
 }
 
@@ -153,7 +153,7 @@ fn as_text(job: &ListJob, shown: &[&Status]) -> String {
 
 /// Whether somebody has ever had it, or waits for it.
 fn is_remembered(lock: &Status) -> bool {
-    lock.token.get() > 0 || lock.waiting > 0
+    lock.register.get() > 0 || lock.waiting > 0
 }
 
 fn nothing(job: &ListJob) -> String {
@@ -173,7 +173,7 @@ fn as_table(shown: &[&Status]) -> String {
             lock.name.to_string(),
             holder(lock),
             remaining.unwrap_or_else(|| NOTHING.into()),
-            token(lock.token.get()),
+            token(lock.token),
             lock.waiting.to_string(),
         ]
     });
@@ -189,7 +189,7 @@ fn as_json(listing: &Listing, shown: &[&Status]) -> Value {
             "held": is_known(lock).then_some(holder.is_some()),
             "holder": holder.map(|holder| holder.owner.as_str()),
             "remaining_ms": holder.and_then(|holder| holder.remaining).map(millis),
-            "token": lock.token.get(),
+            "token": lock.token.map(u64::from),
             "waiting": lock.waiting,
         })
     });

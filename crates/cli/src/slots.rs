@@ -47,7 +47,7 @@ pub(crate) fn run(job: &StatusJob, of: &LockName, slots: usize) -> Result<ExitCo
 pub(crate) async fn are_used(locks: &Client, name: &LockName) -> bool {
     let slots = locks.semaphore(name.as_str(), LOOKED_AT).status().await;
     // A name that cannot be a semaphore's is none.
-    slots.is_ok_and(|slots| slots.iter().any(|slot| slot.token.get() > 0))
+    slots.is_ok_and(|slots| slots.iter().any(|slot| slot.register.get() > 0))
 }
 
 impl Slots<'_> {
@@ -101,7 +101,7 @@ impl Slots<'_> {
                 number.to_string(),
                 holder(slot),
                 remaining.unwrap_or_else(|| NOTHING.into()),
-                token(slot.token.get()),
+                token(slot.token),
             ]
         }));
         let mut nodes = vec![["node", "taken"].map(str::to_owned)];
@@ -124,7 +124,7 @@ impl Slots<'_> {
                 "held": is_known(slot).then_some(holder.is_some()),
                 "holder": holder.map(|holder| holder.owner.as_str()),
                 "remaining_ms": holder.and_then(|holder| holder.remaining).map(millis),
-                "token": slot.token.get(),
+                "token": slot.token.map(u64::from),
             })
         });
         let nodes = self.nodes().into_iter().map(|(node, said)| match said {

@@ -125,7 +125,7 @@ fn as_table(status: &Status) -> String {
         ["lock".into(), status.name.to_string()],
         ["holder".into(), holder],
         ["expires in".into(), remaining],
-        ["token".into(), token(status.token.get())],
+        ["token".into(), token(status.token)],
         ["waiting".into(), status.waiting.to_string()],
     ];
     head.extend(status.readers.iter().map(|reader| {
@@ -140,23 +140,28 @@ fn as_table(status: &Status) -> String {
 
 /// Why a node says nothing may be long, and comes last: it must not push the others apart.
 fn node_row(node: &NodeStatus) -> [String; 5] {
-    let (holder, remaining, counter, why) = match &node.lock {
-        Err(error) => (UNKNOWN.into(), None, 0, format!("({})", fault::node(error))),
+    let (holder, remaining, own, why) = match &node.lock {
+        Err(error) => (
+            UNKNOWN.into(),
+            None,
+            None,
+            format!("({})", fault::node(error)),
+        ),
         Ok(lock) => {
             let holder = lock.holder.as_ref();
             let owner = holder.map(|holder| holder.value.owner().to_string());
             let remaining = holder.map(|holder| left(holder.remaining));
-            let counter = lock.counter.get();
+            let own = holder.and_then(|holder| holder.token);
             (
                 owner.unwrap_or_else(|| FREE.into()),
                 remaining,
-                counter,
+                own,
                 String::new(),
             )
         }
     };
     let remaining = remaining.unwrap_or_else(|| NOTHING.into());
-    [node.node.clone(), holder, remaining, token(counter), why]
+    [node.node.clone(), holder, remaining, token(own), why]
 }
 
 fn as_json(status: &Status) -> Value {
@@ -168,7 +173,7 @@ fn as_json(status: &Status) -> Value {
                 "node": node.node,
                 "holder": holder.map(|holder| holder.value.owner().to_string()),
                 "remaining_ms": holder.and_then(|holder| holder.remaining).map(millis),
-                "token": lock.counter.get(),
+                "token": holder.and_then(|holder| holder.token).map(u64::from),
             })
         }
     });
@@ -182,7 +187,7 @@ fn as_json(status: &Status) -> Value {
         "held": is_known(status).then_some(holder.is_some()),
         "holder": holder.map(|holder| holder.owner.as_str()),
         "remaining_ms": holder.and_then(|holder| holder.remaining).map(millis),
-        "token": status.token.get(),
+        "token": status.token.map(u64::from),
         "waiting": status.waiting,
         "readers": readers.collect::<Vec<_>>(),
         "nodes": nodes.collect::<Vec<_>>(),

@@ -3,6 +3,7 @@
 use std::os::fd::AsFd;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use fencepost::FencingToken;
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 use crate::duration::Readable;
@@ -109,12 +110,9 @@ pub(crate) fn left(remaining: Option<Duration>) -> String {
     }
 }
 
-/// A token. Zero is what a counter says that was never used.
-pub(crate) fn token(number: u64) -> String {
-    match number {
-        0 => NOTHING.into(),
-        number => number.to_string(),
-    }
+/// A holder's token.
+pub(crate) fn token(own: Option<FencingToken>) -> String {
+    own.map_or_else(|| NOTHING.into(), |own| own.to_string())
 }
 
 /// The time by this machine's clock.

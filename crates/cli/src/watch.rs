@@ -22,7 +22,7 @@ use crate::voice;
 struct Seen {
     known: bool,
     holder: Option<String>,
-    token: u64,
+    token: Option<u64>,
 }
 
 pub(crate) fn run(job: &WatchJob) -> Result<ExitCode, Failure> {
@@ -66,19 +66,19 @@ impl Seen {
                 .holder
                 .as_ref()
                 .map(|holder| holder.owner.to_string()),
-            token: status.token.get(),
+            token: status.token.map(u64::from),
         }
     }
 }
 
 fn sentence(status: &Status) -> String {
-    let token = token(status.token.get());
+    let token = token(status.token);
     match &status.holder {
         Some(holder) => {
             let (owner, expiry) = (&holder.owner, expiry(holder.remaining));
             format!("held by {owner}, token {token} ({expiry})")
         }
-        None if is_known(status) => format!("free, last token {token}"),
+        None if is_known(status) => "free".into(),
         None => "unknown: too few nodes answer".into(),
     }
 }
@@ -91,7 +91,7 @@ fn as_json(status: &Status, now: u64) -> Value {
         "held": is_known(status).then_some(holder.is_some()),
         "holder": holder.map(|holder| holder.owner.as_str()),
         "remaining_ms": holder.and_then(|holder| holder.remaining).map(millis),
-        "token": status.token.get(),
+        "token": status.token.map(u64::from),
         "waiting": status.waiting,
     })
 }

@@ -161,9 +161,8 @@ impl Cluster {
     pub fn holder_of(&self, lock: &str) -> Option<String> {
         self.nodes.iter().find_map(|node| {
             let value: Option<String> = node.ask(&["GET", lock]).ok()?;
-            let value = value?;
-            let (_, label) = value.split_once(':')?;
-            Some(label.to_owned())
+            // A random part, the token, the label.
+            Some(value?.splitn(3, ':').nth(2)?.to_owned())
         })
     }
 }

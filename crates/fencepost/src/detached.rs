@@ -215,14 +215,16 @@ impl Client {
 
 /// Whether it is worth asking for an extension, by what the nodes say.
 fn check(seen: &Status, receipt: &DetachedLock, needed: usize) -> Result<(), Error> {
-    let has_it = |lock: &&Snapshot| {
+    let hold = |lock: &Snapshot| {
         let mut holders = lock.holder.iter().chain(&lock.readers);
-        holders.any(|holder| holder.value == receipt.value)
+        let hold = holders.find(|holder| holder.value == receipt.value);
+        hold.map(|hold| hold.token)
     };
+    let has_it = |lock: &&Snapshot| hold(lock).is_some();
     let answers = || seen.nodes.iter().filter_map(|node| node.lock.as_ref().ok());
     let unknown = seen.nodes.len() - answers().count();
-    let counters: Vec<_> = answers().filter(has_it).map(|lock| lock.counter).collect();
-    if counters.len() + unknown < needed {
+    let tokens: Vec<_> = answers().filter_map(hold).collect();
+    if tokens.len() + unknown < needed {
         return Err(receipt.lost(match &seen.holder {
             Some(holder) => LossReason::Stolen {
                 by: holder.owner.clone(),
@@ -230,7 +232,7 @@ fn check(seen: &Status, receipt: &DetachedLock, needed: usize) -> Result<(), Err
             None => LossReason::Expired,
         }));
     }
-    if counters.len() < needed {
+    if tokens.len() < needed {
         let nodes = seen.nodes.iter().map(|node| crate::error::NodeReport {
             node: node.node.clone(),
             outcome: match &node.lock {
@@ -246,7 +248,9 @@ fn check(seen: &Status, receipt: &DetachedLock, needed: usize) -> Result<(), Err
         });
     }
     // The token was certified by a majority, and a majority has it still: they share a node.
-    if !counters.contains(&receipt.token) {
+    // Of a reader no node keeps one.
+    let fits = |token: &Option<FencingToken>| token.is_none_or(|token| token == receipt.token);
+    if !tokens.iter().any(fits) {
         return Err(Error::InvalidOption {
             option: "token",
             why: format!(

@@ -10,6 +10,7 @@ use crate::driver::coordinator::Coordinator;
 use crate::error::NodeError;
 use fencepost_core::lock::{Command, Holder, Reply, Snapshot};
 use fencepost_core::name::LockName;
+use fencepost_core::quorum::{Quorum, token_of_holder};
 use fencepost_core::token::FencingToken;
 use fencepost_core::value::Owner;
 
@@ -27,8 +28,12 @@ pub struct Status {
     pub holder: Option<HolderStatus>,
     /// Who reads it on a majority of the nodes.
     pub readers: Vec<HolderStatus>,
-    /// The largest counter of any node: no holder so far had a larger token.
-    pub token: FencingToken,
+    /// The token of whoever holds it on a majority of the nodes. `None` when nobody does, for a client of
+    /// another library, and for those who read.
+    pub token: Option<FencingToken>,
+    /// The largest fence register of any node, zero for a name that was never used: no holder so far had
+    /// a larger token. It is nobody's token: whoever fails to get the lock may lift it too.
+    pub register: FencingToken,
     /// How many wait in line for it: what most nodes say.
     pub waiting: usize,
     /// What each node says, in the order in which they were configured.
@@ -75,10 +80,11 @@ impl Status {
             });
         let nodes: Vec<_> = nodes.collect();
         let seen = || nodes.iter().filter_map(|node| node.lock.as_ref().ok());
-        let token = seen().map(|lock| lock.counter).max().unwrap_or_default();
         let holders: Vec<&Holder> = seen().filter_map(|lock| lock.holder.as_ref()).collect();
         let needed = coordinator.quorum.needed();
         let holder = majority_holder(&holders, needed);
+        let token = own_token(&holders, coordinator.quorum);
+        let register = seen().map(|lock| lock.counter).max().unwrap_or_default();
         let readers = majority_readers(seen(), needed);
         let mut waiting: Vec<_> = seen().map(|lock| lock.waiting).collect();
         waiting.sort_unstable();
@@ -88,6 +94,7 @@ impl Status {
             holder,
             readers,
             token,
+            register,
             waiting,
             nodes,
         }
@@ -123,6 +130,15 @@ fn majority_readers<'a>(
     let mut readers: Vec<_> = by_value.into_values().filter_map(held).collect();
     readers.sort_by_key(|reader| reader.remaining);
     readers
+}
+
+/// The token of whoever has the lock on a majority: its own, as the nodes store it with the lock.
+fn own_token(holders: &[&Holder], quorum: Quorum) -> Option<FencingToken> {
+    holders.iter().find_map(|one| {
+        let same = holders.iter().filter(|other| other.value == one.value);
+        let tokens: Vec<_> = same.filter_map(|holder| holder.token).collect();
+        token_of_holder(quorum, &tokens, None)
+    })
 }
 
 pub(crate) fn majority_holder(holders: &[&Holder], needed: usize) -> Option<HolderStatus> {

@@ -43,6 +43,7 @@
 //! | [`healing`] | that the lock can be had again, from every state |
 //! | [`semaphore`] | a model of its own: k holders per node and a majority |
 //! | [`read_write`] | a model of its own: writers, readers, and writers that become readers |
+//! | [`plain`] | a model of its own: acquiring by plain commands, without a script |
 //! | [`release`] | a model of its own: one claim is released on one node over connections that break |
 //! | [`story`] | a way through the model, told in sentences |
 //! | [`catalogue`] | every variant, sound or broken, by name |
@@ -50,6 +51,7 @@
 
 pub mod catalogue;
 pub mod healing;
+pub mod plain;
 pub mod properties;
 pub mod read_write;
 pub mod release;

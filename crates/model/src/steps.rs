@@ -104,6 +104,7 @@ impl Locks {
             values: (0..setup.claims).map(name).collect(),
             somebody: Holder {
                 value: AttemptValue::reported("somebody"),
+                token: None,
                 remaining: None,
             },
             ttl: Ttl::new(Duration::from_secs(1)).expect("within the bounds"),

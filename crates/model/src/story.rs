@@ -140,6 +140,7 @@ fn said(answer: &Answer) -> String {
         Ok(Reply::Held(_)) => "held by another".into(),
         Ok(Reply::Tombstoned) => "refused, it was withdrawn".into(),
         Ok(Reply::Raised(counter)) => format!("counter {counter}"),
+        Ok(Reply::NotRaised(counter)) => format!("counter {counter} already"),
         Ok(Reply::Extended) => "extended".into(),
         Ok(Reply::Repaired) => "forgotten, taken again".into(),
         Ok(Reply::Released) => "released".into(),

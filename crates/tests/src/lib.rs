@@ -12,6 +12,9 @@ mod server;
 mod tls;
 mod visits;
 
+use fencepost_core::FencingToken;
+use fencepost_core::value::{AttemptValue, Stored};
+
 pub use by_count::ByCount;
 pub use chaos::{Random, run_in_chaos, stop_and_continue};
 pub use cluster::Cluster;
@@ -36,6 +39,13 @@ pub fn random_number() -> u128 {
 const PAUSE: Duration = Duration::from_millis(5);
 /// How late something may happen on a busy machine.
 const LATE: Duration = Duration::from_secs(20);
+
+/// What a server has in a plain lock's key while this value holds it with that token.
+#[must_use]
+pub fn stored(value: &str, token: FencingToken) -> String {
+    let (value, token) = (AttemptValue::reported(value), Some(token));
+    Stored { value, token }.text()
+}
 
 /// Waits until `condition` holds, looking every few milliseconds. Blocks the thread: in async tests
 /// whose own tasks have to go on, use [`wait_until`].

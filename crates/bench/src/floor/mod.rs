@@ -39,9 +39,19 @@ macro_rules! lua {
     };
 }
 
-const ACQUIRE: &str = lua!("kinds", "plain/take", "line", "acquire");
+const ACQUIRE: &str = lua!(
+    "mark/take",
+    "plain/mine",
+    "kinds",
+    "plain/take",
+    "line",
+    "acquire"
+);
 const RELEASE: &str = lua!(
+    "mark/keep",
+    "plain/mine",
     "plain/release",
+    "hash",
     "holder",
     "plain/keep",
     "line",
@@ -49,7 +59,7 @@ const RELEASE: &str = lua!(
     "readers",
     "release"
 );
-const QUEUE: &str = lua!("holder", "line", "stand", "readers", "queue");
+const QUEUE: &str = lua!("hash", "holder", "line", "stand", "readers", "queue");
 
 /// Compare and delete, as everybody does it who keeps no tokens.
 const BARE_RELEASE: &str = "if redis.call('GET', KEYS[1]) == ARGV[1] then \

@@ -101,6 +101,32 @@ pub enum Command {
     },
 }
 
+impl Command {
+    /// The value that it is sent for.
+    #[must_use]
+    pub fn value(&self) -> Option<&AttemptValue> {
+        match self {
+            Self::Acquire { value, .. }
+            | Self::Share { value, .. }
+            | Self::Steal { value, .. }
+            | Self::Raise { value, .. }
+            | Self::Extend { value, .. }
+            | Self::ExtendShared { value, .. }
+            | Self::Release { value, .. } => Some(value),
+            Self::Enqueue { .. } | Self::Leave { .. } | Self::Inspect => None,
+        }
+    }
+
+    /// Whether it asks for a lock that its value does not have yet.
+    #[must_use]
+    pub fn may_take(&self) -> bool {
+        matches!(
+            self,
+            Self::Acquire { .. } | Self::Share { .. } | Self::Steal { .. }
+        )
+    }
+}
+
 /// How an acquirer stands to those who wait.
 ///
 /// One with a ticket proposes a token above the ticket's number. A grant takes the ticket out of
@@ -151,8 +177,11 @@ impl TicketDisposition {
 /// the value [`AttemptValue::shared`], for as long as the last of them.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Holder {
-    /// The value that the node stores.
+    /// Whose it is.
     pub value: AttemptValue,
+    /// The holder's own token, which the node stores with its value. `None` for a foreign client, for
+    /// those who read, and for one who only waits.
+    pub token: Option<FencingToken>,
     /// `None` when it never expires: a foreign client set the key without a time to live.
     pub remaining: Option<Duration>,
 }
@@ -160,7 +189,7 @@ pub struct Holder {
 /// What a node answers.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Reply {
-    /// The lock is the caller's; the node's counter is this.
+    /// The lock is the caller's; the node's counter was below this, and is this now.
     Granted {
         /// The counter after the grant.
         counter: FencingToken,
@@ -174,8 +203,11 @@ pub enum Reply {
     Tombstoned,
     /// The counter cannot grow any more.
     Exhausted,
-    /// The counter is this now, under the caller's value.
+    /// The counter was below this, and is this now, under the caller's value.
     Raised(FencingToken),
+    /// The lock is the caller's; the counter was at what it asked for already, or above: this, as far as
+    /// the node tells. No vote for a token: another may have lifted it there.
+    NotRaised(FencingToken),
     /// Kept for another TTL.
     Extended,
     /// Had been forgotten, and is held again. Not a vote: in between it may have been another's.
@@ -210,7 +242,8 @@ pub struct Snapshot {
     pub holder: Option<Holder>,
     /// Who reads it, if it is held for reading: whose time is up first comes first.
     pub readers: Vec<Holder>,
-    /// The node's counter; zero if it was never used or has been forgotten.
+    /// The node's counter; zero if it was never used or has been forgotten. Nobody's token: whoever
+    /// failed to get the lock may have lifted it too.
     pub counter: FencingToken,
     /// How many wait for it.
     pub waiting: usize,

@@ -58,6 +58,9 @@ pub struct LockState {
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 struct Held {
     value: AttemptValue,
+    /// What `value` was granted, or has raised its token to since. Others may lift the counter above it.
+    #[cfg_attr(feature = "serde", serde(default))]
+    token: FencingToken,
     until: Duration,
 }
 
@@ -96,6 +99,13 @@ impl LockState {
     }
 
     fn carry_out(&mut self, command: &Command, now: Now) -> Reply {
+        if command.value().is_some_and(AttemptValue::is_shared) {
+            // What stands for all readers is nobody's value: whoever sends it has no claim.
+            return match command.may_take() {
+                true => Reply::Tombstoned,
+                false => Reply::NotHeld(None),
+            };
+        }
         match command {
             Command::Acquire {
                 value,
@@ -127,8 +137,14 @@ impl LockState {
                 if !self.holds_or_reads(value) {
                     return self.not_held(now.elapsed);
                 }
-                self.counter = self.counter.max(*to);
-                Reply::Raised(self.counter)
+                if let Some(held) = &mut self.holder {
+                    held.token = held.token.max(*to);
+                }
+                if self.counter >= *to {
+                    return Reply::NotRaised(self.counter);
+                }
+                self.counter = *to;
+                Reply::Raised(*to)
             }
             Command::Extend {
                 value, ttl, token, ..
@@ -209,7 +225,7 @@ impl LockState {
             if !self.lift_counter(proposed, now) {
                 return Reply::Exhausted;
             }
-            self.hold(value, ttl, now.elapsed);
+            self.hold(value, ttl, self.counter, now.elapsed);
         }
         Reply::Granted {
             counter: self.counter,
@@ -241,7 +257,7 @@ impl LockState {
             _ => return self.not_held(now),
         };
         self.counter = self.counter.max(token);
-        self.hold(value, ttl, now);
+        self.hold(value, ttl, token, now);
         reply
     }
 
@@ -250,13 +266,24 @@ impl LockState {
         self.counter <= token && !self.has_tombstone(value)
     }
 
-    fn hold(&mut self, value: &AttemptValue, ttl: Ttl, now: Duration) {
-        let until = now + ttl.get();
+    /// Keeps the lock for `value`, which has it already or finds it free, for at least that long: a late
+    /// extension with a shorter TTL takes away nothing that its holder was promised.
+    fn hold(&mut self, value: &AttemptValue, ttl: Ttl, token: FencingToken, now: Duration) {
+        let until = self.promised_to(value).max(now + ttl.get());
+        let known = self.holder.as_ref().map(|held| held.token);
         self.counter_until = until + COUNTER_RETENTION;
         self.holder = Some(Held {
             value: value.clone(),
+            token: token.max(known.unwrap_or_default()),
             until,
         });
+    }
+
+    /// The end of what `value` has been promised, as holder or reader.
+    fn promised_to(&self, value: &AttemptValue) -> Duration {
+        let mut holds = self.holder.iter().chain(&self.readers);
+        let hold = holds.find(|held| held.value == *value);
+        hold.map_or(Duration::ZERO, |held| held.until)
     }
 
     fn bury(&mut self, value: &AttemptValue, until: Duration) {
@@ -386,6 +413,7 @@ impl Waiting {
     fn seen_at(&self, now: Duration) -> Holder {
         Holder {
             value: AttemptValue::reported(self.id.as_str()),
+            token: None,
             remaining: Some(self.until.saturating_sub(now)),
         }
     }
@@ -395,6 +423,7 @@ impl Held {
     fn seen_at(&self, now: Duration) -> Holder {
         Holder {
             value: self.value.clone(),
+            token: self.value.has_token().then_some(self.token),
             remaining: Some(self.until.saturating_sub(now)),
         }
     }

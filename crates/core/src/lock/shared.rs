@@ -73,18 +73,19 @@ impl LockState {
             // Others who read have taken nothing from this one.
             other => return Reply::NotHeld(other.as_ref().map(|held| held.seen_at(now))),
         };
-        self.holder = None;
         self.counter = self.counter.max(token);
         self.hold_shared(value, ttl, now);
+        self.holder = None;
         reply
     }
 
     fn hold_shared(&mut self, value: &AttemptValue, ttl: Ttl, now: Duration) {
+        let until = self.promised_to(value).max(now + ttl.get());
         self.stop_reading(value);
-        let until = now + ttl.get();
         self.counter_until = until + COUNTER_RETENTION;
         self.readers.push(Held {
             value: value.clone(),
+            token: FencingToken::ZERO,
             until,
         });
     }
@@ -118,6 +119,7 @@ impl LockState {
         let last = self.readers.iter().map(|held| held.until).max()?;
         Some(Holder {
             value: AttemptValue::shared(),
+            token: None,
             remaining: Some(last.saturating_sub(now)),
         })
     }
@@ -125,6 +127,11 @@ impl LockState {
     pub(super) fn readers_seen_at(&self, now: Duration) -> Vec<Holder> {
         let mut readers: Vec<_> = self.readers.iter().collect();
         readers.sort_by_key(|held| held.until);
-        readers.iter().map(|held| held.seen_at(now)).collect()
+        let seen = |held: &&Held| Holder {
+            // They share the counter, and no node keeps one for each of them.
+            token: None,
+            ..held.seen_at(now)
+        };
+        readers.iter().map(seen).collect()
     }
 }

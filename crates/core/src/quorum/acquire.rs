@@ -1,7 +1,9 @@
 //! One attempt to acquire: votes in, the next step out. Pure.
 //!
-//! It must never count a node for a token that the node did not report exactly, and never more
-//! nodes than have answered under this attempt's value.
+//! A node counts for a token only if its own answers to this attempt were that the lock is granted, and
+//! that its register was lifted *from below* the token to it. Two that succeed share a node, which each
+//! of them lifted: so their tokens differ, and the later one's is larger. A register that was at the token
+//! already is no vote: another may have lifted it there.
 
 use std::time::Duration;
 
@@ -16,14 +18,14 @@ use crate::words::value::Owner;
 pub enum AcquireStep {
     /// Nothing is decided: wait for more answers.
     Wait,
-    /// Lift the counter of these nodes to that token, then go on waiting.
+    /// Lift the register of these nodes to that token, while they hold the lock for us, then go on waiting.
     Raise {
-        /// The nodes that granted less.
+        /// The nodes that granted less, or all that granted.
         nodes: NodeSet,
-        /// The largest counter that was reported.
+        /// The largest register that was reported, or more.
         to: FencingToken,
     },
-    /// A majority reported exactly this token under our value. The lock is ours if there is still
+    /// A majority lifted its register to exactly this token under our value. The lock is ours if there is still
     /// time left.
     Certified(FencingToken),
     /// A majority is out of reach: give back what was granted.
@@ -48,7 +50,10 @@ pub enum Denial {
 enum Vote {
     Pending,
     Granted {
+        /// The register, as far as it is known.
         counter: FencingToken,
+        /// Whether it was lifted there from below, by this attempt.
+        lifted: bool,
         /// The highest that we asked the node to raise it to.
         asked: FencingToken,
     },
@@ -65,13 +70,26 @@ pub struct AcquireTally {
     quorum: Quorum,
     certify: Certify,
     votes: Vec<Vote>,
+    /// How often all nodes were asked to lift their register above everything seen.
+    rounds: u32,
     evicted: Option<Owner>,
 }
+
+/// How often an attempt raises its token above everything seen. Then it gives up: somebody else is as fast
+/// as it is.
+const MOST_ROUNDS: u32 = 2;
+
+/// How far above everything seen the first of these rounds goes: a millisecond. Each one goes twice as far
+/// as the one before.
+const FIRST_GAP: u64 = 1000;
+
+/// Who is in the way of an attempt whose token was overtaken each time.
+const OVERTAKEN_BY: &str = "another attempt at the same moment";
 
 /// Which token the reported counters certify, when so many nodes are needed.
 pub type Certify = fn(counters: &[FencingToken], needed: usize) -> Option<FencingToken>;
 
-/// The rule: the largest counter, if enough nodes report exactly it.
+/// The rule: the largest register that was lifted, if enough nodes were lifted to exactly it.
 ///
 /// A node with a larger counter does not count for a smaller token. Two clients, three nodes and a
 /// late grant are enough to hand the same token out twice otherwise: see this module's tests.
@@ -97,6 +115,7 @@ impl AcquireTally {
             quorum,
             certify,
             votes: vec![Vote::Pending; quorum.nodes()],
+            rounds: 0,
             evicted: None,
         }
     }
@@ -107,15 +126,10 @@ impl AcquireTally {
             Ok(Reply::Granted { counter, evicted }) => {
                 let evicted = evicted.map(|value| value.owner());
                 self.evicted = self.evicted.take().or(evicted);
-                Vote::Granted {
-                    counter,
-                    asked: counter,
-                }
+                self.granted(node, counter, true)
             }
-            Ok(Reply::Raised(counter)) => Vote::Granted {
-                counter,
-                asked: counter,
-            },
+            Ok(Reply::Raised(counter)) => self.granted(node, counter, true),
+            Ok(Reply::NotRaised(counter)) => self.granted(node, counter, false),
             Ok(Reply::Held(holder)) => Vote::Held(holder),
             Ok(Reply::Tombstoned) => Vote::Tombstoned,
             Ok(Reply::NotHeld(Some(holder))) => Vote::Held(holder),
@@ -128,16 +142,36 @@ impl AcquireTally {
         self.step()
     }
 
+    fn granted(&self, node: usize, counter: FencingToken, lifted: bool) -> Vote {
+        // A larger raise may be under way, whose answer follows.
+        let asked = match &self.votes[node] {
+            Vote::Granted { asked, .. } => counter.max(*asked),
+            _ => counter,
+        };
+        Vote::Granted {
+            counter,
+            lifted,
+            asked,
+        }
+    }
+
     fn step(&mut self) -> AcquireStep {
         let needed = self.quorum.needed();
         let mut counters = [FencingToken::ZERO; MOST_NODES];
-        let mut granted = 0;
-        let mut pending = 0;
+        let (mut granted, mut lifted, mut pending) = (0, 0, 0);
         for vote in &self.votes {
             match vote {
-                Vote::Granted { counter, .. } => {
-                    counters[granted] = *counter;
+                Vote::Granted {
+                    counter,
+                    lifted: is_lifted,
+                    asked,
+                } => {
                     granted += 1;
+                    // Where a raise is under way, the node will store the larger token with the lock.
+                    if *is_lifted && asked == counter {
+                        counters[lifted] = *counter;
+                        lifted += 1;
+                    }
                 }
                 Vote::Pending => pending += 1,
                 _ => {}
@@ -149,25 +183,73 @@ impl AcquireTally {
         if granted < needed {
             return AcquireStep::Wait;
         }
-        let counters = &counters[..granted];
-        if let Some(token) = (self.certify)(counters, needed) {
+        if let Some(token) = (self.certify)(&counters[..lifted], needed) {
             return AcquireStep::Certified(token);
         }
-        let to = counters.iter().copied().max().unwrap_or_default();
+        self.raise()
+    }
+
+    /// What it takes to lift a majority to the same token.
+    fn raise(&mut self) -> AcquireStep {
+        // The largest that a node was lifted to, or may be by what is under way; and what was seen at all.
+        let (mut goal, mut seen) = (FencingToken::ZERO, FencingToken::ZERO);
+        for vote in &self.votes {
+            if let Vote::Granted {
+                counter,
+                lifted,
+                asked,
+            } = vote
+            {
+                seen = seen.max(*counter).max(*asked);
+                if *lifted || asked > counter {
+                    goal = goal.max(*asked);
+                }
+            }
+        }
+        // A node that is there already without having been lifted there cannot count for it any more.
+        let can_reach = |vote: &Vote| {
+            matches!(vote, Vote::Granted { counter, lifted, .. }
+                if *counter < goal || (*lifted && *counter == goal))
+        };
+        let votes = self.votes.iter().filter(|vote| can_reach(vote)).count();
+        if votes < self.quorum.needed() {
+            if self.rounds == MOST_ROUNDS {
+                return AcquireStep::Blocked;
+            }
+            let gap = FIRST_GAP << self.rounds;
+            self.rounds += 1;
+            goal = FencingToken::saturating(seen.get() + gap);
+            if goal <= seen {
+                return AcquireStep::Blocked;
+            }
+        }
         let mut nodes = NodeSet::NONE;
         for (node, vote) in self.votes.iter_mut().enumerate() {
-            if let Vote::Granted { asked, .. } = vote
-                && *asked < to
+            if let Vote::Granted { counter, asked, .. } = vote
+                && *asked < goal
+                && *counter < goal
             {
-                *asked = to;
+                *asked = goal;
                 nodes.insert(node);
             }
         }
         if nodes.is_empty() {
             AcquireStep::Wait
         } else {
-            AcquireStep::Raise { nodes, to }
+            AcquireStep::Raise { nodes, to: goal }
         }
+    }
+
+    /// The nodes that count for this token.
+    #[must_use]
+    pub fn counted_for(&self, token: FencingToken) -> NodeSet {
+        let mut nodes = NodeSet::NONE;
+        for (node, vote) in self.votes.iter().enumerate() {
+            if matches!(vote, Vote::Granted { counter, lifted: true, .. } if *counter == token) {
+                nodes.insert(node);
+            }
+        }
+        nodes
     }
 
     /// Whom a steal threw out.
@@ -214,6 +296,13 @@ impl AcquireTally {
             }
         }
         let most = |holder: &&&Holder| held.iter().filter(|h| h.value == holder.value).count();
+        if open >= needed {
+            // All is granted, and no token could be had.
+            return Denial::Held {
+                by: Owner::readable(OVERTAKEN_BY),
+                remaining: Some(Duration::ZERO),
+            };
+        }
         let Some(by) = held.iter().max_by_key(most) else {
             return Denial::NoQuorum;
         };

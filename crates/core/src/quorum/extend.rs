@@ -128,6 +128,7 @@ mod tests {
     fn by(who: &str) -> Reply {
         Reply::NotHeld(Some(Holder {
             value: AttemptValue::reported(who),
+            token: None,
             remaining: None,
         }))
     }

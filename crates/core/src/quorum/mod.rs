@@ -9,19 +9,22 @@
 //! A quorum is a majority of the *configured* nodes, never of the reachable ones.
 //!
 //! # Why tokens grow
-//! A token is *certified* when `q` nodes reported exactly it, under our value. Two certified
-//! acquisitions share a node. On that node the holder changed from the one value to the other
-//! between the two certifications, so a grant ran in between, and a grant lifts the counter, which
-//! never falls. No clock is used in this argument.
+//! A node counts for a token only if its own answers to this attempt were "granted" and "the register was
+//! lifted from below the token to it". A token is *certified* when `q` nodes count for it. Two certified
+//! acquisitions share a node, whose register each of them lifted, and it never falls: so their tokens
+//! differ, and the later one's is larger. No clock is used in this argument, and nothing about who else
+//! lifts the register: those who fail to get the lock may do so too.
 
 mod acquire;
 mod extend;
+mod holder;
 mod release;
 pub mod tally;
 pub mod unresolved;
 
 pub use acquire::{AcquireStep, AcquireTally, Certify, Denial, reported_exactly};
 pub use extend::{ExtendStep, ExtendTally};
+pub use holder::token_of_holder;
 pub use release::{ReleaseStep, ReleaseTally};
 
 use crate::outcome::NodeError;

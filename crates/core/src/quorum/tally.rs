@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::Quorum;
+use super::{Quorum, token_of_holder};
 use crate::lock::Holder;
 
 /// How one node answered a question that a majority decides one way or the other.
@@ -72,6 +72,7 @@ pub fn majority_holder<'a>(
 ) -> Option<Holder> {
     holders.clone().find_map(|one| {
         let same = holders.clone().filter(|other| other.value == one.value);
+        let tokens: Vec<_> = same.clone().filter_map(|holder| holder.token).collect();
         let mut remaining: Vec<_> = same
             .map(|holder| holder.remaining.unwrap_or(Duration::MAX))
             .collect();
@@ -80,6 +81,7 @@ pub fn majority_holder<'a>(
         let left = *remaining.get(quorum.needed() - 1)?;
         Some(Holder {
             value: one.value.clone(),
+            token: token_of_holder(quorum, &tokens, None),
             remaining: (left != Duration::MAX).then_some(left),
         })
     })
@@ -115,6 +117,7 @@ mod tests {
     fn holder(value: &str, seconds: Option<u64>) -> Holder {
         Holder {
             value: AttemptValue::reported(value),
+            token: None,
             remaining: seconds.map(Duration::from_secs),
         }
     }

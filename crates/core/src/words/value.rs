@@ -3,6 +3,9 @@
 //! A value is random and fresh for every attempt and never used again. Reusing one would let a
 //! late message of an old attempt act for a new one.
 //!
+//! A node stores the holder's token with the value ([`Stored`]): behind the part that no other
+//! attempt has, so that one `GET` tells both, and a node finds its holder by that part alone.
+//!
 //! There are two forms. A plain lock's value carries its owner's label. A reentrant lock's is
 //! `uuid:number`, as Redisson writes it; the uuid is of version 8, which Redisson never makes, so
 //! that ours can be told from theirs. It has no room for a label.
@@ -11,6 +14,7 @@ use std::fmt::{self, Write as _};
 use std::sync::Arc;
 
 use super::ticket::TicketId;
+use super::token::FencingToken;
 
 /// The random part of a value: 128 bits as hexadecimal digits.
 const RANDOM_DIGITS: usize = 32;
@@ -188,6 +192,19 @@ impl AttemptValue {
                 .is_some_and(|(uuid, _)| is_our_uuid(uuid))
     }
 
+    /// Whether a node stores a token with it: with every value of ours, and never with a foreign one.
+    #[must_use]
+    pub fn has_token(&self) -> bool {
+        self.is_labelled() || self.is_reentrant()
+    }
+
+    /// Whether it is the value of a plain lock of fencepost's.
+    fn is_labelled(&self) -> bool {
+        let bytes = self.0.as_bytes();
+        bytes.get(RANDOM_DIGITS) == Some(&b':')
+            && bytes[..RANDOM_DIGITS].iter().all(u8::is_ascii_hexdigit)
+    }
+
     /// Who this is, for people.
     #[must_use]
     pub fn owner(&self) -> Owner {
@@ -209,6 +226,59 @@ impl AttemptValue {
         let ours = random.len() == RANDOM_DIGITS && random.bytes().all(|b| b.is_ascii_hexdigit());
         // A lock that is free and promised is reported under the ticket of the next in line.
         (ours || TicketId::is_unique_part(random)).then_some((random, label))
+    }
+}
+
+/// A value as a node keeps it, with the token of its holder: `random:token:label`, or
+/// `uuid:number:token` for a reentrant lock. A foreign value has no token.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stored {
+    /// Whose it is.
+    pub value: AttemptValue,
+    /// The holder's own token.
+    pub token: Option<FencingToken>,
+}
+
+impl Stored {
+    /// Reads what a node has.
+    #[must_use]
+    pub fn parse(text: &str) -> Self {
+        Self::with_token(text).unwrap_or_else(|| Self {
+            value: AttemptValue::reported(text),
+            token: None,
+        })
+    }
+
+    fn with_token(text: &str) -> Option<Self> {
+        let (unique, rest) = text.split_once(':')?;
+        let (first, second) = rest.split_once(':')?;
+        let (label, token) = match is_our_uuid(unique) {
+            true => (first, second),
+            false => (second, first),
+        };
+        if token.is_empty() || !token.bytes().all(|byte| byte.is_ascii_digit()) {
+            return None;
+        }
+        let value = AttemptValue::reported(format!("{unique}:{label}"));
+        let token = token
+            .parse()
+            .map_or(FencingToken::MAX, FencingToken::saturating);
+        value.has_token().then_some(Self {
+            value,
+            token: Some(token),
+        })
+    }
+
+    /// As it is written.
+    #[must_use]
+    pub fn text(&self) -> String {
+        match (self.token, self.value.0.split_once(':')) {
+            (Some(token), Some((unique, label))) if self.value.is_labelled() => {
+                format!("{unique}:{token}:{label}")
+            }
+            (Some(token), _) if self.value.is_reentrant() => format!("{}:{token}", self.value.0),
+            _ => self.value.as_str().to_owned(),
+        }
     }
 }
 
@@ -286,6 +356,31 @@ mod tests {
         assert_eq!(shared.owner().as_str(), "readers");
         let owner = Owner::new("a").unwrap();
         assert!(!AttemptValue::labelled(1, &owner).is_shared());
+    }
+
+    #[test]
+    fn a_stored_value_tells_the_holders_token_and_a_foreign_one_none() {
+        let random = "0123456789abcdef0123456789abcdef";
+        let uuid = "6f0829ed-bfd3-8e6f-bba3-6f3d66cd176c";
+        for (value, token, text) in [
+            (format!("{random}:me"), Some(7), format!("{random}:7:me")),
+            (format!("{random}:"), Some(7), format!("{random}:7:")),
+            (format!("{random}:8:b"), Some(7), format!("{random}:7:8:b")),
+            (format!("{uuid}:5"), Some(7), format!("{uuid}:5:7")),
+            (format!("{uuid}:5"), None, format!("{uuid}:5")),
+            (format!("{random}:me"), None, format!("{random}:me")),
+            ("theirs:7:x".into(), None, "theirs:7:x".into()),
+            (random.into(), None, random.into()),
+            (SHARED.into(), None, SHARED.into()),
+        ] {
+            let token = token.and_then(FencingToken::new);
+            let value = AttemptValue::reported(value);
+            let stored = Stored { value, token };
+            assert_eq!(stored.text(), text);
+            assert_eq!(Stored::parse(&text), stored);
+        }
+        let broken = format!("{random}:{}:me", "9".repeat(40));
+        assert_eq!(Stored::parse(&broken).token, Some(FencingToken::MAX));
     }
 
     #[test]

@@ -6,7 +6,7 @@
 use super::Leader;
 use crate::look::{Answers, heard};
 use fencepost_core::lock::Snapshot;
-use fencepost_core::quorum::Quorum;
+use fencepost_core::quorum::{Quorum, token_of_holder};
 use fencepost_core::token::FencingToken;
 use fencepost_core::value::AttemptValue;
 
@@ -14,9 +14,9 @@ use fencepost_core::value::AttemptValue;
 /// no majority for anybody is left.
 pub(super) fn is_clear(quorum: Quorum, answers: &Answers) -> bool {
     let open = answers.iter().filter(|answer| answer.is_none()).count();
-    let votes = |one: &Snapshot, same_counter: bool| {
+    let votes = |one: &Snapshot, same_token: bool| {
         let same = heard(answers).filter(|other| {
-            value(other) == value(one) && (!same_counter || other.counter == one.counter)
+            value(other) == value(one) && (!same_token || token(other) == token(one))
         });
         same.count()
     };
@@ -30,33 +30,27 @@ fn value(lock: &Snapshot) -> Option<&AttemptValue> {
     lock.holder.as_ref().map(|holder| &holder.value)
 }
 
-/// Who leads on a majority of the nodes, and with which token above `seen`.
-///
-/// A token is certified when a majority reported exactly it under the leader's value. Where some of
-/// these nodes are away now, and one that granted late has another counter, more than one number may
-/// be it. Then it is the smallest of them: the token itself is one of them, and every renewal lifts
-/// those that are below it.
+fn token(lock: &Snapshot) -> Option<FencingToken> {
+    lock.holder.as_ref()?.token
+}
+
+/// Who leads on a majority of the nodes, and with which token above `seen`: its own, as the nodes store it
+/// with the lock.
 pub(super) fn leader(
     quorum: Quorum,
     answers: &Answers,
     seen: Option<FencingToken>,
 ) -> Option<(AttemptValue, Leader)> {
-    let held = heard(answers).filter_map(|lock| Some((value(lock)?, lock.counter)));
-    let held: Vec<_> = held.filter(|(value, _)| value.is_ours()).collect();
-    let (value, counters) = held.iter().find_map(|(value, _)| {
+    let held = heard(answers).filter_map(|lock| Some((value(lock)?, token(lock)?)));
+    let held: Vec<_> = held.collect();
+    let (value, tokens) = held.iter().find_map(|(value, _)| {
         let same = held.iter().filter(|(other, _)| other == value);
-        let counters: Vec<_> = same.map(|(_, counter)| *counter).collect();
-        (counters.len() >= quorum.needed()).then_some((*value, counters))
+        let tokens: Vec<_> = same.map(|(_, token)| *token).collect();
+        (tokens.len() >= quorum.needed()).then_some((*value, tokens))
     })?;
-    let elsewhere = quorum.nodes() - counters.len();
-    let may_be_it = |token: &FencingToken| {
-        let same = counters.iter().filter(|counter| *counter == token).count();
-        same + elsewhere >= quorum.needed() && seen.is_none_or(|seen| *token > seen)
-    };
-    let token = counters.iter().copied().filter(may_be_it).min()?;
     let leader = Leader {
         value: value.owner().as_str().to_owned(),
-        token,
+        token: token_of_holder(quorum, &tokens, seen)?,
     };
     Some((value.clone(), leader))
 }
@@ -67,31 +61,29 @@ mod tests {
     use crate::error::NodeError;
     use fencepost_core::lock::Holder;
 
-    /// For each node: who has it, and its counter. `-` nobody, `.` silent, `x` failed.
+    /// For each node: who has it, and with which token. `-` nobody, `.` silent, `x` failed.
     fn answers(nodes: &[(char, u64)]) -> Answers {
-        let answer = |(letter, counter): &(char, u64)| match letter {
+        let answer = |(letter, own): &(char, u64)| match letter {
             '.' => None,
             'x' => Some(Err(NodeError::Loading)),
             _ => Some(Ok(Snapshot {
                 holder: (*letter != '-').then(|| Holder {
                     value: AttemptValue::reported(format!("{:032x}:{letter}", *letter as u32)),
+                    token: FencingToken::new(*own),
                     remaining: None,
                 }),
                 readers: Vec::new(),
-                counter: token(*counter),
+                // Whoever failed to get it may have lifted this.
+                counter: FencingToken::MAX,
                 waiting: 0,
             })),
         };
         nodes.iter().map(answer).collect()
     }
 
-    fn token(number: u64) -> FencingToken {
-        FencingToken::new(number).unwrap()
-    }
-
     fn seen_after(nodes: &[(char, u64)], last: Option<u64>) -> Option<(String, u64)> {
         let quorum = Quorum::of(nodes.len()).unwrap();
-        let (_, leader) = leader(quorum, &answers(nodes), last.map(token))?;
+        let (_, leader) = leader(quorum, &answers(nodes), last.and_then(FencingToken::new))?;
         Some((leader.value, leader.token.get()))
     }
 
@@ -100,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn the_leader_is_whom_a_majority_holds_with_the_counter_that_a_majority_has() {
+    fn the_leader_is_whom_a_majority_holds_with_the_token_that_a_majority_has() {
         let a = |token| Some(("a".to_owned(), token));
         assert_eq!(seen_after(&[('a', 7), ('a', 7), ('-', 3)], None), a(7));
         assert_eq!(seen_after(&[('a', 7), ('a', 7), ('a', 9)], None), a(7));
@@ -134,10 +126,11 @@ mod tests {
         let foreign = Ok(Snapshot {
             holder: Some(Holder {
                 value: AttemptValue::reported("theirs"),
+                token: None,
                 remaining: None,
             }),
             readers: Vec::new(),
-            counter: token(7),
+            counter: FencingToken::MAX,
             waiting: 0,
         });
         let answers = vec![Some(foreign)];

@@ -73,6 +73,7 @@ mod tests {
             _ => Some(Ok(Snapshot {
                 holder: (letter != '-').then(|| Holder {
                     value: AttemptValue::reported(letter.to_lowercase().to_string()),
+                    token: None,
                     remaining: Some(match letter.is_uppercase() {
                         true => SECOND * 60,
                         false => SECOND,

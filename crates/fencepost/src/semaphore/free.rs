@@ -70,6 +70,7 @@ mod tests {
             _ => Some(Ok(Snapshot {
                 holder: (!"-w".contains(letter)).then(|| Holder {
                     value: AttemptValue::reported(letter.to_string()),
+                    token: None,
                     remaining: Some(Duration::from_millis(letter as u64)),
                 }),
                 readers: Vec::new(),

@@ -110,6 +110,25 @@ impl<'a> Attempt<'a> {
         self.call(extend).await.unwrap()
     }
 
+    pub(crate) async fn share(&self, proposed: u64) -> Reply {
+        let share = Command::Share {
+            value: self.value.clone(),
+            ttl: self.ttl,
+            proposed: token(proposed),
+            turn: Default::default(),
+        };
+        self.call(share).await.unwrap()
+    }
+
+    pub(crate) async fn extend_shared(&self, own: u64) -> Reply {
+        let extend = Command::ExtendShared {
+            value: self.value.clone(),
+            ttl: self.ttl,
+            token: token(own),
+        };
+        self.call(extend).await.unwrap()
+    }
+
     pub(crate) async fn release(&self) -> Reply {
         self.call(self.release_command(None)).await.unwrap()
     }

@@ -31,6 +31,8 @@ every_node_shows_that! {
     only_the_holder_raises_the_counter,
     a_counter_is_never_lowered,
     an_extension_counts_from_when_it_was_made,
+    an_extension_never_shortens,
+    what_stands_for_all_readers_is_nobodys_value,
     an_extension_by_another_is_refused_and_prolongs_nothing,
     an_extension_of_a_forgotten_lock_repairs_it,
     an_extension_after_a_later_grant_is_refused,
@@ -210,7 +212,12 @@ async fn only_the_holder_raises_the_counter(node: &Arc<dyn Node>) {
 async fn a_counter_is_never_lowered(node: &Arc<dyn Node>) {
     let a = on(node, "n", "a");
     a.acquire(9).await;
-    assert_eq!(a.raise(3).await, Reply::Raised(token(9)));
+    assert_eq!(a.raise(3).await, Reply::NotRaised(token(9)));
+    assert_eq!(
+        a.raise(9).await,
+        Reply::NotRaised(token(9)),
+        "equal is no vote"
+    );
     assert_eq!(a.extend(3).await, Reply::Extended);
     assert_eq!(a.counter().await, 9);
     assert_eq!(a.extend(12).await, Reply::Extended);
@@ -220,11 +227,10 @@ async fn a_counter_is_never_lowered(node: &Arc<dyn Node>) {
 // ---- extend -------------------------------------------------------------------------------------
 
 async fn an_extension_counts_from_when_it_was_made(node: &Arc<dyn Node>) {
-    let (a, b) = (on(node, "n", "a").for_ttl(LONG), on(node, "n", "b"));
+    let (a, b) = (on(node, "n", "a").for_ttl(SHORT), on(node, "n", "b"));
     a.acquire(1).await;
     let begun = Instant::now();
-    let short = a.clone().for_ttl(SHORT);
-    assert_eq!(short.extend(1).await, Reply::Extended);
+    assert_eq!(a.extend(1).await, Reply::Extended);
     let freed = b.wait().await;
     assert!(freed + GRAIN >= begun + SHORT, "{:?}", freed - begun);
     assert_eq!(b.counter().await, 2, "an extension leaves the token alone");
@@ -232,6 +238,48 @@ async fn an_extension_counts_from_when_it_was_made(node: &Arc<dyn Node>) {
     assert_eq!(long.extend(2).await, Reply::Extended);
     let left = long.look().await.holder.unwrap().remaining.unwrap();
     assert!(left > LONG, "{left:?}");
+}
+
+async fn an_extension_never_shortens(node: &Arc<dyn Node>) {
+    let a = on(node, "n", "a");
+    a.acquire(1).await;
+    assert_eq!(a.clone().for_ttl(SHORT).extend(1).await, Reply::Extended);
+    let left = a.look().await.holder.unwrap().remaining.unwrap();
+    assert!(left + LATE >= LONG, "{left:?}");
+    // A writer that becomes a reader, and a reader.
+    for _ in 0..2 {
+        let extended = a.clone().for_ttl(SHORT).extend_shared(1).await;
+        assert_eq!(extended, Reply::Extended);
+        let left = a.look().await.readers[0].remaining.unwrap();
+        assert!(left + LATE >= LONG, "{left:?}");
+    }
+}
+
+/// A writer ran beside a reader once: anybody could release and extend readers by what marks them.
+async fn what_stands_for_all_readers_is_nobodys_value(node: &Arc<dyn Node>) {
+    let (reader, writer) = (on(node, "n", "r"), on(node, "n", "w"));
+    let mark = on(node, "n", "fencepost:shared");
+    assert_eq!(reader.share(1).await, granted(1));
+    assert_eq!(mark.release().await, Reply::NotHeld(None));
+    assert_eq!(mark.withdraw(LONG).await, Reply::NotHeld(None));
+    assert_eq!(mark.extend(1).await, Reply::NotHeld(None));
+    assert_eq!(mark.extend_shared(1).await, Reply::NotHeld(None));
+    assert_eq!(mark.raise(9).await, Reply::NotHeld(None));
+    assert_eq!(mark.acquire(9).await, Reply::Tombstoned);
+    assert!(matches!(writer.acquire(1).await, Reply::Held(_)));
+    assert_eq!(reader.look().await.readers.len(), 1);
+    assert_eq!(reader.counter().await, 1);
+    assert_eq!(reader.release().await, Reply::Released);
+    let taken = [
+        mark.acquire(9).await,
+        mark.share(9).await,
+        mark.steal(9).await,
+    ];
+    for taken in taken {
+        assert_eq!(taken, Reply::Tombstoned);
+    }
+    assert_eq!(mark.extend(9).await, Reply::NotHeld(None));
+    assert_eq!(writer.acquire(1).await, granted(2));
 }
 
 async fn an_extension_by_another_is_refused_and_prolongs_nothing(node: &Arc<dyn Node>) {

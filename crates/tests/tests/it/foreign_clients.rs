@@ -130,7 +130,8 @@ async fn a_connection_that_the_user_made_is_a_node_and_a_prefix_stands_before_it
         .await
         .unwrap();
     let lease = locks.try_lock("job", TTL).await.unwrap();
-    assert_eq!(server.cli(&["GET", "app:job"]), lease.value());
+    let stored = fencepost_tests::stored(lease.value(), lease.token());
+    assert_eq!(server.cli(&["GET", "app:job"]), stored);
     assert_eq!(server.cli(&["EXISTS", "job"]), "0");
     // Others at the same server see it, under the name with its prefix.
     let others = cluster.client().await;

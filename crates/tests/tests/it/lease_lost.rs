@@ -306,7 +306,8 @@ mod by_hand {
         cluster.all_have("job").await;
         cluster.servers[0].cli(&["FLUSHALL"]);
         assert!(tokio::time::timeout(TTL, lease.lost()).await.is_err());
-        let has_it = || cluster.servers[0].cli(&["GET", "job"]) == lease.value();
+        let stored = fencepost_tests::stored(lease.value(), lease.token());
+        let has_it = || cluster.servers[0].cli(&["GET", "job"]) == stored;
         wait_until("it is mended", PERIOD, has_it).await;
         lease.release().await.unwrap();
     }

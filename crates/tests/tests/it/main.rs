@@ -26,6 +26,7 @@ mod following;
 mod foreign_clients;
 mod gathering;
 mod hearing;
+mod late_extension;
 mod lease_lost;
 mod lease_renewal;
 mod multi;

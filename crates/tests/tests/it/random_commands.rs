@@ -33,12 +33,16 @@ pub(crate) fn layout() -> impl Strategy<Value = Layout> {
 }
 
 fn value(layout: Layout) -> impl Strategy<Value = AttemptValue> {
-    (1..=3_u8).prop_map(move |n| {
+    // What stands for all readers is nobody's value; somebody may send it all the same.
+    let mark = Just(AttemptValue::shared());
+    let one = (1..=3_u8).prop_map(move |n| {
         AttemptValue::reported(match layout {
             Layout::Plain => format!("{n:032x}:owner-{n}"),
             Layout::Reentrant => format!("00000000-0000-8000-8000-{n:012x}:{n}"),
         })
-    })
+    });
+    let marks = if layout == Layout::Plain { 1 } else { 0 };
+    prop_oneof![24 => one, marks => mark]
 }
 
 /// Minutes, so that the seconds that a case really takes do not matter.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use fencepost::store::Node;
 use fencepost::store::facts::Facts;
 use fencepost::store::redis::{RedisOptions, Roster};
-use fencepost::{Client, Error, NodeError};
+use fencepost::{Client, Error, FencingToken, NodeError};
 use fencepost_core::lock::Reply;
 use fencepost_tests::{RedisServer, ServerOptions};
 
@@ -133,7 +133,8 @@ async fn database_socket_and_protocol_come_from_the_url() {
         let lock = Lock::new(&format!("job-{i}"));
         lock.granted(&node).await;
         let stored = server.cli(&["-n", "3", "GET", lock.name()]);
-        assert_eq!(stored, lock.value());
+        let token = FencingToken::new(1).unwrap();
+        assert_eq!(stored, fencepost_tests::stored(lock.value(), token));
         assert!(matches!(lock.inspect(&node).await, Ok(Reply::Snapshot(_))));
         assert_eq!(lock.extend(&node).await, Ok(Reply::Extended));
         let other = Lock::new(lock.name());

@@ -244,7 +244,7 @@ async fn fifty_entries_with_a_server_that_comes_back_empty_are_given_back_on_eve
         let field = guards[0].value().to_owned();
         let stored = |server: &RedisServer| server.cli(&["HGETALL", "job"]);
         let everywhere = |count: usize| {
-            let expected = format!("{field}\n{count}");
+            let expected = format!("{field}\n{count}:{token}");
             cluster.servers.iter().all(|s| stored(s) == expected)
         };
         renew_until("known to the one that forgot", &guards[0], || {

@@ -188,8 +188,11 @@ impl Expected {
             (Kind::ExtendShared, _) => Reply::NotHeld(None),
 
             (Kind::Raise, Standing::Mine | Standing::ReadByMe) => {
-                self.counter = self.counter.max(number);
-                Reply::Raised(token(self.counter))
+                if self.counter >= number {
+                    return Reply::NotRaised(token(self.counter));
+                }
+                self.counter = number;
+                Reply::Raised(token(number))
             }
             (Kind::Extend, Standing::Mine) => {
                 self.hold(who, now, self.counter.max(number));

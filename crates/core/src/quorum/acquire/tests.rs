@@ -15,6 +15,7 @@ fn granted(counter: u64) -> Result<Reply, NodeError> {
 fn held(by: &str, millis: u64) -> Result<Reply, NodeError> {
     Ok(Reply::Held(Holder {
         value: AttemptValue::reported(by),
+        token: None,
         remaining: Some(Duration::from_millis(millis)),
     }))
 }
@@ -68,11 +69,73 @@ fn a_late_grant_above_lifts_the_token_for_all() {
         to: token(9),
     };
     assert_eq!(attempt.answered(2, granted(9)), raise);
-    // The answer to the first raise comes in late, and is too small by now.
+    // The answer to the first raise comes in late, and is too small by now. The second one is under way.
     let late = attempt.answered(0, Ok(Reply::Raised(token(6))));
-    assert!(matches!(late, AcquireStep::Raise { .. }), "{late:?}");
+    assert_eq!(late, AcquireStep::Wait);
     let done = attempt.answered(1, Ok(Reply::Raised(token(9))));
     assert_eq!(done, AcquireStep::Certified(token(9)));
+}
+
+fn not_raised(counter: u64) -> Result<Reply, NodeError> {
+    Ok(Reply::NotRaised(token(counter)))
+}
+
+fn raise(which: &[usize], to: u64) -> AcquireStep {
+    let (nodes, to) = (nodes(which), token(to));
+    AcquireStep::Raise { nodes, to }
+}
+
+#[test]
+fn a_register_that_was_there_already_is_no_vote() {
+    let mut attempt = attempt(3);
+    attempt.answered(0, granted(5));
+    // All that granted are raised above everything seen: also the one that was lifted.
+    assert_eq!(attempt.answered(1, not_raised(5)), raise(&[0, 1], 1005));
+    // What was granted meanwhile does not count for the smaller token any more.
+    assert_eq!(attempt.answered(2, granted(5)), raise(&[2], 1005));
+    assert_eq!(
+        attempt.answered(1, Ok(Reply::Raised(token(1005)))),
+        AcquireStep::Wait
+    );
+    let done = attempt.answered(0, Ok(Reply::Raised(token(1005))));
+    assert_eq!(done, AcquireStep::Certified(token(1005)));
+    assert_eq!(attempt.counted_for(token(1005)), nodes(&[0, 1]));
+}
+
+#[test]
+fn a_token_that_is_overtaken_twice_is_given_up() {
+    let mut attempt = attempt(1);
+    assert_eq!(attempt.answered(0, not_raised(5)), raise(&[0], 1005));
+    assert_eq!(attempt.answered(0, not_raised(1005)), raise(&[0], 3005));
+    assert_eq!(attempt.answered(0, not_raised(9000)), AcquireStep::Blocked);
+    assert!(
+        matches!(attempt.denial(), Denial::Held { .. }),
+        "to be tried again"
+    );
+    assert_eq!(attempt.may_hold(), nodes(&[0]), "and given back");
+}
+
+#[test]
+fn a_node_that_is_ahead_leaves_a_majority_of_the_others() {
+    let mut attempt = attempt(3);
+    attempt.answered(0, not_raised(5));
+    attempt.answered(1, granted(5));
+    // One round is under way by now; the third is asked to go along.
+    attempt.answered(2, granted(5));
+    attempt.answered(0, not_raised(2000));
+    assert_eq!(
+        attempt.answered(1, Ok(Reply::Raised(token(1005)))),
+        AcquireStep::Wait
+    );
+    let done = attempt.answered(2, Ok(Reply::Raised(token(1005))));
+    assert_eq!(done, AcquireStep::Certified(token(1005)));
+}
+
+#[test]
+fn nothing_is_above_the_last_token() {
+    let mut attempt = attempt(1);
+    let last = FencingToken::MAX.get();
+    assert_eq!(attempt.answered(0, not_raised(last)), AcquireStep::Blocked);
 }
 
 #[test]
@@ -135,6 +198,7 @@ fn a_holder_without_an_end_is_told_as_such() {
     let mut attempt = attempt(1);
     let endless = Holder {
         value: AttemptValue::reported("by hand"),
+        token: None,
         remaining: None,
     };
     attempt.answered(0, Ok(Reply::Held(endless)));

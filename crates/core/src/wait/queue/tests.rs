@@ -64,6 +64,7 @@ fn node(holder: Option<(&str, Option<u64>)>, ahead: &[usize]) -> Result<NodeQueu
     Ok(NodeQueue {
         holder: holder.map(|(value, left)| Holder {
             value: AttemptValue::reported(value),
+            token: None,
             remaining: left.map(ms),
         }),
         head: Some((ticket(1), ms(2000))),

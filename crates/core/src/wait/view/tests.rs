@@ -31,6 +31,7 @@ fn held(number: u64, by: &str, left: Option<Duration>) -> Result<NodeQueue, Node
     if let Ok(queue) = &mut queue {
         queue.holder = Some(Holder {
             value: AttemptValue::reported(by),
+            token: None,
             remaining: left,
         });
     }

@@ -96,7 +96,7 @@ fn attempts(lock: &str, counter: &str) -> Vec<(Vec<String>, String, NeededFor)> 
         let needed_for = match command.as_str() {
             // The scripts go on without it.
             "PUBLISH" => NeededFor::Waking,
-            "HSET" | "HEXISTS" | "HLEN" | "HKEYS" | "TYPE" => NeededFor::Reentrant,
+            "HSET" | "HGET" | "HGETALL" | "HEXISTS" | "HLEN" | "TYPE" => NeededFor::Reentrant,
             _ => NeededFor::Locks,
         };
         let rule = format!("+{}", command.to_lowercase());

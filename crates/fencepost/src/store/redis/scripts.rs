@@ -3,6 +3,7 @@
 //!
 //! A number must never be rounded on its way: tokens travel as integers in both directions.
 
+use std::borrow::Cow;
 use std::sync::LazyLock;
 use std::time::Duration;
 
@@ -17,7 +18,7 @@ use fencepost_core::lock::{
 use fencepost_core::ticket::{ClientId, Place, Standing, TicketId, TicketNumber};
 use fencepost_core::token::FencingToken;
 use fencepost_core::ttl::Ttl;
-use fencepost_core::value::AttemptValue;
+use fencepost_core::value::{AttemptValue, Stored};
 
 /// One script: its text, and the digest by which a server that has it knows it.
 struct Lua {
@@ -39,16 +40,54 @@ macro_rules! lua {
 }
 
 static ACQUIRE: Layouts = Layouts {
-    plain: lua!("kinds", "plain/take", "line", "acquire"),
-    reentrant: lua!("kinds", "reentrant/take", "line", "acquire"),
+    plain: lua!(
+        "mark/take",
+        "plain/mine",
+        "kinds",
+        "plain/take",
+        "line",
+        "acquire"
+    ),
+    reentrant: lua!(
+        "reentrant/mine",
+        "kinds",
+        "hash",
+        "reentrant/take",
+        "line",
+        "acquire"
+    ),
 };
 static RAISE: Layouts = Layouts {
-    plain: lua!("holder", "plain/keep", "raise"),
-    reentrant: lua!("holder", "reentrant/keep", "raise"),
+    plain: lua!(
+        "mark/keep",
+        "plain/mine",
+        "hash",
+        "holder",
+        "plain/keep",
+        "raise"
+    ),
+    reentrant: lua!(
+        "reentrant/mine",
+        "hash",
+        "holder",
+        "reentrant/keep",
+        "raise"
+    ),
 };
 static EXTEND: Layouts = Layouts {
-    plain: lua!("holder", "kinds", "plain/keep", "plain/take", "extend"),
+    plain: lua!(
+        "mark/keep",
+        "plain/mine",
+        "hash",
+        "holder",
+        "kinds",
+        "plain/keep",
+        "plain/take",
+        "extend"
+    ),
     reentrant: lua!(
+        "reentrant/mine",
+        "hash",
         "holder",
         "kinds",
         "reentrant/keep",
@@ -58,7 +97,10 @@ static EXTEND: Layouts = Layouts {
 };
 static RELEASE: Layouts = Layouts {
     plain: lua!(
+        "mark/keep",
+        "plain/mine",
         "plain/release",
+        "hash",
         "holder",
         "plain/keep",
         "line",
@@ -67,6 +109,8 @@ static RELEASE: Layouts = Layouts {
         "release"
     ),
     reentrant: lua!(
+        "reentrant/mine",
+        "hash",
         "holder",
         "reentrant/keep",
         "line",
@@ -76,14 +120,20 @@ static RELEASE: Layouts = Layouts {
     ),
 };
 static STEAL: Layouts = Layouts {
-    plain: lua!("kinds", "plain/take", "steal"),
-    reentrant: lua!("kinds", "reentrant/take", "steal"),
+    plain: lua!("mark/take", "plain/mine", "kinds", "plain/take", "steal"),
+    reentrant: lua!("reentrant/mine", "kinds", "hash", "reentrant/take", "steal"),
 };
-static SHARE: LazyLock<Lua> = lua!("line", "readers", "share");
-static EXTEND_SHARED: LazyLock<Lua> = lua!("line", "readers", "extend_shared");
-static QUEUE: LazyLock<Lua> = lua!("holder", "line", "stand", "readers", "queue");
-static LEAVE: LazyLock<Lua> = lua!("holder", "line", "readers", "leave");
-static INSPECT: LazyLock<Lua> = lua!("holder", "inspect");
+static SHARE: LazyLock<Lua> = lua!("mark/take", "line", "readers", "share");
+static EXTEND_SHARED: LazyLock<Lua> = lua!(
+    "mark/keep",
+    "plain/mine",
+    "line",
+    "readers",
+    "extend_shared"
+);
+static QUEUE: LazyLock<Lua> = lua!("hash", "holder", "line", "stand", "readers", "queue");
+static LEAVE: LazyLock<Lua> = lua!("hash", "holder", "line", "readers", "leave");
+static INSPECT: LazyLock<Lua> = lua!("hash", "holder", "inspect");
 
 impl Layouts {
     /// That of the lock that this value may hold.
@@ -344,12 +394,13 @@ pub(super) fn read(value: Value) -> Result<Reply, NodeError> {
     let reply = match word {
         b"granted" => token(rest.first()).map(|counter| Reply::Granted {
             counter,
-            evicted: rest.get(1).and_then(text),
+            evicted: rest.get(1).and_then(stored).map(|held| held.value),
         }),
         b"held" => holder(rest).map(Reply::Held),
         b"withdrawn" => Some(Reply::Tombstoned),
         b"exhausted" => Some(Reply::Exhausted),
-        b"counter" => token(rest.first()).map(Reply::Raised),
+        b"raised" => token(rest.first()).map(Reply::Raised),
+        b"not raised" => token(rest.first()).map(Reply::NotRaised),
         b"extended" => Some(Reply::Extended),
         b"repaired" => Some(Reply::Repaired),
         b"released" => Some(Reply::Released),
@@ -360,7 +411,7 @@ pub(super) fn read(value: Value) -> Result<Reply, NodeError> {
             [counter, waiting, seen @ ..] => token(Some(counter)).map(|counter| {
                 Reply::Snapshot(Snapshot {
                     holder: holder(seen),
-                    readers: seen.chunks_exact(2).skip(1).filter_map(holder).collect(),
+                    readers: seen.chunks_exact(2).skip(1).filter_map(reader).collect(),
                     counter,
                     waiting: count(waiting).unwrap_or(0),
                 })
@@ -378,7 +429,7 @@ fn line(items: &[Value]) -> Option<NodeQueue> {
     let head = match (text(&seen[2]), &seen[3]) {
         (Some(head), Value::Int(left)) => {
             let left = Duration::from_millis(u64::try_from(*left).unwrap_or(0));
-            Some((TicketId::reported(head.as_str()), left))
+            Some((TicketId::reported(&*head), left))
         }
         _ => None,
     };
@@ -411,22 +462,40 @@ fn token(value: Option<&Value>) -> Option<FencingToken> {
     }
 }
 
-/// The holder's value, and the milliseconds that are left to it: -1 when it never expires.
+/// The holder's value and token, and the milliseconds that are left to it: -1 when it never expires.
 fn holder(items: &[Value]) -> Option<Holder> {
-    let value = items.first().and_then(text)?;
-    let Some(Value::Int(left)) = items.get(1) else {
-        return None;
-    };
+    let Stored { value, token } = items.first().and_then(stored)?;
     Some(Holder {
         value,
-        remaining: u64::try_from(*left).ok().map(Duration::from_millis),
+        token,
+        remaining: remaining(items.get(1)?)?,
     })
 }
 
-fn text(value: &Value) -> Option<AttemptValue> {
+/// The same of one who reads: its value is kept alone.
+fn reader(items: &[Value]) -> Option<Holder> {
+    Some(Holder {
+        value: AttemptValue::reported(&*items.first().and_then(text)?),
+        token: None,
+        remaining: remaining(items.get(1)?)?,
+    })
+}
+
+fn remaining(value: &Value) -> Option<Option<Duration>> {
+    match value {
+        Value::Int(left) => Some(u64::try_from(*left).ok().map(Duration::from_millis)),
+        _ => None,
+    }
+}
+
+fn stored(value: &Value) -> Option<Stored> {
+    text(value).map(|text| Stored::parse(&text))
+}
+
+fn text(value: &Value) -> Option<Cow<'_, str>> {
     match value {
         // A foreign client's value may be any bytes.
-        Value::BulkString(bytes) => Some(AttemptValue::reported(String::from_utf8_lossy(bytes))),
+        Value::BulkString(bytes) => Some(String::from_utf8_lossy(bytes)),
         _ => None,
     }
 }

@@ -6,7 +6,7 @@ local holder, known, withdrawn, wrong = see(KEYS[1], KEYS[2], KEYS[3])
 if wrong then
   return wrong
 end
-if holder and holder ~= ARGV[1] then
+if holder and not is_mine(holder) then
   return {'held', holder, call('PTTL', KEYS[1])}
 end
 local first = not holder and next_in_line(KEYS[4], KEYS[5])[1]
@@ -53,7 +53,7 @@ if known then
 elseif not call('SET', KEYS[2], text, 'PX', ARGV[4], 'NX') then
   return another_kind(KEYS[2], 'no token counter')
 end
-wrong = take(KEYS[1], ARGV[1], ARGV[2])
+wrong = take(KEYS[1], text, ARGV[2])
 if wrong then
   return wrong
 end

@@ -5,5 +5,5 @@ local function whoever_holds(key)
     return holder
   end
   local fields = redis.call('HLEN', key)
-  return fields == 1 and redis.call('HKEYS', key)[1] or 'a hash of ' .. fields .. ' fields'
+  return fields == 1 and holder_and_token(key) or 'a hash of ' .. fields .. ' fields'
 end

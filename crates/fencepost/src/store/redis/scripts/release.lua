@@ -18,8 +18,9 @@ elseif ARGV[4] == 'returns' then
   stand(KEYS[2], KEYS[3], tonumber(ARGV[6]), ARGV[5], tonumber(ARGV[7]))
   next = nil
 end
-local mine, after = holder == ARGV[1], holder
-if mine then
+local writes = is_mine(holder)
+local mine, after = writes, holder
+if writes then
   after = false
 elseif holder == shared then
   local now = living(KEYS[5])
@@ -29,7 +30,7 @@ end
 if before then
   wake(before, untold, called(KEYS[2], after, next))
 end
-if holder == ARGV[1] then
+if writes then
   -- Those of ours who are next are told before others look.
   free(KEYS[1])
 end

@@ -13,7 +13,7 @@ if stored and not string.find(stored, '^%d+$') then
   return redis.error_reply('ERR the token counter ' .. KEYS[2] .. ' is not a number')
 end
 local counter = tonumber(stored or 0)
-if holder == ARGV[1] then
+if is_mine(holder) then
   return {'granted', counter}
 end
 if counter >= 9007199254740991 then
@@ -22,12 +22,13 @@ end
 local time = redis.call('TIME')
 local latest = time[1] * 1000000 + time[2] + ARGV[5]
 counter = math.max(counter + 1, math.min(tonumber(ARGV[3]), latest))
+local text = string.format('%.0f', counter)
 if holder then
   redis.call('DEL', KEYS[1])
 end
-wrong = take(KEYS[1], ARGV[1], ARGV[2])
+wrong = take(KEYS[1], text, ARGV[2])
 if wrong then
   return wrong
 end
-redis.call('SET', KEYS[2], string.format('%.0f', counter), 'PX', ARGV[4])
+redis.call('SET', KEYS[2], text, 'PX', ARGV[4])
 return {'granted', counter, holder}

@@ -1,6 +1,7 @@
 -- The holder gives back what it has for itself, and whoever is next will write: so it is nearly always, and all that comes
 -- behind these lines begins by making functions, which costs a server as much as the rest.
-if ARGV[2] == '0' and ARGV[4] ~= 'returns' and redis.pcall('GET', KEYS[1]) == ARGV[1] then
+local stored = ARGV[2] == '0' and ARGV[4] ~= 'returns' and redis.pcall('GET', KEYS[1])
+if type(stored) == 'string' and is_mine(stored) then
   local call = redis.call
   local next = call('ZRANGE', KEYS[2], 0, 1)
   local is_usual = true

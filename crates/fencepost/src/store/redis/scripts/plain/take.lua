@@ -5,8 +5,8 @@ local function see(lock, counter, withdrawn)
   return seen[1], seen[2], seen[3]
 end
 -- Holds a free lock. MGET calls a key of another type missing, as it does one that is: NX tells the two apart.
-local function take(key, value, ttl)
-  if redis.call('SET', key, value, 'PX', ttl, 'NX') then
+local function take(key, token, ttl)
+  if redis.call('SET', key, with_token(token), 'PX', ttl, 'NX') then
     return
   end
   if redis.call('TYPE', key).ok == 'hash' then

@@ -1,14 +1,27 @@
 -- The layout of Redisson's RLock: the key is a hash, its one field is the holder, the field's value how often it has
--- entered.
+-- entered. Behind that stands our token: nobody but the holder reads the field's value.
 local function look(key, value)
   if redis.pcall('HEXISTS', key, value) == 1 then
     return value
   end
   return whoever_holds(key)
 end
-local function keep(key, value, ttl, entries)
-  redis.call('HSET', key, value, entries)
+-- The larger of that token and the one that is stored.
+local function entries_and_token(key, token)
+  local entries, known = string.match(redis.call('HGET', key, ARGV[1]), '^(%d+):?(%d*)')
+  if known ~= '' and tonumber(known) > tonumber(token) then
+    token = known
+  end
+  return entries, token
+end
+local function keep(key, holder, ttl, token, entries)
+  local _, larger = entries_and_token(key, token)
+  redis.call('HSET', key, ARGV[1], entries .. ':' .. larger)
   redis.call('PEXPIRE', key, ttl)
+end
+local function raise_token(key, holder, token)
+  local entries, larger = entries_and_token(key, token)
+  redis.call('HSET', key, ARGV[1], entries .. ':' .. larger)
 end
 -- Those of Redisson who wait are told, too. A user who may not publish costs them their time-out, not the command.
 local function free(key)

@@ -1,5 +1,5 @@
 -- The layout of Redisson's RLock: the key is a hash, its one field is the holder, the field's value how often it has
--- entered.
+-- entered, and its token.
 -- The holder, the counter, the withdrawn attempt, and what is wrong with the lock's key if it is of another kind.
 local function see(lock, counter, withdrawn)
   local fields = redis.pcall('HLEN', lock)
@@ -13,10 +13,10 @@ local function see(lock, counter, withdrawn)
     return nil, nil, nil, another_kind(lock, 'a hash of ' .. fields .. ' fields, and a reentrant lock has one')
   end
   local seen = redis.call('MGET', counter, withdrawn)
-  return fields == 1 and redis.call('HKEYS', lock)[1], seen[1], seen[2]
+  return fields == 1 and holder_and_token(lock), seen[1], seen[2]
 end
 -- Holds a free lock.
-local function take(key, value, ttl, entries)
-  redis.call('HSET', key, value, entries or 1)
+local function take(key, token, ttl, entries)
+  redis.call('HSET', key, ARGV[1], (entries or 1) .. ':' .. token)
   redis.call('PEXPIRE', key, ttl)
 end

@@ -1,0 +1,4 @@
+-- What stands for all readers is nobody's value.
+if ARGV[1] == 'fencepost:shared' then
+  return {'withdrawn'}
+end
