@@ -123,6 +123,23 @@ pub enum NodeError {
     /// A replica: it must not vote.
     #[error("it is a replica; give the address of its master")]
     Replica,
+    /// A Sentinel, which stores nothing.
+    #[error("it is a Sentinel, not a server that stores locks; use redis+sentinel://")]
+    Sentinel,
+    /// One of many servers that share the keys.
+    #[error(
+        "it is a node of a Redis Cluster, which has only some of the keys; use redis+cluster://"
+    )]
+    ClusterNode,
+    /// Its ACL hides what it is, and it would be one voter of several.
+    #[error(
+        "unknown whether it is a master, because INFO is hidden from this user; \
+         run ACL SETUSER <user> +info"
+    )]
+    HidesInfo,
+    /// The process was forked after the client was made.
+    #[error("this client belongs to the process before the fork; make a client in the child")]
+    Forked,
     /// Another configured address reaches the same server.
     #[error("it is the same server as {0}; give each server once")]
     SameServer(String),
@@ -140,6 +157,12 @@ pub enum NodeError {
     /// It takes no writes.
     #[error("read-only: {0}")]
     ReadOnly(String),
+    /// It cannot write to its disk, and takes no writes for that reason.
+    #[error("cannot save to its disk: {0}")]
+    CannotSave(String),
+    /// It does not do what a lock needs, and never will.
+    #[error("not suitable for locks: {0}")]
+    Unsuitable(String),
     /// It has no memory left.
     #[error("out of memory: {0}")]
     OutOfMemory(String),
@@ -170,6 +193,25 @@ impl NodeError {
         matches!(
             self,
             Self::Timeout(_) | Self::Disconnected(_) | Self::Store(_) | Self::Other(_)
+        )
+    }
+
+    /// Whether only people can mend it: waiting does not.
+    #[must_use]
+    pub fn is_permanent(&self) -> bool {
+        matches!(
+            self,
+            Self::Permission(_)
+                | Self::SameServer(_)
+                | Self::Evicts(_)
+                | Self::Sentinel
+                | Self::ClusterNode
+                | Self::HidesInfo
+                | Self::Forked
+                | Self::CannotSave(_)
+                | Self::Unsuitable(_)
+                | Self::WrongType(_)
+                | Self::Exhausted
         )
     }
 

@@ -22,12 +22,15 @@ use crate::runtime::tasks::{Around, Tasks};
 use crate::store::Node;
 use crate::store::open::Opener;
 #[cfg(feature = "redis")]
-use crate::store::redis::{Eviction, RedisOptions, Roster, TlsOptions};
+use crate::store::redis::{Eviction, Hidden, RedisOptions, Roster, TlsOptions};
 #[cfg(feature = "sqlite")]
 use crate::store::sqlite::HolderProcess;
 use fencepost_core::quorum::{MOST_NODES, Quorum};
 use fencepost_core::ttl::{Drift, Ttl};
 use fencepost_core::value::Owner;
+
+/// The longest time-out of a node or a connection: a node that takes longer is away.
+const LONGEST_TIMEOUT: Duration = Duration::from_secs(60 * 60);
 
 /// What to think of a Redis server that was restarted a short while ago and may have forgotten
 /// locks.
@@ -275,6 +278,15 @@ impl Builder {
         if self.node_timeout.is_zero() || self.connect_timeout.is_zero() {
             return Err(invalid("node_timeout", "a time-out must not be zero"));
         }
+        if self.node_timeout > LONGEST_TIMEOUT || self.connect_timeout > LONGEST_TIMEOUT {
+            return Err(invalid(
+                "node_timeout",
+                "a time-out must not exceed one hour",
+            ));
+        }
+        if self.max_hold.is_some_and(|time| time.is_zero()) {
+            return Err(invalid("max_hold", "it must not be zero"));
+        }
         let owner = match &self.owner {
             Some(label) => Owner::new(label)?,
             None => identity::this_process(),
@@ -362,6 +374,10 @@ impl Builder {
             eviction: match quorum.nodes() {
                 1 => Eviction::Warn,
                 _ => Eviction::Refuse,
+            },
+            hidden: match quorum.nodes() {
+                1 => Hidden::Warn,
+                _ => Hidden::Refuse,
             },
             tls: self.tls.clone(),
         }

@@ -65,8 +65,8 @@ impl RetryBudget {
                 self.take_heart();
                 true
             }
-            // A lock of another kind has this name: only people can settle that.
-            Error::NoQuorum { nodes, .. } if only_wrong_kinds(nodes) => false,
+            // Only people can mend it.
+            Error::NoQuorum { nodes, needed, .. } if cannot_pass(nodes, *needed) => false,
             Error::NoQuorum { .. } => {
                 let since = *self.no_quorum_since.get_or_insert_with(Instant::now);
                 self.is_limited || since.elapsed() < self.ttl.get()
@@ -77,14 +77,21 @@ impl RetryBudget {
     }
 }
 
-/// Whether nodes have failed, and all of them for this reason.
-fn only_wrong_kinds(nodes: &[NodeReport]) -> bool {
+/// Whether so many nodes have failed for good that the others are no quorum; or all that failed did, and
+/// nobody holds the lock: then it is the lock, and not the node.
+fn cannot_pass(nodes: &[NodeReport], needed: usize) -> bool {
     let failures = nodes.iter().filter_map(|report| match &report.outcome {
         NodeOutcome::Failed(error) => Some(error),
         _ => None,
     });
-    let mut failures = failures.peekable();
-    failures.peek().is_some() && failures.all(|error| matches!(error, NodeError::WrongType(_)))
+    let (for_good, may_pass): (Vec<_>, Vec<_>) = failures.partition(|error| error.is_permanent());
+    let too_many = nodes.len() - for_good.len() < needed;
+    too_many || (may_pass.is_empty() && is_wrong_type(&for_good))
+}
+
+fn is_wrong_type(errors: &[&NodeError]) -> bool {
+    let mut errors = errors.iter().peekable();
+    errors.peek().is_some() && errors.all(|error| matches!(error, NodeError::WrongType(_)))
 }
 
 fn is_quarantined(report: &NodeReport) -> bool {

@@ -39,6 +39,8 @@ pub(super) struct Gate {
     state: watch::Sender<State>,
     waiting: Mutex<VecDeque<Waiting>>,
     clock: Arc<dyn Clock>,
+    /// Which process may use it: not the child of a fork.
+    process: u32,
 }
 
 type Answer = oneshot::Receiver<Result<Reply, NodeError>>;
@@ -61,6 +63,7 @@ impl Gate {
             state: watch::Sender::new(State::Connecting),
             waiting: Mutex::default(),
             clock,
+            process: std::process::id(),
         }
     }
 
@@ -75,6 +78,9 @@ impl Gate {
     }
 
     fn enter(&self, keys: Keys, command: Command) -> Result<Entry, NodeError> {
+        if self.process != std::process::id() {
+            return Err(NodeError::Forked);
+        }
         match &*self.state.borrow() {
             State::Up(link) => Ok(Entry::Straight(Arc::clone(link), keys, command)),
             State::Down(reason) => Err(reason.clone()),

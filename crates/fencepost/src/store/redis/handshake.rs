@@ -11,7 +11,7 @@ use futures_util::future::join_all;
 use redis::{Cmd, RedisConnectionInfo, RedisError, RedisResult, Value, from_redis_value};
 
 use super::link::Connection;
-use super::options::{Eviction, RedisOptions};
+use super::options::{Eviction, Hidden, RedisOptions};
 use super::{fault, scripts};
 use crate::error::NodeError;
 use crate::runtime::clock::Moment;
@@ -32,6 +32,8 @@ pub(super) enum Maker {
 pub(super) struct Facts {
     pub(super) run_id: Option<String>,
     role: Option<String>,
+    /// `standalone`, `cluster` or `sentinel`.
+    mode: Option<String>,
     uptime: Option<Duration>,
     loading: bool,
     /// The policy, if there is a limit at which it comes into force.
@@ -132,7 +134,7 @@ fn turned_away(why: &RedisError) -> NodeError {
 fn unless_hidden(answer: RedisResult<Value>) -> Result<Option<Value>, NodeError> {
     match answer.map_err(|error| fault::node_error(&error)) {
         Ok(value) => Ok(Some(value)),
-        Err(NodeError::Permission(_) | NodeError::Other(_)) => Ok(None),
+        Err(NodeError::Permission(_) | NodeError::Unsuitable(_) | NodeError::Other(_)) => Ok(None),
         Err(refused) => Err(refused),
     }
 }
@@ -144,13 +146,14 @@ impl Facts {
             .lines()
             .filter_map(|line| line.trim_end().split_once(':'))
             .collect();
-        let text = |key: &str| fields.get(key).map(ToString::to_string);
+        let text = |key: &str| fields.get(key).map(|text| fault::printable(text));
         let number = |key: &str| fields.get(key).and_then(|n| n.parse::<u64>().ok());
         let limited = number("maxmemory");
         let policy = text("maxmemory_policy");
         Self {
             run_id: text("run_id"),
             role: text("role"),
+            mode: text("redis_mode").or_else(|| text("server_mode")),
             uptime: number("uptime_in_seconds").map(Duration::from_secs),
             loading: number("loading").is_some_and(|n| n != 0),
             eviction_is_known: limited == Some(0) || (limited.is_some() && policy.is_some()),
@@ -166,9 +169,16 @@ impl Facts {
         if self.loading {
             return Err(NodeError::Loading);
         }
+        match self.mode.as_deref() {
+            Some("sentinel") => return Err(NodeError::Sentinel),
+            Some("cluster") => return Err(NodeError::ClusterNode),
+            _ => {}
+        }
         match self.role.as_deref() {
             Some("master") => {}
+            Some("sentinel") => return Err(NodeError::Sentinel),
             Some(_) => return Err(NodeError::Replica),
+            None if options.hidden == Hidden::Refuse => return Err(NodeError::HidesInfo),
             None => warn_hidden(node, "whether it is a master", "+info"),
         }
         if !self.eviction_is_known {

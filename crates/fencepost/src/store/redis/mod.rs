@@ -59,7 +59,7 @@ use ::redis::aio::MultiplexedConnection;
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 
-pub use options::{Eviction, RedisOptions, TlsOptions};
+pub use options::{Eviction, Hidden, RedisOptions, TlsOptions};
 pub use roster::Roster;
 pub(crate) use survey::survey;
 
