@@ -11,6 +11,7 @@
 //! | `status`, `slots`, `list`, `watch` | who holds which lock, and which slot? |
 //! | `leader` | who leads? |
 //! | `doctor` | what is unsafe about the nodes, and how is it mended? |
+//! | `init` | which servers form a cluster? |
 //! | `bench` | how fast are they? |
 //! | `pages` | completions and man pages |
 //! | `wait` | from a name to a lock that is ours, and what people see meanwhile |
@@ -38,6 +39,7 @@ mod guard;
 mod handed;
 mod held;
 mod holder;
+mod init;
 mod leader;
 mod list;
 mod names;
@@ -90,6 +92,7 @@ fn main() -> ExitCode {
         Job::Leader(job) => leader::run(&job),
         Job::Steal(job) => steal::run(&job),
         Job::Doctor(job) => doctor::run(&job),
+        Job::Init(job) => init::run(&job),
         Job::Bench(job) => bench::run(&job),
         Job::Completions(job) => Ok(pages::completions(&job)),
         Job::Man(job) => pages::man(&job),

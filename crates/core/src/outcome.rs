@@ -146,14 +146,24 @@ pub enum NodeError {
     /// It may evict locks to make room.
     #[error("it evicts keys (maxmemory-policy {0}); set maxmemory-policy noeviction")]
     Evicts(String),
-    /// It was restarted a short while ago and may have forgotten locks.
+    /// It may have forgotten locks: it was restarted or flushed, or its data were replaced.
     #[error(
-        "restarted a short while ago and may have forgotten locks, votes again in {}; \
-         appendonly yes with appendfsync always avoids the wait, and so does \
-         RestartPolicy::Trust where nothing was lost",
+        "may have forgotten locks (restarted, flushed or new); votes again by itself in {}",
         Readable(*.0)
     )]
     Quarantined(Duration),
+    /// It, or another node of this client, belongs to another cluster, or to this one on other terms.
+    #[error("refused by the cluster marker: {0}")]
+    Differs(String),
+    /// The cluster has not been made yet.
+    #[error("no cluster yet: {0}; a new cluster needs all its nodes once")]
+    NoCluster(String),
+    /// It was to be promised that every write is synced, and it is not.
+    #[error(
+        "does not sync every write; set appendonly yes, appendfsync always and \
+         no-appendfsync-on-rewrite no"
+    )]
+    NotDurable,
     /// It takes no writes.
     #[error("read-only: {0}")]
     ReadOnly(String),
@@ -207,6 +217,8 @@ impl NodeError {
                 | Self::Sentinel
                 | Self::ClusterNode
                 | Self::HidesInfo
+                | Self::Differs(_)
+                | Self::NotDurable
                 | Self::Forked
                 | Self::CannotSave(_)
                 | Self::Unsuitable(_)
@@ -218,7 +230,11 @@ impl NodeError {
     /// Whether asking again may help once the node is back.
     #[must_use]
     pub fn may_pass(&self) -> bool {
-        self.is_uncertain() || matches!(self, Self::Unreachable(_) | Self::Loading | Self::Busy)
+        self.is_uncertain()
+            || matches!(
+                self,
+                Self::Unreachable(_) | Self::Loading | Self::Busy | Self::NoCluster(_)
+            )
     }
 }
 

@@ -1,6 +1,11 @@
 //! [`Builder`]: all options of a client, checked in one place.
 
+#[cfg(feature = "redis")]
+mod init;
 mod survey;
+
+#[cfg(feature = "redis")]
+pub use init::InitOptions;
 
 #[cfg(feature = "sqlite")]
 use std::path::{Path, PathBuf};
@@ -38,8 +43,9 @@ const LONGEST_TIMEOUT: Duration = Duration::from_secs(60 * 60);
 pub enum RestartPolicy {
     /// Let it vote at once. The default for one or two nodes.
     Trust,
-    /// Do not let it vote until it has been up for `max_ttl`, unless it runs with `appendonly yes`
-    /// and `appendfsync always`. The default for three and more nodes.
+    /// Do not let it vote for `max_ttl`, whatever its settings are now; and let several servers vote
+    /// only under a marker that says to which cluster they belong (see [`Builder::init`]). The default
+    /// for three and more nodes.
     Delay,
 }
 
@@ -343,6 +349,18 @@ impl Builder {
     }
 
     fn opener(&self, #[allow(unused)] quorum: Quorum) -> Result<Opener, Error> {
+        self.opener_with(
+            quorum,
+            #[cfg(feature = "redis")]
+            self.roster(quorum)?,
+        )
+    }
+
+    fn opener_with(
+        &self,
+        #[allow(unused)] quorum: Quorum,
+        #[cfg(feature = "redis")] roster: Roster,
+    ) -> Result<Opener, Error> {
         #[cfg(feature = "redis")]
         let runtime = Handle::try_current().map_err(|_| Error::NoRuntime)?;
         Ok(Opener {
@@ -352,7 +370,7 @@ impl Builder {
             #[cfg(feature = "redis")]
             redis: self.redis_options(quorum),
             #[cfg(feature = "redis")]
-            roster: Roster::default(),
+            roster,
             #[cfg(feature = "redis")]
             runtime,
         })
@@ -360,10 +378,7 @@ impl Builder {
 
     #[cfg(feature = "redis")]
     fn redis_options(&self, quorum: Quorum) -> RedisOptions {
-        let delayed = match self.restart_policy {
-            Some(policy) => policy == RestartPolicy::Delay,
-            None => quorum.nodes() >= 3,
-        };
+        let delayed = self.is_delayed(quorum);
         RedisOptions {
             prefix: self.prefix.clone(),
             connect_timeout: self.connect_timeout,
@@ -380,6 +395,14 @@ impl Builder {
                 _ => Hidden::Refuse,
             },
             tls: self.tls.clone(),
+        }
+    }
+
+    #[cfg(feature = "redis")]
+    fn is_delayed(&self, quorum: Quorum) -> bool {
+        match self.restart_policy {
+            Some(policy) => policy == RestartPolicy::Delay,
+            None => quorum.nodes() >= 3,
         }
     }
 

@@ -8,12 +8,14 @@
 //! | `run` | a command under a lock: `run`, `elect` |
 //! | `hand` | a lock taken, kept and given back by hand: `acquire`, `extend`, `release`, `steal` |
 //! | `look` | what is to be seen: `status`, `list`, `watch`, `leader` |
+//! | `init` | a cluster of several servers |
 //! | `tools` | `doctor`, `bench`, `completions`, `man` |
 //!
 //! What is typed beats the environment, which beats the config file, which beats the default.
 
 mod claim;
 mod hand;
+mod init;
 mod look;
 mod place;
 mod run;
@@ -32,6 +34,7 @@ use crate::voice::Voice;
 
 pub(crate) use claim::{Claim, Wait};
 pub(crate) use hand::{AcquireJob, ExtendJob, Form, ReleaseJob, StealJob};
+pub(crate) use init::InitJob;
 pub(crate) use look::{LeaderJob, ListJob, StatusJob, WatchJob};
 pub(crate) use place::Place;
 pub(crate) use run::{Again, RunJob};
@@ -68,6 +71,7 @@ enum RawCommand {
     Leader(look::RawLeader),
     Steal(hand::RawSteal),
     Doctor(tools::RawDoctor),
+    Init(init::RawInit),
     Bench(tools::RawBench),
     Completions(tools::RawCompletions),
     Man(tools::RawMan),
@@ -102,6 +106,7 @@ pub(crate) enum Job {
     Leader(LeaderJob),
     Steal(StealJob),
     Doctor(DoctorJob),
+    Init(InitJob),
     Bench(BenchJob),
     Completions(CompletionsJob),
     Man(ManJob),
@@ -153,6 +158,7 @@ pub(crate) fn parse(words: Vec<OsString>) -> Result<Asked, Failure> {
         RawCommand::Leader(raw) => Job::Leader(raw.checked(matches)?),
         RawCommand::Steal(raw) => Job::Steal(raw.checked(matches)?),
         RawCommand::Doctor(raw) => Job::Doctor(raw.checked(matches)?),
+        RawCommand::Init(raw) => Job::Init(raw.checked(matches)?),
         RawCommand::Bench(raw) => Job::Bench(raw.checked(matches)?),
         RawCommand::Completions(raw) => Job::Completions(raw.checked()),
         RawCommand::Man(raw) => Job::Man(raw.checked()),

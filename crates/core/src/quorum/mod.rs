@@ -15,6 +15,7 @@
 
 mod acquire;
 mod extend;
+pub mod membership;
 mod release;
 
 pub use acquire::{AcquireStep, AcquireTally, Certify, Denial, reported_exactly};

@@ -71,7 +71,7 @@ impl Gate {
     pub(super) async fn call(&self, keys: Keys, command: Command) -> Result<Reply, NodeError> {
         match self.enter(keys, command)? {
             Entry::Straight(link, keys, command) => {
-                link.perform(&keys, &command, &*self.clock).await
+                link.carry_out(&keys, &command, &*self.clock).await
             }
             Entry::Wait(reply) => reply.await.unwrap_or_else(|_| Err(gone())),
         }
@@ -178,7 +178,7 @@ impl Waiting {
             return;
         }
         let mut exchange = Box::pin(async move {
-            let answer = link.perform(&keys, &command, &*clock).await;
+            let answer = link.carry_out(&keys, &command, &*clock).await;
             let _ = reply.send(answer);
         });
         // The first poll puts it on its way, in the order of these calls. The task polls again,

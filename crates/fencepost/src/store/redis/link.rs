@@ -13,6 +13,8 @@ use tokio::task::unconstrained;
 use tokio::time::{sleep, timeout};
 
 use super::keys::Keys;
+use super::membership::{Guard, Server};
+use super::options::RedisOptions;
 use super::released::{self, Released};
 use super::wire::{Urgency, Wire};
 use super::{fault, scripts};
@@ -45,6 +47,18 @@ impl Connection {
         self.send_when(cmd, Urgency::Now).await
     }
 
+    /// Sends two commands with nothing of anybody between them, and waits for the second's answer.
+    pub(super) async fn send_behind(&self, first: &Cmd, second: &Cmd) -> RedisResult<Value> {
+        let answer = match self {
+            Self::Ours(wire) => wire.send_behind(first, second).await,
+            Self::Given(connection) => connection.clone().send_packed_command(second).await,
+        };
+        match answer? {
+            Value::ServerError(error) => Err(RedisError::from(error)),
+            value => Ok(value),
+        }
+    }
+
     /// The same, for a command that another may follow at once.
     async fn send_when(&self, cmd: &Cmd, urgency: Urgency) -> RedisResult<Value> {
         let answer = match self {
@@ -61,8 +75,11 @@ impl Connection {
 /// One connection that has passed its handshake.
 pub(super) struct Link {
     connection: Connection,
-    /// Until then the server may have forgotten locks.
-    quarantine: Option<Moment>,
+    /// Until then the server may have forgotten locks, in nanoseconds of the clock; zero when it has
+    /// not.
+    quarantine: AtomicU64,
+    /// Watches the server's marker, where it has one.
+    guard: Option<Guard>,
     released: Released,
     /// How many commands were sent, and the number of the latest of which an answer is known. The
     /// server answers in order, so that one answer covers all before it.
@@ -81,7 +98,8 @@ impl Link {
     pub(super) fn new(connection: Connection, quarantine: Option<Moment>, now: Moment) -> Self {
         Self {
             connection,
-            quarantine,
+            quarantine: AtomicU64::new(quarantine.map_or(0, nanos)),
+            guard: None,
             released: Released::default(),
             sent: AtomicU64::new(0),
             answered: AtomicU64::new(0),
@@ -94,8 +112,71 @@ impl Link {
 
     /// How long the server still does not vote.
     pub(super) fn quarantine_left(&self, clock: &dyn Clock) -> Option<Duration> {
-        let left = self.quarantine?.since(clock.now());
+        let until = self.quarantine.load(Ordering::Relaxed);
+        if until == 0 {
+            return None;
+        }
+        let until = Moment::from_start(Duration::from_nanos(until));
+        let left = until.since(clock.now());
         (!left.is_zero()).then_some(left)
+    }
+
+    /// The server's marker is watched: whoever has the link must run
+    /// [`until_forgotten`](Self::until_forgotten).
+    pub(super) fn guarded(self, guard: Guard) -> Self {
+        let guard = Some(guard);
+        Self { guard, ..self }
+    }
+
+    /// No vote counts any more whose reply has not been handed out.
+    pub(super) fn revoke(&self) {
+        if let Some(guard) = &self.guard {
+            guard.revoke();
+        }
+    }
+
+    /// Resolves when the server has forgotten, or may not vote any more.
+    pub(super) async fn until_forgotten(
+        &self,
+        node: &str,
+        options: &RedisOptions,
+        clock: &dyn Clock,
+    ) -> NodeError {
+        let Some(guard) = &self.guard else {
+            return std::future::pending().await;
+        };
+        let server = Server {
+            connection: &self.connection,
+            options,
+            tracks: guard.tracks(),
+        };
+        let left = || self.quarantine_left(clock);
+        let votes_after = |left: Option<Duration>| {
+            let until = left.map_or(0, |left| nanos(clock.now() + left));
+            self.quarantine.store(until, Ordering::Relaxed);
+        };
+        guard
+            .until_forgotten(node, &server, left, votes_after)
+            .await
+    }
+
+    /// Carries out one command, and counts no vote of a server that has forgotten.
+    pub(super) async fn carry_out(
+        &self,
+        keys: &Keys,
+        command: &Command,
+        clock: &dyn Clock,
+    ) -> Result<Reply, NodeError> {
+        let guard = self.guard.as_ref().filter(|_| is_vote(command));
+        let Some(guard) = guard else {
+            return self.perform(keys, command, clock).await;
+        };
+        if let Some(why) = guard.refusal() {
+            return Err(why);
+        }
+        let reply = self.perform(keys, command, clock).await?;
+        guard.confirm(&self.connection).await?;
+        Ok(reply)
     }
 
     /// When the server last answered.
@@ -276,6 +357,17 @@ impl Link {
             self.activity.notified().await;
         }
     }
+}
+
+/// Whether the answer may be counted towards a quorum.
+fn is_vote(command: &Command) -> bool {
+    !matches!(
+        command,
+        Command::Release { .. }
+            | Command::Enqueue { .. }
+            | Command::Leave { .. }
+            | Command::Inspect
+    )
 }
 
 /// The answer to one that may take the lock, and was given back before it could.

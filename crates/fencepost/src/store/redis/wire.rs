@@ -99,6 +99,20 @@ impl Wire {
         }
     }
 
+    /// Sends two commands with nothing of anybody between them, and waits for the second's answer.
+    pub(super) async fn send_behind(&self, first: &Cmd, second: &Cmd) -> RedisResult<Value> {
+        let answer = {
+            let mut outgoing = self.outgoing();
+            // Whoever waited for the first one's answer would only learn what the second's shows too.
+            drop(outgoing.send(first, Urgency::WithNext));
+            outgoing.send(second, Urgency::Now)
+        };
+        match answer {
+            Some(answer) => answer.await.map_err(|_| closed()),
+            None => Err(closed()),
+        }
+    }
+
     /// How many answers have come, whether or not anybody waited for them.
     pub(super) fn answers(&self) -> u64 {
         self.outgoing().answers
