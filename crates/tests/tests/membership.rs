@@ -72,6 +72,17 @@ async fn a_fresh_cluster_votes_at_once_and_initialising_it_again_changes_nothing
     votes(&client).await;
 }
 
+/// So that a vote costs no second round trip.
+#[tokio::test]
+async fn the_server_itself_watches_the_marker() {
+    let (cluster, _client) = ready().await;
+    for server in &cluster.servers {
+        let clients = server.cli(&["CLIENT", "LIST"]);
+        let tracks = |line: &str| line.contains(" flags=t ") && line.contains(" resp=3 ");
+        assert!(clients.lines().any(tracks), "{clients}");
+    }
+}
+
 #[tokio::test]
 async fn the_first_client_makes_the_cluster_and_waits_once() {
     let cluster = Cluster::start(3);

@@ -9,6 +9,7 @@ mod docs;
 mod doctor;
 mod elect;
 mod exit_codes;
+mod init;
 mod looking;
 mod loss;
 mod names;
