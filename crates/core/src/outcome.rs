@@ -153,7 +153,7 @@ pub enum NodeError {
     )]
     Quarantined(Duration),
     /// It, or another node of this client, belongs to another cluster, or to this one on other terms.
-    #[error("refused by the cluster marker: {0}")]
+    #[error("refused: {0}")]
     Differs(String),
     /// The cluster has not been made yet.
     #[error("no cluster yet: {0}; a new cluster needs all its nodes once")]

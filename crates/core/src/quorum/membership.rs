@@ -259,12 +259,12 @@ pub fn judge(terms: &Terms, node: usize, marker: &Marker, sight: &Sight) -> Verd
         return Verdict::Refuse(why.to_owned());
     }
     let durable = marker.durable && sight.syncs != Some(false);
+    if marker.stage == Stage::Pending {
+        return Verdict::Pending;
+    }
     if marker.node != node {
         // The data of another node: this one has forgotten what it had.
         return Verdict::Rewrite(Stage::Quarantine, false);
-    }
-    if marker.stage == Stage::Pending {
-        return Verdict::Pending;
     }
     let has_other_history = !sight.history.is_empty() && sight.history != marker.history;
     let is_restarted = marker.run_id != sight.run_id;

@@ -142,6 +142,12 @@ fn another_nodes_marker_is_another_nodes_data() {
     };
     let quarantine = Verdict::Rewrite(Stage::Quarantine, false);
     assert_eq!(verdict(&copied, &sight(1)), quarantine);
+    // What is not committed yet must not become so by a copy.
+    let pending = Marker {
+        node: 1,
+        ..marker(Stage::Pending)
+    };
+    assert_eq!(verdict(&pending, &sight(1)), Verdict::Pending);
 }
 
 #[test]

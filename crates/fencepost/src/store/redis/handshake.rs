@@ -109,7 +109,12 @@ pub(super) async fn look(connection: &Connection, tracks: bool) -> Result<Look, 
     };
     let others = join_all(questions.iter().map(|question| connection.send(question)));
     let (marker, others) = futures_util::future::join(marker, others).await;
-    let marker = marker.map_err(|error| fault::node_error(&error))?;
+    let marker = marker.map_err(|error| match fault::node_error(&error) {
+        NodeError::Permission(text) => {
+            NodeError::Permission(format!("{text} (the key {})", membership::KEY))
+        }
+        other => other,
+    })?;
     let mut known = Vec::new();
     for answer in others {
         known.push(unless_hidden(answer)?);

@@ -28,6 +28,9 @@ use fencepost_core::value::AttemptValue;
 /// needed.
 pub(super) const MOST_IN_FLIGHT: usize = 1 << 20;
 
+/// What is left of a quarantine whose time is over, until it is lifted.
+const SOON: Duration = Duration::from_millis(1);
+
 /// Why a command is not sent again, of which nobody knows any more whether it was given back.
 const TOO_LATE: &str = "it had lost its scripts, and too much has been sent since; try again";
 
@@ -78,6 +81,9 @@ pub(super) struct Link {
     /// Until then the server may have forgotten locks, in nanoseconds of the clock; zero when it has
     /// not.
     quarantine: AtomicU64,
+    /// It does not vote before the watch has lifted it, also when the time is over: what casts no vote
+    /// may change its marker.
+    is_held_back: AtomicBool,
     /// Watches the server's marker, where it has one.
     guard: Option<Guard>,
     released: Released,
@@ -99,6 +105,7 @@ impl Link {
         Self {
             connection,
             quarantine: AtomicU64::new(quarantine.map_or(0, nanos)),
+            is_held_back: AtomicBool::new(false),
             guard: None,
             released: Released::default(),
             sent: AtomicU64::new(0),
@@ -118,14 +125,21 @@ impl Link {
         }
         let until = Moment::from_start(Duration::from_nanos(until));
         let left = until.since(clock.now());
-        (!left.is_zero()).then_some(left)
+        match left.is_zero() {
+            true => self.is_held_back.load(Ordering::SeqCst).then_some(SOON),
+            false => Some(left),
+        }
     }
 
     /// The server's marker is watched: whoever has the link must run
     /// [`until_forgotten`](Self::until_forgotten).
     pub(super) fn guarded(self, guard: Guard) -> Self {
-        let guard = Some(guard);
-        Self { guard, ..self }
+        let is_held_back = self.quarantine.load(Ordering::Relaxed) != 0;
+        Self {
+            is_held_back: AtomicBool::new(is_held_back),
+            guard: Some(guard),
+            ..self
+        }
     }
 
     /// No vote counts any more whose reply has not been handed out.
@@ -153,6 +167,7 @@ impl Link {
         let left = || self.quarantine_left(clock);
         let votes_after = |left: Option<Duration>| {
             let until = left.map_or(0, |left| nanos(clock.now() + left));
+            self.is_held_back.store(left.is_some(), Ordering::SeqCst);
             self.quarantine.store(until, Ordering::Relaxed);
         };
         guard

@@ -611,10 +611,12 @@ impl Guard {
             }
         }
         let rung = self.alarm.count();
+        let is_cleared = *self.cleared.borrow() >= rung;
+        // Behind that: what is revoked is cleared too, but afterwards.
         if self.is_revoked.load(Ordering::SeqCst) {
             return Err(forgot());
         }
-        if *self.cleared.borrow() >= rung {
+        if is_cleared {
             return Ok(());
         }
         let mut cleared = self.cleared.subscribe();
@@ -641,12 +643,16 @@ impl Guard {
         quarantine_left: impl Fn() -> Option<Duration>,
         votes_after: impl Fn(Option<Duration>),
     ) -> NodeError {
+        let mut casts_no_vote = quarantine_left().is_some();
         loop {
-            let left = quarantine_left();
+            let pause = match casts_no_vote {
+                true => quarantine_left().unwrap_or_default().min(LOOK_EVERY),
+                false => LOOK_EVERY,
+            };
             tokio::select! {
                 biased;
                 () = self.alarm.bell.notified() => {}
-                () = sleep(left.map_or(LOOK_EVERY, |left| left.min(LOOK_EVERY))) => {}
+                () = sleep(pause) => {}
             }
             let rung = self.alarm.count();
             let vetted = timeout(server.options.mute_timeout, self.member.vet(node, server)).await;
@@ -659,13 +665,10 @@ impl Guard {
                 }
             };
             match standing {
-                Standing::In(marker, wait) if *self.marker() == marker => {
-                    votes_after(wait);
-                    self.cleared.send_replace(rung);
-                }
-                // What waits casts no vote that could be wrong.
-                Standing::In(marker, wait) if left.is_some() => {
+                // What casts no vote cannot have cast a wrong one.
+                Standing::In(marker, wait) if casts_no_vote || *self.marker() == marker => {
                     *self.marker() = marker;
+                    casts_no_vote = wait.is_some();
                     votes_after(wait);
                     self.cleared.send_replace(rung);
                 }

@@ -4,8 +4,6 @@
 //! that used the client made its parent read the child's answers as its own, so that it was granted a
 //! lock that another client held.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use std::process::Command;
 use std::time::Duration;
 

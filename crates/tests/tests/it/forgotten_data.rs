@@ -4,8 +4,6 @@
 //! In each test the first client holds the lock on two of three nodes, one of these two forgets, and a
 //! second client must not be granted while the first is valid.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use std::time::Duration;
 
 use fencepost::{Client, Lease, RestartPolicy};

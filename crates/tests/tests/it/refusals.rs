@@ -1,8 +1,6 @@
 //! Servers that cannot vote are refused in words that say what to do, and nobody waits for what cannot
 //! pass.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use std::time::{Duration, Instant};
 
 use fencepost::{Client, Error, NodeError, NodeOutcome, RestartPolicy};

@@ -1,8 +1,6 @@
 //! A cluster grows from three to five servers under load, with one of the three dead: nobody is granted
 //! what a client of the old list may still hold.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
