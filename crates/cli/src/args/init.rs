@@ -1,9 +1,9 @@
 //! What makes a cluster.
 
-use clap::builder::FalseyValueParser;
 use clap::{ArgMatches, Args};
 use fencepost::InitOptions;
 
+use super::flag;
 use super::place::{Place, RawPlace};
 use crate::exit::Failure;
 
@@ -16,13 +16,13 @@ use crate::exit::Failure;
 #[derive(Args)]
 pub(super) struct RawInit {
     /// Nobody holds a lock from before these servers started: let them vote at once
-    #[arg(long, value_parser = FalseyValueParser::new())]
+    #[arg(long, value_parser = flag)]
     #[arg(env = "FENCEPOST_INIT_FRESH", hide_env_values = true)]
     fresh: bool,
 
     /// Every write is synced (appendonly yes, appendfsync always, no-appendfsync-on-rewrite no): let a
     /// restarted server vote at once. Checked at each connection, and struck when it is broken
-    #[arg(long, value_parser = FalseyValueParser::new())]
+    #[arg(long, value_parser = flag)]
     #[arg(env = "FENCEPOST_INIT_DURABLE", hide_env_values = true)]
     durable: bool,
 

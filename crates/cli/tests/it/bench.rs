@@ -63,6 +63,7 @@ impl Bench {
         command
             .args(words)
             .current_dir(self.dir.path())
+            .env("FENCEPOST_SYSTEM_CONFIG", "")
             .env("XDG_STATE_HOME", self.dir.path())
             .env("XDG_CONFIG_HOME", self.dir.path())
             .stdin(Stdio::null())

@@ -21,6 +21,7 @@ mod dropped_attempts;
 mod election;
 mod events;
 mod fence_recipes;
+mod file_store;
 mod following;
 mod foreign_clients;
 mod forgotten_data;

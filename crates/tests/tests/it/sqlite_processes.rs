@@ -206,8 +206,8 @@ async fn a_lock_of_this_process_excludes_another_and_is_seen_there() {
 }
 
 #[test]
-fn new_files_get_the_umask_of_the_process_and_nothing_wider() {
-    for (umask, mode) in [("077", 0o600), ("022", 0o644)] {
+fn new_files_are_for_their_owner_alone() {
+    for (umask, mode) in [("077", 0o600), ("022", 0o600)] {
         let place = Place::new();
         let script = format!("umask {umask}; exec \"$0\" open \"$1\"");
         let status = Command::new("sh")

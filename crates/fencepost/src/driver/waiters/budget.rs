@@ -77,8 +77,8 @@ impl RetryBudget {
     }
 }
 
-/// Whether so many nodes have failed for good that the others are no quorum; or all that failed did, and
-/// nobody holds the lock: then it is the lock, and not the node.
+/// Whether so many nodes have failed for good that the others are no quorum; or all that failed did so
+/// because of this lock, and not of the node.
 fn cannot_pass(nodes: &[NodeReport], needed: usize) -> bool {
     let failures = nodes.iter().filter_map(|report| match &report.outcome {
         NodeOutcome::Failed(error) => Some(error),
@@ -91,7 +91,8 @@ fn cannot_pass(nodes: &[NodeReport], needed: usize) -> bool {
 
 fn is_wrong_type(errors: &[&NodeError]) -> bool {
     let mut errors = errors.iter().peekable();
-    errors.peek().is_some() && errors.all(|error| matches!(error, NodeError::WrongType(_)))
+    errors.peek().is_some()
+        && errors.all(|error| matches!(error, NodeError::WrongType(_) | NodeError::Unusable(_)))
 }
 
 fn is_quarantined(report: &NodeReport) -> bool {
