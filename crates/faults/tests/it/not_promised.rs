@@ -16,7 +16,7 @@ use fencepost_faults::clock::{BentClock, Jump};
 use fencepost_faults::cluster::Layout;
 use fencepost_faults::node::{Node, NodeOptions, Persistence};
 
-use crate::stage::{LOCK, Stage, TTL, newcomer, on_three_and_five};
+use crate::stage::{LOCK, Stage, TTL, client, newcomer, on_three_and_five};
 
 /// On how many nodes the holder has the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -355,6 +355,9 @@ async fn two_hold_with_an_older_copy(nodes: usize, is_promised: bool) -> bool {
         let builder = Client::builder().url(stage.cluster.urls()).max_ttl(TTL);
         let promise = InitOptions::new().durable(true);
         builder.init(promise).await.unwrap();
+        // Those who saw the marker change connect again.
+        stage.holder = client(&stage.cluster, "holder").await;
+        stage.contender = client(&stage.cluster, "contender").await;
     }
     let shared = stage.shared_node();
     stage.cluster.nodes[shared].back_up().unwrap();

@@ -406,7 +406,7 @@ impl Member {
                 run_id: sight.run_id.clone(),
                 history: sight.history.clone(),
                 durable: proposal.durable,
-                fresh: proposal.fresh,
+                fresh: proposal.fresh && stage == Stage::Pending,
             })
         };
         if let Step::Propose | Step::Join(Proposal { durable: true, .. }) = step
