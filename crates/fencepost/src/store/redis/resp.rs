@@ -166,9 +166,13 @@ pub(super) fn read_also_news(bytes: &[u8]) -> Result<Option<(Said<'_>, usize)>, 
 /// What the third version of the protocol brings between answers. Only what we asked for is due.
 fn pushed(bytes: &[u8]) -> Result<Option<(Said<'_>, usize)>, Nonsense> {
     match read(bytes)? {
-        Some((Value::Push { kind, .. }, taken)) if kind == PushKind::Invalidate => {
-            Ok(Some((Said::Invalidation, taken)))
-        }
+        Some((
+            Value::Push {
+                kind: PushKind::Invalidate,
+                ..
+            },
+            taken,
+        )) => Ok(Some((Said::Invalidation, taken))),
         Some(_) => Err(Nonsense),
         None => Ok(None),
     }
