@@ -9,6 +9,7 @@
 //! | `hand` | a lock taken, kept and given back by hand: `acquire`, `extend`, `release`, `steal` |
 //! | `look` | what is to be seen: `status`, `list`, `watch`, `leader` |
 //! | `init` | a cluster of several servers |
+//! | `serve` | the lock service |
 //! | `extra` | examples and exit codes, for help and man pages |
 //! | `tools` | `doctor`, `bench`, `completions`, `man` |
 //!
@@ -21,6 +22,7 @@ mod init;
 mod look;
 mod place;
 mod run;
+mod serve;
 mod tls;
 mod tools;
 
@@ -41,6 +43,7 @@ pub(crate) use init::InitJob;
 pub(crate) use look::{LeaderJob, ListJob, StatusJob, WatchJob};
 pub(crate) use place::Place;
 pub(crate) use run::{Again, RunJob};
+pub(crate) use serve::ServeJob;
 pub(crate) use tools::{BenchJob, CompletionsJob, DoctorJob, ManJob};
 
 /// How much of a value that cannot be used is shown, in characters.
@@ -78,6 +81,7 @@ enum RawCommand {
     Watch(look::RawWatch),
     Leader(look::RawLeader),
     Steal(hand::RawSteal),
+    Serve(serve::RawServe),
     Doctor(tools::RawDoctor),
     Init(init::RawInit),
     Bench(tools::RawBench),
@@ -134,6 +138,7 @@ pub(crate) enum Job {
     Watch(WatchJob),
     Leader(LeaderJob),
     Steal(StealJob),
+    Serve(ServeJob),
     Doctor(DoctorJob),
     Init(InitJob),
     Bench(BenchJob),
@@ -241,6 +246,7 @@ fn checked(matches: &ArgMatches) -> Result<Asked, Failure> {
         RawCommand::Watch(raw) => Job::Watch(raw.checked(matches)?),
         RawCommand::Leader(raw) => Job::Leader(raw.checked(matches)?),
         RawCommand::Steal(raw) => Job::Steal(raw.checked(matches)?),
+        RawCommand::Serve(raw) => Job::Serve(raw.checked(matches)?),
         RawCommand::Doctor(raw) => Job::Doctor(raw.checked(matches)?),
         RawCommand::Init(raw) => Job::Init(raw.checked(matches)?),
         RawCommand::Bench(raw) => Job::Bench(raw.checked(matches)?),

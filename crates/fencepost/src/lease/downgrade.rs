@@ -55,7 +55,7 @@ impl Lease {
         drop(self);
         let reader = Self { core, held };
         let outcome = reader.held.extend(Asker::Holder).await;
-        if let Some(when) = reader.held.first_look() {
+        if let Some(when) = reader.held.look_at() {
             reader.core.schedule.put(&reader.held, when);
         }
         match (outcome, reader.loss()) {

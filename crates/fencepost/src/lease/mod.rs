@@ -71,7 +71,7 @@ impl Lease {
             core.schedule.new_id(),
         );
         let held = Arc::new(held);
-        if let Some(when) = held.first_look() {
+        if let Some(when) = held.look_at() {
             core.schedule.put(&held, when);
         }
         Self { core, held }
@@ -147,7 +147,7 @@ impl Lease {
         }
         match self.held.extend(Asker::Holder).await {
             Some(Ok(_)) => {
-                if let Some(when) = self.held.first_look() {
+                if let Some(when) = self.held.look_at() {
                     self.core.schedule.put(&self.held, when);
                 }
                 Ok(())
