@@ -12,6 +12,7 @@
 //! | `leader` | who leads? |
 //! | `serve` | the lock service |
 //! | `doctor` | what is unsafe about the nodes, and how is it mended? |
+//! | `init` | which servers form a cluster? |
 //! | `bench` | how fast are they? |
 //! | `pages` | completions and man pages |
 //! | `wait` | from a name to a lock that is ours, and what people see meanwhile |
@@ -42,6 +43,7 @@ mod guard;
 mod handed;
 mod held;
 mod holder;
+mod init;
 mod leader;
 mod list;
 mod names;
@@ -105,6 +107,7 @@ fn work() -> ExitCode {
         Job::Steal(job) => steal::run(&job),
         Job::Serve(job) => serve::run(&job),
         Job::Doctor(job) => doctor::run(&job),
+        Job::Init(job) => init::run(&job),
         Job::Bench(job) => bench::run(&job),
         Job::Completions(job) => Ok(pages::completions(&job)),
         Job::Man(job) => pages::man(&job),

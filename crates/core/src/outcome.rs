@@ -123,23 +123,56 @@ pub enum NodeError {
     /// A replica: it must not vote.
     #[error("it is a replica; give the address of its master")]
     Replica,
+    /// A Sentinel, which stores nothing.
+    #[error("it is a Sentinel, not a server that stores locks; use redis+sentinel://")]
+    Sentinel,
+    /// One of many servers that share the keys.
+    #[error(
+        "it is a node of a Redis Cluster, which has only some of the keys; use redis+cluster://"
+    )]
+    ClusterNode,
+    /// Its ACL hides what it is, and it would be one voter of several.
+    #[error(
+        "unknown whether it is a master, because INFO is hidden from this user; \
+         run ACL SETUSER <user> +info"
+    )]
+    HidesInfo,
+    /// The process was forked after the client was made.
+    #[error("this client belongs to the process before the fork; make a client in the child")]
+    Forked,
     /// Another configured address reaches the same server.
     #[error("it is the same server as {0}; give each server once")]
     SameServer(String),
     /// It may evict locks to make room.
     #[error("it evicts keys (maxmemory-policy {0}); set maxmemory-policy noeviction")]
     Evicts(String),
-    /// It was restarted a short while ago and may have forgotten locks.
+    /// It may have forgotten locks: it was restarted or flushed, or its data were replaced.
     #[error(
-        "restarted a short while ago and may have forgotten locks, votes again in {}; \
-         appendonly yes with appendfsync always avoids the wait, and so does \
-         RestartPolicy::Trust where nothing was lost",
+        "may have forgotten locks (restarted, flushed or new); votes again by itself in {}",
         Readable(*.0)
     )]
     Quarantined(Duration),
+    /// It, or another node of this client, belongs to another cluster, or to this one on other terms.
+    #[error("refused: {0}")]
+    Differs(String),
+    /// The cluster has not been made yet.
+    #[error("no cluster yet: {0}; a new cluster needs all its nodes once")]
+    NoCluster(String),
+    /// It was to be promised that every write is synced, and it is not.
+    #[error(
+        "does not sync every write; set appendonly yes, appendfsync always and \
+         no-appendfsync-on-rewrite no"
+    )]
+    NotDurable,
     /// It takes no writes.
     #[error("read-only: {0}")]
     ReadOnly(String),
+    /// It cannot write to its disk, and takes no writes for that reason.
+    #[error("cannot save to its disk: {0}")]
+    CannotSave(String),
+    /// It does not do what a lock needs, and never will.
+    #[error("not suitable for locks: {0}")]
+    Unsuitable(String),
     /// It has no memory left.
     #[error("out of memory: {0}")]
     OutOfMemory(String),
@@ -177,10 +210,36 @@ impl NodeError {
         )
     }
 
+    /// Whether only people can mend it: waiting does not.
+    #[must_use]
+    pub fn is_permanent(&self) -> bool {
+        matches!(
+            self,
+            Self::Permission(_)
+                | Self::SameServer(_)
+                | Self::Evicts(_)
+                | Self::Sentinel
+                | Self::ClusterNode
+                | Self::HidesInfo
+                | Self::Differs(_)
+                | Self::NotDurable
+                | Self::Forked
+                | Self::CannotSave(_)
+                | Self::Unsuitable(_)
+                | Self::Unusable(_)
+                | Self::WrongType(_)
+                | Self::Exhausted
+        )
+    }
+
     /// Whether asking again may help once the node is back.
     #[must_use]
     pub fn may_pass(&self) -> bool {
-        self.is_uncertain() || matches!(self, Self::Unreachable(_) | Self::Loading | Self::Busy)
+        self.is_uncertain()
+            || matches!(
+                self,
+                Self::Unreachable(_) | Self::Loading | Self::Busy | Self::NoCluster(_)
+            )
     }
 }
 

@@ -152,7 +152,10 @@ impl Cluster {
         let keys: Vec<String> = self.nodes[node]
             .ask(&["KEYS", "*"])
             .map_err(io::Error::other)?;
-        let is_lock = |key: &String| !key.ends_with(":fence") && !key.starts_with("filler:");
+        let is_lock = |key: &String| {
+            let stays = key.ends_with(":fence") || key == "fencepost:marker";
+            !stays && !key.starts_with("filler:")
+        };
         Ok(keys.into_iter().filter(is_lock).collect())
     }
 

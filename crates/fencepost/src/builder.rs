@@ -1,6 +1,11 @@
 //! [`Builder`]: all options of a client, checked in one place.
 
+#[cfg(feature = "redis")]
+mod init;
 mod survey;
+
+#[cfg(feature = "redis")]
+pub use init::InitOptions;
 
 #[cfg(feature = "sqlite")]
 use std::path::{Path, PathBuf};
@@ -22,12 +27,15 @@ use crate::runtime::tasks::{Around, Tasks};
 use crate::store::Node;
 use crate::store::open::Opener;
 #[cfg(feature = "redis")]
-use crate::store::redis::{Eviction, RedisOptions, Roster, TlsOptions};
+use crate::store::redis::{Eviction, Hidden, RedisOptions, Roster, TlsOptions};
 #[cfg(feature = "sqlite")]
 use crate::store::sqlite::{FileSpec, HolderProcess};
 use fencepost_core::quorum::{MOST_NODES, Quorum};
 use fencepost_core::ttl::{Drift, Ttl};
 use fencepost_core::value::Owner;
+
+/// The longest time-out of a node or a connection: a node that takes longer is away.
+const LONGEST_TIMEOUT: Duration = Duration::from_secs(60 * 60);
 
 /// What to think of a Redis server that was restarted a short while ago and may have forgotten
 /// locks.
@@ -35,8 +43,9 @@ use fencepost_core::value::Owner;
 pub enum RestartPolicy {
     /// Let it vote at once. The default for one or two nodes.
     Trust,
-    /// Do not let it vote until it has been up for `max_ttl`, unless it runs with `appendonly yes`
-    /// and `appendfsync always`. The default for three and more nodes.
+    /// Do not let it vote for `max_ttl`, whatever its settings are now; and let several servers vote
+    /// only under a marker that says to which cluster they belong (see [`Builder::init`]). The default
+    /// for three and more nodes.
     Delay,
 }
 
@@ -275,6 +284,15 @@ impl Builder {
         if self.node_timeout.is_zero() || self.connect_timeout.is_zero() {
             return Err(invalid("node_timeout", "a time-out must not be zero"));
         }
+        if self.node_timeout > LONGEST_TIMEOUT || self.connect_timeout > LONGEST_TIMEOUT {
+            return Err(invalid(
+                "node_timeout",
+                "a time-out must not exceed one hour",
+            ));
+        }
+        if self.max_hold.is_some_and(|time| time.is_zero()) {
+            return Err(invalid("max_hold", "it must not be zero"));
+        }
         let owner = match &self.owner {
             Some(label) => Owner::new(label)?,
             None => identity::this_process(),
@@ -332,6 +350,18 @@ impl Builder {
     }
 
     fn opener(&self, #[allow(unused)] quorum: Quorum) -> Result<Opener, Error> {
+        self.opener_with(
+            quorum,
+            #[cfg(feature = "redis")]
+            self.roster(quorum)?,
+        )
+    }
+
+    fn opener_with(
+        &self,
+        #[allow(unused)] quorum: Quorum,
+        #[cfg(feature = "redis")] roster: Roster,
+    ) -> Result<Opener, Error> {
         #[cfg(feature = "redis")]
         let runtime = Handle::try_current().map_err(|_| Error::NoRuntime)?;
         Ok(Opener {
@@ -341,7 +371,7 @@ impl Builder {
             #[cfg(feature = "redis")]
             redis: self.redis_options(quorum),
             #[cfg(feature = "redis")]
-            roster: Roster::default(),
+            roster,
             #[cfg(feature = "redis")]
             runtime,
         })
@@ -349,10 +379,7 @@ impl Builder {
 
     #[cfg(feature = "redis")]
     fn redis_options(&self, quorum: Quorum) -> RedisOptions {
-        let delayed = match self.restart_policy {
-            Some(policy) => policy == RestartPolicy::Delay,
-            None => quorum.nodes() >= 3,
-        };
+        let delayed = self.is_delayed(quorum);
         RedisOptions {
             prefix: self.prefix.clone(),
             connect_timeout: self.connect_timeout,
@@ -364,7 +391,19 @@ impl Builder {
                 1 => Eviction::Warn,
                 _ => Eviction::Refuse,
             },
+            hidden: match quorum.nodes() {
+                1 => Hidden::Warn,
+                _ => Hidden::Refuse,
+            },
             tls: self.tls.clone(),
+        }
+    }
+
+    #[cfg(feature = "redis")]
+    fn is_delayed(&self, quorum: Quorum) -> bool {
+        match self.restart_policy {
+            Some(policy) => policy == RestartPolicy::Delay,
+            None => quorum.nodes() >= 3,
         }
     }
 

@@ -102,6 +102,8 @@ mod semaphore;
 mod status;
 pub mod store;
 
+#[cfg(feature = "redis")]
+pub use builder::InitOptions;
 pub use builder::{Builder, RestartPolicy};
 pub use client::{Client, Stolen};
 pub use detached::DetachedLock;

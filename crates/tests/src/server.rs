@@ -18,7 +18,8 @@ const START_TRIES: usize = 5;
 /// What to start beside the defaults (no persistence, loopback only).
 #[derive(Clone, Debug, Default)]
 pub struct ServerOptions {
-    /// More words for the command line, such as `["--maxmemory", "10mb"]`.
+    /// More words for the command line, such as `["--maxmemory", "10mb"]`. The first may be the path of
+    /// a configuration file.
     pub args: Vec<String>,
     /// The password that the harness itself needs to see whether the server is up.
     pub password: Option<String>,
@@ -79,13 +80,17 @@ impl RedisServer {
 
     fn launch(&mut self) -> bool {
         let log = std::fs::File::create(self.dir.path().join("log")).expect("a log file");
+        let is_config = |word: &&String| word.starts_with('/');
+        let config = self.options.args.first().filter(is_config);
+        let options = &self.options.args[usize::from(config.is_some())..];
         let child = Command::new("redis-server")
+            .args(config)
             .args(["--port", &self.port.to_string(), "--bind", "127.0.0.1"])
             .args(["--save", "", "--dir"])
             .arg(self.dir.path())
             .arg("--unixsocket")
             .arg(self.socket())
-            .args(&self.options.args)
+            .args(options)
             .stdin(Stdio::null())
             .stderr(log.try_clone().expect("a second handle"))
             .stdout(log)
@@ -220,6 +225,15 @@ impl RedisServer {
     pub fn restart(&mut self) {
         self.kill();
         assert!(self.launch(), "did not come up again:\n{}", self.log());
+    }
+
+    /// As [`restart`](Self::restart), with other words on its command line.
+    ///
+    /// # Panics
+    /// When it does not come up.
+    pub fn restart_args(&mut self, args: &[&str]) {
+        self.options.args = args.iter().map(ToString::to_string).collect();
+        self.restart();
     }
 
     /// Stops the server in its tracks (SIGSTOP): it accepts connections and never answers.

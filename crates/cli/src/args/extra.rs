@@ -145,6 +145,16 @@ pub(crate) fn examples(command: &str) -> &'static [Example] {
             "are these servers fit to hold locks?",
             "fencepost doctor --store redis://a,redis://b,redis://c",
         )],
+        "init" => &[
+            (
+                "three servers that nobody has used yet",
+                "fencepost init --fresh --store redis://a,redis://b,redis://c",
+            ),
+            (
+                "put d in the place of c, which is dead",
+                "fencepost init --store redis://a,redis://b,redis://d --replace redis://a,redis://b,redis://c",
+            ),
+        ],
         "bench" => &[("fifty tasks at once", "fencepost bench --tasks 50")],
         "completions" => &[
             (
@@ -218,7 +228,7 @@ pub(crate) fn exits(command: &str) -> &'static [ExitCase] {
             ("69", "fewer than a majority of the nodes could vote"),
         ],
         "serve" => &[("0", "told to stop, and drained"), USAGE, UNAVAILABLE],
-        "status" | "list" | "watch" | "bench" => &[("0", "done"), USAGE, UNAVAILABLE],
+        "status" | "list" | "watch" | "bench" | "init" => &[("0", "done"), USAGE, UNAVAILABLE],
         "completions" | "man" => &[("0", "done"), USAGE, ("73", "a file cannot be written")],
         _ => &[
             (

@@ -8,6 +8,7 @@
 //! | `run` | a command under a lock: `run`, `elect` |
 //! | `hand` | a lock taken, kept and given back by hand: `acquire`, `extend`, `release`, `steal` |
 //! | `look` | what is to be seen: `status`, `list`, `watch`, `leader` |
+//! | `init` | a cluster of several servers |
 //! | `serve` | the lock service |
 //! | `extra` | examples and exit codes, for help and man pages |
 //! | `tools` | `doctor`, `bench`, `completions`, `man` |
@@ -17,6 +18,7 @@
 mod claim;
 pub(crate) mod extra;
 mod hand;
+mod init;
 mod look;
 mod place;
 mod run;
@@ -37,6 +39,7 @@ use crate::voice::Voice;
 
 pub(crate) use claim::{Claim, Wait};
 pub(crate) use hand::{AcquireJob, ExtendJob, Form, ReleaseJob, StealJob};
+pub(crate) use init::InitJob;
 pub(crate) use look::{LeaderJob, ListJob, StatusJob, WatchJob};
 pub(crate) use place::Place;
 pub(crate) use run::{Again, RunJob};
@@ -80,6 +83,7 @@ enum RawCommand {
     Steal(hand::RawSteal),
     Serve(serve::RawServe),
     Doctor(tools::RawDoctor),
+    Init(init::RawInit),
     Bench(tools::RawBench),
     Completions(tools::RawCompletions),
     Man(tools::RawMan),
@@ -136,6 +140,7 @@ pub(crate) enum Job {
     Steal(StealJob),
     Serve(ServeJob),
     Doctor(DoctorJob),
+    Init(InitJob),
     Bench(BenchJob),
     Completions(CompletionsJob),
     Man(ManJob),
@@ -243,6 +248,7 @@ fn checked(matches: &ArgMatches) -> Result<Asked, Failure> {
         RawCommand::Steal(raw) => Job::Steal(raw.checked(matches)?),
         RawCommand::Serve(raw) => Job::Serve(raw.checked(matches)?),
         RawCommand::Doctor(raw) => Job::Doctor(raw.checked(matches)?),
+        RawCommand::Init(raw) => Job::Init(raw.checked(matches)?),
         RawCommand::Bench(raw) => Job::Bench(raw.checked(matches)?),
         RawCommand::Completions(raw) => Job::Completions(raw.checked()),
         RawCommand::Man(raw) => Job::Man(raw.checked()),

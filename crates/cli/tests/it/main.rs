@@ -10,6 +10,7 @@ mod doctor;
 mod elect;
 mod exit_codes;
 mod flock;
+mod init;
 mod looking;
 mod loss;
 mod names;

@@ -18,6 +18,7 @@
 mod acquire;
 mod extend;
 mod holder;
+pub mod membership;
 mod release;
 pub mod tally;
 pub mod unresolved;

@@ -94,15 +94,20 @@ impl RetryBudget {
     }
 }
 
-/// Whether nodes have failed, and all of them for reasons that do not pass by themselves.
+/// Whether so many nodes have failed for good that the others are no quorum; or all that failed did so
+/// because of this lock, and not of the node.
 fn only_for_people(nodes: &[NodeReport]) -> bool {
     let failures = nodes.iter().filter_map(|report| match &report.outcome {
         NodeOutcome::Failed(error) => Some(error),
         _ => None,
     });
-    let mut failures = failures.peekable();
-    failures.peek().is_some()
-        && failures.all(|error| matches!(error, NodeError::WrongType(_) | NodeError::Unusable(_)))
+    let (for_good, may_pass): (Vec<_>, Vec<_>) = failures.partition(|error| error.is_permanent());
+    let of_this_lock =
+        |error: &&NodeError| matches!(error, NodeError::WrongType(_) | NodeError::Unusable(_));
+    let others_are_no_quorum = nodes.len() - for_good.len() <= nodes.len() / 2;
+    let is_the_lock =
+        !for_good.is_empty() && may_pass.is_empty() && for_good.iter().all(of_this_lock);
+    others_are_no_quorum || is_the_lock
 }
 
 fn is_quarantined(report: &NodeReport) -> bool {

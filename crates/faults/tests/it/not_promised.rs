@@ -11,12 +11,12 @@ use std::time::{Duration, Instant};
 
 use fencepost::clock::{Clock, Moment, SystemClock};
 use fencepost::fence::Gate;
-use fencepost::{Client, Lease, RestartPolicy};
+use fencepost::{Client, InitOptions, Lease, RestartPolicy};
 use fencepost_faults::clock::{BentClock, Jump};
 use fencepost_faults::cluster::Layout;
 use fencepost_faults::node::{Node, NodeOptions, Persistence};
 
-use crate::stage::{LOCK, Stage, TTL, newcomer, on_three_and_five};
+use crate::stage::{LOCK, Stage, TTL, client, newcomer, on_three_and_five};
 
 /// On how many nodes the holder has the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -229,6 +229,28 @@ fn a_restarted_server_whose_clock_jumped_ahead_does_not_fool_who_knew_it_before(
     });
 }
 
+/// Nor who comes later: how long it has been up proves nothing.
+#[test]
+fn a_restarted_server_whose_clock_jumped_ahead_does_not_fool_a_newcomer() {
+    if !clocks_can_be_bent() {
+        return;
+    }
+    on_three_and_five(async |nodes| {
+        let layout = Layout {
+            policy: RestartPolicy::Delay,
+            ..with_bent_clocks(nodes)
+        };
+        let mut stage = Stage::set(layout).await;
+        let held = stage.hold_on_just_a_majority().await;
+        restart_with_a_jump(&mut stage);
+        let newcomer = newcomer(&stage.cluster, "newcomer").await;
+        let (second, while_valid) = stage.contend_as(&newcomer, &held).await;
+        judge(&stage, &held, &second, while_valid);
+        assert!(!while_valid, "{nodes} nodes");
+    });
+}
+
+/// The quarantine that is written on the server is reckoned by its clock, which must not jump meanwhile.
 #[test]
 fn a_restarted_server_whose_clock_jumped_ahead_fools_a_newcomer_and_makes_two_holders() {
     if !clocks_can_be_bent() {
@@ -241,7 +263,19 @@ fn a_restarted_server_whose_clock_jumped_ahead_fools_a_newcomer_and_makes_two_ho
         };
         let mut stage = Stage::set(layout).await;
         let held = stage.hold_on_just_a_majority().await;
-        restart_with_a_jump(&mut stage);
+        let shared = stage.shared_node();
+        stage.restart(shared, |_| Ok(()));
+        let end = Instant::now() + TTL;
+        let is_seen = |stage: &Stage| {
+            let node = &stage.cluster.nodes[shared];
+            node.ask::<bool>(&["EXISTS", "fencepost:marker"]).unwrap()
+        };
+        while !is_seen(&stage) {
+            assert!(Instant::now() < end, "nobody has seen the restart");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        let clock = stage.cluster.nodes[shared].clock.as_mut().unwrap();
+        clock.jump(Jump::Ahead(TTL * 10)).unwrap();
         let newcomer = newcomer(&stage.cluster, "newcomer").await;
         let (second, while_valid) = stage.contend_as(&newcomer, &held).await;
         judge(&stage, &held, &second, while_valid);
@@ -292,51 +326,86 @@ fn tokens_fall_when_all_nodes_are_flushed_and_the_next_clients_clock_is_behind()
     });
 }
 
-/// The library takes a server at its word that says `appendfsync always`.
+/// `init --durable` is the operator's word that every write is kept, and was not true.
 #[test]
 fn an_older_copy_under_a_server_that_says_it_keeps_every_write_makes_two_holders() {
     on_three_and_five(async |nodes| {
-        let mut layout = Layout {
-            policy: RestartPolicy::Delay,
-            ..plain(nodes)
-        };
-        layout.options.persistence = Persistence::EveryWrite;
-        let mut stage = Stage::set(layout).await;
-        let shared = stage.shared_node();
-        stage.cluster.nodes[shared].back_up().unwrap();
-        let held = stage.hold_on_just_a_majority().await;
-        stage.restart(shared, Node::restore_backup);
-        let (second, while_valid) = stage.contend(&held).await;
-        judge(&stage, &held, &second, while_valid);
-        assert!(while_valid, "{nodes} nodes");
+        let two = two_hold_with_an_older_copy(nodes, true).await;
+        assert!(two, "{nodes} nodes");
     });
 }
 
-/// Clients that knew the master are safe from its stale replica: `forgetful_restarts.rs`. One that
-/// comes later sees a server that has been up for long, and cannot know that it was another's copy.
+/// Without it, nothing that a server says of itself now tells what it kept.
+#[test]
+fn an_older_copy_under_a_server_that_nobody_promised_to_keep_every_write_breaks_nothing() {
+    on_three_and_five(async |nodes| {
+        let two = two_hold_with_an_older_copy(nodes, false).await;
+        assert!(!two, "{nodes} nodes");
+    });
+}
+
+async fn two_hold_with_an_older_copy(nodes: usize, is_promised: bool) -> bool {
+    let mut layout = Layout {
+        policy: RestartPolicy::Delay,
+        ..plain(nodes)
+    };
+    layout.options.persistence = Persistence::EveryWrite;
+    let mut stage = Stage::set(layout).await;
+    if is_promised {
+        let builder = Client::builder().url(stage.cluster.urls()).max_ttl(TTL);
+        let promise = InitOptions::new().durable(true);
+        builder.init(promise).await.unwrap();
+        // Those who saw the marker change connect again.
+        stage.holder = client(&stage.cluster, "holder").await;
+        stage.contender = client(&stage.cluster, "contender").await;
+    }
+    let shared = stage.shared_node();
+    stage.cluster.nodes[shared].back_up().unwrap();
+    let held = stage.hold_on_just_a_majority().await;
+    stage.restart(shared, Node::restore_backup);
+    let (second, while_valid) = stage.contend(&held).await;
+    judge(&stage, &held, &second, while_valid);
+    while_valid
+}
+
+/// Whoever trusts restarted servers trusts replicas in their place too.
 #[test]
 fn a_client_that_comes_after_the_promotion_of_a_stale_replica_makes_two_holders() {
     on_three_and_five(async |nodes| {
-        let mut layout = Layout {
-            policy: RestartPolicy::Delay,
-            proxied: true,
-            ..plain(nodes)
-        };
-        let at_once = ["--repl-diskless-sync-delay", "0"];
-        layout.options.words = at_once.map(str::to_owned).to_vec();
-        let mut stage = Stage::set(layout).await;
-        let shared = stage.shared_node();
-        let replica = lagging_replica_up_for_long(&stage, shared);
-        let held = stage.hold_on_just_a_majority().await;
-        stage.cluster.nodes[shared].kill().unwrap();
-        replica.tell(&["REPLICAOF", "NO", "ONE"]).unwrap();
-        stage.cluster.proxies[shared].lead_to(&replica.socket());
-        stage.cluster.nodes[shared] = replica;
-        let newcomer = newcomer(&stage.cluster, "newcomer").await;
-        let (second, while_valid) = stage.contend_as(&newcomer, &held).await;
-        judge(&stage, &held, &second, while_valid);
-        assert!(while_valid, "{nodes} nodes");
+        let two = two_hold_after_a_promotion(nodes, RestartPolicy::Trust).await;
+        assert!(two, "{nodes} nodes");
     });
+}
+
+/// Its marker is that of the master's process: also one that comes later sees that it is another's copy.
+#[test]
+fn a_client_that_comes_after_the_promotion_of_a_stale_replica_is_not_fooled() {
+    on_three_and_five(async |nodes| {
+        let two = two_hold_after_a_promotion(nodes, RestartPolicy::Delay).await;
+        assert!(!two, "{nodes} nodes");
+    });
+}
+
+async fn two_hold_after_a_promotion(nodes: usize, policy: RestartPolicy) -> bool {
+    let mut layout = Layout {
+        policy,
+        proxied: true,
+        ..plain(nodes)
+    };
+    let at_once = ["--repl-diskless-sync-delay", "0"];
+    layout.options.words = at_once.map(str::to_owned).to_vec();
+    let mut stage = Stage::set(layout).await;
+    let shared = stage.shared_node();
+    let replica = lagging_replica_up_for_long(&stage, shared);
+    let held = stage.hold_on_just_a_majority().await;
+    stage.cluster.nodes[shared].kill().unwrap();
+    replica.tell(&["REPLICAOF", "NO", "ONE"]).unwrap();
+    stage.cluster.proxies[shared].lead_to(&replica.socket());
+    stage.cluster.nodes[shared] = replica;
+    let newcomer = newcomer(&stage.cluster, "newcomer").await;
+    let (second, while_valid) = stage.contend_as(&newcomer, &held).await;
+    judge(&stage, &held, &second, while_valid);
+    while_valid
 }
 
 fn lagging_replica_up_for_long(stage: &Stage, node: usize) -> Node {

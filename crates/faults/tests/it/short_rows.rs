@@ -53,6 +53,8 @@ short! {
     restart_older_aof, "restart-older-aof", on 3;
     stale_replica, "stale-replica", on 3;
     flushall, "flushall", on 3, 5;
+    flush_watched, "flush-watched", on 3, 5;
+    role_flip, "role-flip", on 3;
     script_flush, "script-flush", on 3;
     stop_nodes, "stop-nodes", on 3, 5;
     stop_holder, "stop-holder", on 3;

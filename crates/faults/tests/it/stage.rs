@@ -194,7 +194,7 @@ pub(crate) async fn newcomer(cluster: &Cluster, owner: &str) -> Client {
 }
 
 /// A client for which every node votes.
-async fn client(cluster: &Cluster, owner: &str) -> Client {
+pub(crate) async fn client(cluster: &Cluster, owner: &str) -> Client {
     let locks = newcomer(cluster, owner).await;
     if cluster.layout.policy == RestartPolicy::Delay {
         // A lock that only a full house grants: as long as a node is in quarantine, it holds nothing.

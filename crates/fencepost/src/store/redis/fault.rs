@@ -32,7 +32,7 @@ pub(super) fn is_no_script(error: &RedisError) -> bool {
 /// The error in the words of a node.
 pub(super) fn node_error(error: &RedisError) -> NodeError {
     if !is_answer(error) {
-        return NodeError::Disconnected(error.to_string());
+        return NodeError::Disconnected(printable(&error.to_string()));
     }
     let detail = error.detail().unwrap_or_default();
     if error.kind() == ErrorKind::AuthenticationFailed {
@@ -44,14 +44,38 @@ pub(super) fn node_error(error: &RedisError) -> NodeError {
     } else {
         format!("{code} {detail}")
     };
-    from_code(code, detail, text)
+    from_code(code, detail, printable(&text))
+}
+
+/// The most characters of a server's words that are passed on.
+const MOST_WORDS: usize = 300;
+
+/// A server's words, fit for a terminal and for one line of a log: whoever controls a server must not
+/// control the terminal of those who use it.
+pub(super) fn printable(text: &str) -> String {
+    let shown = text.chars().map(|c| match is_shown(c) {
+        true => c,
+        false => '\u{fffd}',
+    });
+    shown.take(MOST_WORDS).collect()
+}
+
+/// Not control characters, and none of those that turn the direction of the text around them.
+fn is_shown(c: char) -> bool {
+    let turns =
+        matches!(c, '\u{200e}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    !c.is_control() && !turns
 }
 
 fn from_code(code: &str, detail: &str, text: String) -> NodeError {
     match code {
         "NOAUTH" | "WRONGPASS" => NodeError::Auth(text),
         "NOPERM" => NodeError::Permission(text),
-        "READONLY" | "MISCONF" | "MASTERDOWN" | "NOREPLICAS" => NodeError::ReadOnly(text),
+        "READONLY" | "MASTERDOWN" | "NOREPLICAS" => NodeError::ReadOnly(text),
+        "MISCONF" => NodeError::CannotSave(text),
+        // Nothing was done, and nothing will be: it is another kind of server than a lock needs.
+        "MOVED" | "ASK" | "CLUSTERDOWN" | "CROSSSLOT" => NodeError::Unsuitable(text),
+        "ERR" if detail.starts_with("unknown command") => NodeError::Unsuitable(text),
         "OOM" => NodeError::OutOfMemory(text),
         "LOADING" => NodeError::Loading,
         "BUSY" => NodeError::Busy,
@@ -95,6 +119,50 @@ mod tests {
         ] {
             let error = from_code("ERR", text, text.to_owned()).to_string();
             assert!(error.contains(expected), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_servers_words_cannot_steer_a_terminal() {
+        let text = printable("\u{1b}[2J\rgone\n\u{202e}x \u{e4}\u{7}");
+        assert_eq!(
+            text,
+            "\u{fffd}[2J\u{fffd}gone\u{fffd}\u{fffd}x \u{e4}\u{fffd}"
+        );
+        assert_eq!(printable(&"x".repeat(1000)).len(), MOST_WORDS);
+    }
+
+    #[test]
+    fn what_will_never_be_done_is_told_apart_from_what_may_pass() {
+        let of = |code: &str, detail: &str| from_code(code, detail, format!("{code} {detail}"));
+        for never in [
+            of("MOVED", "3999 127.0.0.1:6381"),
+            of(
+                "ERR",
+                "unknown command 'EVALSHA', with args beginning with: ",
+            ),
+            of(
+                "NOPERM",
+                "User app has no permissions to run the 'evalsha' command",
+            ),
+            of(
+                "WRONGTYPE",
+                "Operation against a key holding the wrong kind of value",
+            ),
+            of(
+                "MISCONF",
+                "Errors writing to the AOF file: No space left on device",
+            ),
+        ] {
+            assert!(never.is_permanent() && !never.may_pass(), "{never}");
+        }
+        for passes in [
+            of("LOADING", ""),
+            of("BUSY", ""),
+            of("NOREPLICAS", "x"),
+            of("READONLY", "x"),
+        ] {
+            assert!(!passes.is_permanent(), "{passes}");
         }
     }
 

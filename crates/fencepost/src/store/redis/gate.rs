@@ -39,6 +39,8 @@ pub(super) struct Gate {
     state: watch::Sender<State>,
     waiting: Mutex<VecDeque<Waiting>>,
     clock: Arc<dyn Clock>,
+    /// Which process may use it: not the child of a fork.
+    process: u32,
 }
 
 type Answer = oneshot::Receiver<Result<Reply, NodeError>>;
@@ -61,6 +63,7 @@ impl Gate {
             state: watch::Sender::new(State::Connecting),
             waiting: Mutex::default(),
             clock,
+            process: std::process::id(),
         }
     }
 
@@ -68,13 +71,16 @@ impl Gate {
     pub(super) async fn call(&self, keys: Keys, command: Command) -> Result<Reply, NodeError> {
         match self.enter(keys, command)? {
             Entry::Straight(link, keys, command) => {
-                link.perform(&keys, &command, &*self.clock).await
+                link.carry_out(&keys, &command, &*self.clock).await
             }
             Entry::Wait(reply) => reply.await.unwrap_or_else(|_| Err(gone())),
         }
     }
 
     fn enter(&self, keys: Keys, command: Command) -> Result<Entry, NodeError> {
+        if self.process != std::process::id() {
+            return Err(NodeError::Forked);
+        }
         match &*self.state.borrow() {
             State::Up(link) => Ok(Entry::Straight(Arc::clone(link), keys, command)),
             State::Down(reason) => Err(reason.clone()),
@@ -172,7 +178,7 @@ impl Waiting {
             return;
         }
         let mut exchange = Box::pin(async move {
-            let answer = link.perform(&keys, &command, &*clock).await;
+            let answer = link.carry_out(&keys, &command, &*clock).await;
             let _ = reply.send(answer);
         });
         // The first poll puts it on its way, in the order of these calls. The task polls again,

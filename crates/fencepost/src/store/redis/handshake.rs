@@ -11,10 +11,11 @@ use futures_util::future::join_all;
 use redis::{Cmd, RedisConnectionInfo, RedisError, RedisResult, Value, from_redis_value};
 
 use super::link::Connection;
-use super::options::{Eviction, RedisOptions};
-use super::{fault, scripts};
+use super::options::{Eviction, Hidden, RedisOptions};
+use super::{fault, membership, scripts};
 use crate::error::NodeError;
 use crate::runtime::clock::Moment;
+use fencepost_core::quorum::membership::Sight;
 
 /// `uptime_in_seconds` is the difference of two times that were cut to seconds: the server may be
 /// up for that much less.
@@ -32,6 +33,8 @@ pub(super) enum Maker {
 pub(super) struct Facts {
     pub(super) run_id: Option<String>,
     role: Option<String>,
+    /// `standalone`, `cluster` or `sentinel`.
+    mode: Option<String>,
     uptime: Option<Duration>,
     loading: bool,
     /// The policy, if there is a limit at which it comes into force.
@@ -39,6 +42,103 @@ pub(super) struct Facts {
     eviction_is_known: bool,
     append_only: bool,
     pub(super) fsync: Option<String>,
+    /// Whether it syncs also while a child process saves.
+    syncs_while_saving: Option<bool>,
+    /// The history before its last change of role; empty when there was none.
+    history: String,
+}
+
+/// What is looked at again and again while a server votes.
+pub(super) struct Look {
+    pub(super) facts: Facts,
+    pub(super) marker: Option<String>,
+    now_us: u64,
+}
+
+impl Look {
+    /// What counts for its marker.
+    pub(super) fn sight(&self) -> Result<Sight, NodeError> {
+        Ok(Sight {
+            run_id: self.facts.run_id.clone().ok_or(NodeError::HidesInfo)?,
+            history: self.facts.history.clone(),
+            now_us: self.now_us,
+            syncs: self.facts.syncs(),
+        })
+    }
+}
+
+/// Lets the server say when a key changes that was read with `CLIENT CACHING YES`. Whether it does.
+pub(super) async fn start_tracking(connection: &Connection) -> Result<bool, NodeError> {
+    let mut hello = redis::cmd("HELLO");
+    hello.arg(3);
+    let mut tracking = redis::cmd("CLIENT");
+    tracking.arg("TRACKING").arg("ON").arg("OPTIN");
+    for cmd in [hello, tracking] {
+        match connection.send(&cmd).await {
+            Ok(_) => {}
+            Err(error) if fault::is_answer(&error) => return Ok(false),
+            Err(error) => return Err(fault::node_error(&error)),
+        }
+    }
+    Ok(true)
+}
+
+/// Reads the marker, and asks what the server is like now, in one round trip. A server that tracks says
+/// from then on when the marker changes.
+pub(super) async fn look(connection: &Connection, tracks: bool) -> Result<Look, NodeError> {
+    let mut caching = redis::cmd("CLIENT");
+    caching.arg("CACHING").arg("YES");
+    let mut get = redis::cmd("GET");
+    get.arg(membership::KEY);
+    let config = |name: &str| {
+        let mut config = redis::cmd("CONFIG");
+        config.arg("GET").arg(name);
+        config
+    };
+    let questions = [
+        redis::cmd("TIME"),
+        redis::cmd("INFO"),
+        config("appendfsync"),
+        config("no-appendfsync-on-rewrite"),
+    ];
+    let marker = async {
+        match tracks {
+            true => connection.send_behind(&caching, &get).await,
+            false => connection.send(&get).await,
+        }
+    };
+    let others = join_all(questions.iter().map(|question| connection.send(question)));
+    let (marker, others) = futures_util::future::join(marker, others).await;
+    let marker = marker.map_err(|error| match fault::node_error(&error) {
+        NodeError::Permission(text) => {
+            NodeError::Permission(format!("{text} (the key {})", membership::KEY))
+        }
+        other => other,
+    })?;
+    let mut known = Vec::new();
+    for answer in others {
+        known.push(unless_hidden(answer)?);
+    }
+    let mut known = known.into_iter().map(Option::unwrap_or_default);
+    let mut next = || known.next().unwrap_or_default();
+    let time = from_redis_value::<(u64, u64)>(next());
+    let (seconds, micros) = time.map_err(|_| {
+        let text = "the user may not ask for the TIME; grant +time";
+        NodeError::Permission(text.to_owned())
+    })?;
+    let info: String = from_redis_value(next()).unwrap_or_default();
+    let mut config: HashMap<String, String> = from_redis_value(next()).unwrap_or_default();
+    config.extend(from_redis_value::<HashMap<_, _>>(next()).unwrap_or_default());
+    let mut facts = Facts::read(&info);
+    facts.fsync = config.remove("appendfsync");
+    let saving = config.remove("no-appendfsync-on-rewrite");
+    facts.syncs_while_saving = saving.map(|saving| saving == "no");
+    Ok(Look {
+        facts,
+        marker: from_redis_value(marker)
+            .map_err(|_| NodeError::WrongType(format!("{} is no marker", membership::KEY)))?,
+        now_us: seconds.saturating_mul(1_000_000).saturating_add(micros),
+    })
 }
 
 /// Says who we are, and chooses the database.
@@ -132,7 +232,7 @@ fn turned_away(why: &RedisError) -> NodeError {
 fn unless_hidden(answer: RedisResult<Value>) -> Result<Option<Value>, NodeError> {
     match answer.map_err(|error| fault::node_error(&error)) {
         Ok(value) => Ok(Some(value)),
-        Err(NodeError::Permission(_) | NodeError::Other(_)) => Ok(None),
+        Err(NodeError::Permission(_) | NodeError::Unsuitable(_) | NodeError::Other(_)) => Ok(None),
         Err(refused) => Err(refused),
     }
 }
@@ -144,13 +244,14 @@ impl Facts {
             .lines()
             .filter_map(|line| line.trim_end().split_once(':'))
             .collect();
-        let text = |key: &str| fields.get(key).map(ToString::to_string);
+        let text = |key: &str| fields.get(key).map(|text| fault::printable(text));
         let number = |key: &str| fields.get(key).and_then(|n| n.parse::<u64>().ok());
         let limited = number("maxmemory");
         let policy = text("maxmemory_policy");
         Self {
             run_id: text("run_id"),
             role: text("role"),
+            mode: text("redis_mode").or_else(|| text("server_mode")),
             uptime: number("uptime_in_seconds").map(Duration::from_secs),
             loading: number("loading").is_some_and(|n| n != 0),
             eviction_is_known: limited == Some(0) || (limited.is_some() && policy.is_some()),
@@ -158,40 +259,69 @@ impl Facts {
                 .filter(|policy| policy != "noeviction" && limited.is_some_and(|n| n > 0)),
             append_only: number("aof_enabled") == Some(1),
             fsync: None,
+            syncs_while_saving: None,
+            history: history(&fields),
         }
     }
 
+    /// Whether this server may be asked for locks at all. What is hidden is warned about once.
+    pub(super) fn admit_loudly(&self, node: &str, options: &RedisOptions) -> Result<(), NodeError> {
+        self.warn(node, options);
+        self.admit(options)
+    }
+
     /// Whether this server may be asked for locks at all.
-    pub(super) fn admit(&self, node: &str, options: &RedisOptions) -> Result<(), NodeError> {
+    pub(super) fn admit(&self, options: &RedisOptions) -> Result<(), NodeError> {
         if self.loading {
             return Err(NodeError::Loading);
         }
+        match self.mode.as_deref() {
+            Some("sentinel") => return Err(NodeError::Sentinel),
+            Some("cluster") => return Err(NodeError::ClusterNode),
+            _ => {}
+        }
         match self.role.as_deref() {
             Some("master") => {}
+            Some("sentinel") => return Err(NodeError::Sentinel),
             Some(_) => return Err(NodeError::Replica),
-            None => warn_hidden(node, "whether it is a master", "+info"),
+            None if options.hidden == Hidden::Refuse => return Err(NodeError::HidesInfo),
+            None => {}
+        }
+        match (&self.eviction_policy, options.eviction) {
+            (Some(policy), Eviction::Refuse) => Err(NodeError::Evicts(policy.clone())),
+            _ => Ok(()),
+        }
+    }
+
+    fn warn(&self, node: &str, options: &RedisOptions) {
+        if self.role.is_none() {
+            warn_hidden(node, "whether it is a master", "+info");
         }
         if !self.eviction_is_known {
             warn_hidden(node, "whether it evicts keys", "+info");
         }
-        if let Some(policy) = &self.eviction_policy {
-            match options.eviction {
-                Eviction::Refuse => return Err(NodeError::Evicts(policy.clone())),
-                Eviction::Warn => tracing::warn!(
-                    node,
-                    reason = %NodeError::Evicts(policy.clone()),
-                    "this server may evict locks"
-                ),
-            }
+        if let Some(policy) = &self.eviction_policy
+            && options.eviction == Eviction::Warn
+        {
+            tracing::warn!(
+                node,
+                reason = %NodeError::Evicts(policy.clone()),
+                "this server may evict locks"
+            );
         }
-        if options.quarantine.is_some() {
-            if self.uptime.is_none() {
-                warn_hidden(node, "how long it has been up", "+info");
-            } else if self.append_only && self.fsync.is_none() {
-                warn_hidden(node, "whether it keeps every write", "+config|get");
-            }
+        if options.quarantine.is_some() && self.uptime.is_none() {
+            warn_hidden(node, "how long it has been up", "+info");
         }
-        Ok(())
+    }
+
+    /// Whether every write is on disk before it is answered, as far as the settings tell.
+    fn syncs(&self) -> Option<bool> {
+        let always = self.fsync.as_deref().map(|fsync| fsync == "always");
+        match (self.append_only, always, self.syncs_while_saving) {
+            (true, Some(true), Some(true)) => Some(true),
+            (true, None, _) | (true, _, None) => None,
+            _ => Some(false),
+        }
     }
 
     /// Until when this server may have forgotten locks that were to live for up to `max_ttl`.
@@ -202,15 +332,24 @@ impl Facts {
         born_after: Option<Moment>,
         now: Moment,
     ) -> Option<Moment> {
-        if self.append_only && self.fsync.as_deref() == Some("always") {
-            return None;
-        }
+        // Whatever this process writes to disk, the one before it may have kept nothing.
         let told = self.uptime.unwrap_or(Duration::ZERO);
         let at_least = told.saturating_sub(UPTIME_ERROR);
         // The server reckons by its wall clock, which may have jumped.
         let at_most = born_after.map_or(Duration::MAX, |moment| now.since(moment));
         let uptime = at_least.min(at_most);
         (uptime <= max_ttl).then(|| now + (max_ttl - uptime))
+    }
+}
+
+/// `master_replid2` and `second_repl_offset`: they change with the role. Neither when a replica attaches
+/// or leaves, nor when the backlog is freed, which makes them empty.
+fn history(fields: &HashMap<&str, &str>) -> String {
+    let of = |key| fields.get(key).copied().unwrap_or_default();
+    let (id, offset) = (of("master_replid2"), of("second_repl_offset"));
+    match id.trim_matches('0').is_empty() || offset == "-1" {
+        true => String::new(),
+        false => fault::printable(&format!("{id} {offset}")),
     }
 }
 
@@ -266,15 +405,15 @@ mod tests {
     fn a_policy_without_a_limit_evicts_nothing() {
         let facts = Facts::read(INFO);
         assert_eq!(facts.run_id.as_deref(), Some("abc"));
-        assert_eq!(facts.admit("n", &RedisOptions::default()), Ok(()));
+        assert_eq!(facts.admit(&RedisOptions::default()), Ok(()));
         let limited = Facts::read(&INFO.replace("maxmemory:0", "maxmemory:1000"));
-        let refusal = limited.admit("n", &RedisOptions::default());
+        let refusal = limited.admit(&RedisOptions::default());
         assert_eq!(refusal, Err(NodeError::Evicts("allkeys-lru".into())));
         let warn = RedisOptions {
             eviction: Eviction::Warn,
             ..RedisOptions::default()
         };
-        assert_eq!(limited.admit("n", &warn), Ok(()));
+        assert_eq!(limited.admit(&warn), Ok(()));
     }
 
     #[test]
@@ -303,15 +442,43 @@ mod tests {
     }
 
     #[test]
-    fn only_every_write_on_disk_is_trusted_after_a_restart() {
+    fn no_setting_of_the_new_process_tells_what_the_old_one_kept() {
         let mut facts = Facts::read(&INFO.replace("aof_enabled:0", "aof_enabled:1"));
         let minute = Duration::from_secs(60);
-        for fsync in [None, Some("everysec"), Some("no")] {
+        for fsync in [None, Some("always"), Some("everysec"), Some("no")] {
             facts.fsync = fsync.map(str::to_owned);
             assert!(facts.quarantine(minute, None, at(0)).is_some(), "{fsync:?}");
         }
-        facts.fsync = Some("always".into());
-        assert_eq!(facts.quarantine(minute, None, at(0)), None);
+    }
+
+    #[test]
+    fn only_every_write_on_disk_keeps_the_promise_of_durability() {
+        let mut facts = Facts::read(&INFO.replace("aof_enabled:0", "aof_enabled:1"));
+        for (fsync, while_saving, expected) in [
+            (Some("always"), Some(true), Some(true)),
+            (Some("always"), Some(false), Some(false)),
+            (Some("everysec"), Some(true), Some(false)),
+            (None, Some(true), None),
+            (Some("always"), None, None),
+        ] {
+            facts.fsync = fsync.map(str::to_owned);
+            facts.syncs_while_saving = while_saving;
+            assert_eq!(facts.syncs(), expected, "{fsync:?} {while_saving:?}");
+        }
+        facts.append_only = false;
+        assert_eq!(facts.syncs(), Some(false));
+    }
+
+    #[test]
+    fn only_a_change_of_role_leaves_a_history() {
+        let of = |text: &str| Facts::read(text).history;
+        let zeros = "0".repeat(40);
+        let none =
+            format!("master_replid:abc\r\nmaster_replid2:{zeros}\r\nsecond_repl_offset:-1\r\n");
+        assert_eq!(of(&none), "");
+        assert_eq!(of(""), "");
+        let changed = "master_replid2:def\r\nsecond_repl_offset:17\r\n";
+        assert_eq!(of(changed), "def 17");
     }
 
     #[test]

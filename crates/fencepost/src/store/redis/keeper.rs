@@ -16,10 +16,11 @@ use super::fault;
 use super::gate::Gate;
 use super::handshake::{self, Maker, Memory};
 use super::link::{Connection, Link};
+use super::membership::{Alarm, Guard, Member, Server};
 use super::options::RedisOptions;
 use super::roster::RosterEntry;
 use super::stream::Route;
-use super::wire::{OnNews, Wire};
+use super::wire::{Heard, OnNews, Wire};
 use crate::error::NodeError;
 use crate::events;
 use crate::runtime::clock::Clock;
@@ -47,6 +48,8 @@ pub(super) struct Keeper {
     pub(super) label: String,
     pub(super) options: RedisOptions,
     pub(super) seat: Arc<RosterEntry>,
+    /// Where the server votes only under the marker of its cluster.
+    pub(super) member: Option<Member>,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) gate: Arc<Gate>,
 }
@@ -99,6 +102,16 @@ pub(super) async fn dial(
     Ok((connection, driver))
 }
 
+/// What a command connection does with what it hears.
+fn ring(alarm: &Arc<Alarm>) -> OnNews {
+    let alarm = Arc::clone(alarm);
+    Box::new(move |heard| {
+        if heard == Heard::Invalidation {
+            alarm.ring();
+        }
+    })
+}
+
 impl Keeper {
     /// Keeps the node connected until the task is aborted.
     pub(super) async fn run(self) {
@@ -117,7 +130,11 @@ impl Keeper {
                     let lost = tokio::select! {
                         () = driver.ended() => NodeError::Disconnected("closed".to_owned()),
                         reason = link.until_useless(limit, &*self.clock) => reason,
+                        reason = link.until_forgotten(&self.label, &self.options, &*self.clock) => reason,
                     };
+                    // First of all: what the calls in flight bring from now on does not count.
+                    link.revoke();
+                    self.lost_sight();
                     memory.saw(link.seen_alive());
                     tracing::debug!(node = self.label, reason = %lost, "connection lost");
                     events::node_up(&self.label, false);
@@ -132,6 +149,9 @@ impl Keeper {
                     lost
                 }
                 Err(failure) => {
+                    if !matches!(failure, NodeError::NoCluster(_)) {
+                        self.lost_sight();
+                    }
                     self.report(&failure, &mut last_failure);
                     events::node_up(&self.label, false);
                     self.gate.down(&failure);
@@ -165,28 +185,47 @@ impl Keeper {
         memory: &mut Memory,
         limit: Duration,
     ) -> Result<(Arc<Link>, Driver), NodeError> {
+        let alarm = Arc::new(Alarm::default());
         let (connection, driver, maker) = match &*self.source {
             Source::Given(connection) => {
                 let connection = Connection::Given(connection.clone());
                 (connection, Driver(None), Maker::User)
             }
             Source::Url { route, login } => {
-                let (connection, driver) = dial(route, login, limit, None).await?;
+                let on_news = self.member.is_some().then(|| ring(&alarm));
+                let (connection, driver) = dial(route, login, limit, on_news).await?;
                 (connection, driver, Maker::Ourselves)
             }
         };
         let facts = handshake::ask(&connection, maker).await?;
         let now = self.clock.now();
-        facts.admit(&self.label, &self.options)?;
+        facts.admit_loudly(&self.label, &self.options)?;
         let born_after = memory.meet(facts.run_id.as_deref(), now);
         self.seat
             .claim(facts.run_id.as_deref())
             .map_err(NodeError::SameServer)?;
-        let quarantine = self
-            .options
-            .quarantine
-            .and_then(|max_ttl| facts.quarantine(max_ttl, born_after, now));
-        let link = Link::new(connection, quarantine, now);
+        let link = match &self.member {
+            Some(member) => {
+                let tracks =
+                    maker == Maker::Ourselves && handshake::start_tracking(&connection).await?;
+                let server = Server {
+                    connection: &connection,
+                    options: &self.options,
+                    tracks,
+                };
+                let rung = alarm.count();
+                let (marker, left) = member.enter(&self.label, &server, limit / 2).await?;
+                let now = self.clock.now();
+                let guard = Guard::new(member.clone(), alarm, rung, tracks, marker);
+                Link::new(connection, left.map(|left| now + left), now).guarded(guard)
+            }
+            None => {
+                let max_ttl = self.options.quarantine;
+                let quarantine =
+                    max_ttl.and_then(|max_ttl| facts.quarantine(max_ttl, born_after, now));
+                Link::new(connection, quarantine, now)
+            }
+        };
         if let Some(left) = link.quarantine_left(&*self.clock) {
             tracing::warn!(
                 node = self.label,
@@ -195,6 +234,12 @@ impl Keeper {
             );
         }
         Ok((Arc::new(link), driver))
+    }
+
+    fn lost_sight(&self) {
+        if let Some(member) = &self.member {
+            member.lost_sight();
+        }
     }
 
     /// Whether the user's connection is only mute, and not closed.

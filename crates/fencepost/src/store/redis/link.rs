@@ -13,6 +13,8 @@ use tokio::task::unconstrained;
 use tokio::time::{sleep, timeout};
 
 use super::keys::Keys;
+use super::membership::{Guard, Server};
+use super::options::RedisOptions;
 use super::released::{self, Released};
 use super::wire::{Urgency, Wire};
 use super::{fault, scripts};
@@ -25,6 +27,9 @@ use fencepost_core::value::AttemptValue;
 /// when its caller polls again, and those behind it could overtake it. WaitRegistry is made when it is
 /// needed.
 pub(super) const MOST_IN_FLIGHT: usize = 1 << 20;
+
+/// What is left of a quarantine whose time is over, until it is lifted.
+const SOON: Duration = Duration::from_millis(1);
 
 /// Why a command is not sent again, of which nobody knows any more whether it was given back.
 const TOO_LATE: &str = "it had lost its scripts, and too much has been sent since; try again";
@@ -45,6 +50,18 @@ impl Connection {
         self.send_when(cmd, Urgency::Now).await
     }
 
+    /// Sends two commands with nothing of anybody between them, and waits for the second's answer.
+    pub(super) async fn send_behind(&self, first: &Cmd, second: &Cmd) -> RedisResult<Value> {
+        let answer = match self {
+            Self::Ours(wire) => wire.send_behind(first, second).await,
+            Self::Given(connection) => connection.clone().send_packed_command(second).await,
+        };
+        match answer? {
+            Value::ServerError(error) => Err(RedisError::from(error)),
+            value => Ok(value),
+        }
+    }
+
     /// The same, for a command that another may follow at once.
     async fn send_when(&self, cmd: &Cmd, urgency: Urgency) -> RedisResult<Value> {
         let answer = match self {
@@ -61,8 +78,14 @@ impl Connection {
 /// One connection that has passed its handshake.
 pub(super) struct Link {
     connection: Connection,
-    /// Until then the server may have forgotten locks.
-    quarantine: Option<Moment>,
+    /// Until then the server may have forgotten locks, in nanoseconds of the clock; zero when it has
+    /// not.
+    quarantine: AtomicU64,
+    /// It does not vote before the watch has lifted it, also when the time is over: what casts no vote
+    /// may change its marker.
+    is_held_back: AtomicBool,
+    /// Watches the server's marker, where it has one.
+    guard: Option<Guard>,
     released: Released,
     /// How many commands were sent, and the number of the latest of which an answer is known. The
     /// server answers in order, so that one answer covers all before it.
@@ -81,7 +104,9 @@ impl Link {
     pub(super) fn new(connection: Connection, quarantine: Option<Moment>, now: Moment) -> Self {
         Self {
             connection,
-            quarantine,
+            quarantine: AtomicU64::new(quarantine.map_or(0, nanos)),
+            is_held_back: AtomicBool::new(false),
+            guard: None,
             released: Released::default(),
             sent: AtomicU64::new(0),
             answered: AtomicU64::new(0),
@@ -94,8 +119,79 @@ impl Link {
 
     /// How long the server still does not vote.
     pub(super) fn quarantine_left(&self, clock: &dyn Clock) -> Option<Duration> {
-        let left = self.quarantine?.since(clock.now());
-        (!left.is_zero()).then_some(left)
+        let until = self.quarantine.load(Ordering::Relaxed);
+        if until == 0 {
+            return None;
+        }
+        let until = Moment::from_start(Duration::from_nanos(until));
+        let left = until.since(clock.now());
+        match left.is_zero() {
+            true => self.is_held_back.load(Ordering::SeqCst).then_some(SOON),
+            false => Some(left),
+        }
+    }
+
+    /// The server's marker is watched: whoever has the link must run
+    /// [`until_forgotten`](Self::until_forgotten).
+    pub(super) fn guarded(self, guard: Guard) -> Self {
+        let is_held_back = self.quarantine.load(Ordering::Relaxed) != 0;
+        Self {
+            is_held_back: AtomicBool::new(is_held_back),
+            guard: Some(guard),
+            ..self
+        }
+    }
+
+    /// No vote counts any more whose reply has not been handed out.
+    pub(super) fn revoke(&self) {
+        if let Some(guard) = &self.guard {
+            guard.revoke();
+        }
+    }
+
+    /// Resolves when the server has forgotten, or may not vote any more.
+    pub(super) async fn until_forgotten(
+        &self,
+        node: &str,
+        options: &RedisOptions,
+        clock: &dyn Clock,
+    ) -> NodeError {
+        let Some(guard) = &self.guard else {
+            return std::future::pending().await;
+        };
+        let server = Server {
+            connection: &self.connection,
+            options,
+            tracks: guard.tracks(),
+        };
+        let left = || self.quarantine_left(clock);
+        let votes_after = |left: Option<Duration>| {
+            let until = left.map_or(0, |left| nanos(clock.now() + left));
+            self.is_held_back.store(left.is_some(), Ordering::SeqCst);
+            self.quarantine.store(until, Ordering::Relaxed);
+        };
+        guard
+            .until_forgotten(node, &server, left, votes_after)
+            .await
+    }
+
+    /// Carries out one command, and counts no vote of a server that has forgotten.
+    pub(super) async fn carry_out(
+        &self,
+        keys: &Keys,
+        command: &Command,
+        clock: &dyn Clock,
+    ) -> Result<Reply, NodeError> {
+        let guard = self.guard.as_ref().filter(|_| is_vote(command));
+        let Some(guard) = guard else {
+            return self.perform(keys, command, clock).await;
+        };
+        if let Some(why) = guard.refusal() {
+            return Err(why);
+        }
+        let reply = self.perform(keys, command, clock).await?;
+        guard.confirm(&self.connection).await?;
+        Ok(reply)
     }
 
     /// When the server last answered.
@@ -276,6 +372,17 @@ impl Link {
             self.activity.notified().await;
         }
     }
+}
+
+/// Whether the answer may be counted towards a quorum.
+fn is_vote(command: &Command) -> bool {
+    !matches!(
+        command,
+        Command::Release { .. }
+            | Command::Enqueue { .. }
+            | Command::Leave { .. }
+            | Command::Inspect
+    )
 }
 
 /// The answer to one that may take the lock, and was given back before it could.

@@ -21,7 +21,7 @@ use super::keeper::{self, Pauses, Source};
 use super::link::Connection;
 use super::resp::News;
 use super::stream::Route;
-use super::wire::OnNews;
+use super::wire::{Heard, OnNews};
 use super::{fault, handshake};
 use crate::error::NodeError;
 use crate::store::{Listener, Notice, WakeSink};
@@ -129,8 +129,10 @@ impl Ears {
     /// a task between the two would cost every wake-up one more.
     fn on_news(&self) -> OnNews {
         let (ear, followed) = (Weak::clone(&self.ear), self.followed.clone());
-        Box::new(move |news| {
-            if let Some(notice) = read(news, &followed) {
+        Box::new(move |heard| {
+            if let Heard::News(news) = heard
+                && let Some(notice) = read(news, &followed)
+            {
                 tell(&ear, notice);
             }
         })

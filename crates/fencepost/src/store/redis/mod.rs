@@ -3,7 +3,7 @@
 //! - `scripts`, `keys`: the commands and where they work. The scripts are the second
 //!   implementation of [`state`](crate::state).
 //! - `url`, `stream`, `tls`: from a URL to a byte stream.
-//! - `handshake`, `roster`: who may vote.
+//! - `handshake`, `roster`, `membership`: who may vote.
 //! - `list`: which locks a server knows.
 //! - `survey`, `rights`: what a server is like, and what its user may not do.
 //! - `gate`, `link`: where calls wait for a connection, and one connection's calls.
@@ -37,6 +37,7 @@ mod keys;
 mod link;
 mod list;
 mod listener;
+mod membership;
 mod options;
 mod released;
 mod resp;
@@ -59,9 +60,15 @@ use ::redis::aio::MultiplexedConnection;
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 
-pub use options::{Eviction, RedisOptions, TlsOptions};
+pub(crate) use membership::{Closed, Membership, close};
+pub use options::{Eviction, Hidden, RedisOptions, TlsOptions};
 pub use roster::Roster;
 pub(crate) use survey::survey;
+
+/// The address of the server at that URL, without user and password.
+pub(crate) fn address(url: &str) -> Result<String, Error> {
+    Target::parse(url).map(|target| target.label)
+}
 
 use super::{Call, Listener, Names, Node, WakeSink};
 use crate::error::{Error, NodeError};
@@ -74,6 +81,7 @@ use gate::Gate;
 use keeper::{Keeper, Source};
 use keys::Prefix;
 use listener::{Ears, Followed};
+use membership::Member;
 use roster::RosterEntry;
 use stream::Route;
 use url::Target;
@@ -151,7 +159,11 @@ impl RedisNode {
         let source = Arc::new(source);
         let connect_timeout = options.connect_timeout;
         let seat = Arc::new(roster.seat(&label));
+        let member = roster.membership();
+        let member =
+            member.and_then(|membership| Member::of(membership, &label, Arc::clone(&clock)));
         let keeper = Keeper {
+            member,
             source: Arc::clone(&source),
             label: label.clone(),
             options,

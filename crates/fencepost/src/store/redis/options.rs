@@ -19,6 +19,8 @@ pub struct RedisOptions {
     pub quarantine: Option<Duration>,
     /// What to do about a server that evicts keys.
     pub eviction: Eviction,
+    /// What to do about a server that hides what it is.
+    pub hidden: Hidden,
     /// Certificates, for `rediss://`.
     pub tls: TlsOptions,
 }
@@ -31,6 +33,7 @@ impl Default for RedisOptions {
             mute_timeout: Duration::from_secs(1),
             quarantine: None,
             eviction: Eviction::default(),
+            hidden: Hidden::default(),
             tls: TlsOptions::default(),
         }
     }
@@ -44,6 +47,17 @@ pub enum Eviction {
     Refuse,
     /// It votes, and a warning is logged.
     Warn,
+}
+
+/// What to do about a server whose ACL hides INFO from this user, so that nobody can tell whether it is
+/// a master, and whether it is the same as another node's.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Hidden {
+    /// It votes, and a warning is logged.
+    #[default]
+    Warn,
+    /// It does not vote.
+    Refuse,
 }
 
 /// Certificates for `rediss://`, in PEM. Without the feature `tls` they are not used.

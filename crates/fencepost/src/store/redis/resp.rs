@@ -1,8 +1,11 @@
-//! Reads what a server says, in the second version of its protocol: pure.
+//! Reads what a server says, in the second and the third version of its protocol: pure.
 //!
 //! It must never take a part of an answer for the whole, nor what was published for an answer.
+//!
+//! A server may be hostile: [`Frame`] finds where a reply ends while its bytes come in, looks at each
+//! byte once, and gives up at the limits below. Values are made only of a reply that is complete.
 
-use redis::{Value, parse_redis_value};
+use redis::{PushKind, Value, VerbatimFormat, parse_redis_value};
 
 /// What is no answer of a Redis server.
 #[derive(Debug, PartialEq, Eq)]
@@ -20,6 +23,8 @@ pub(super) struct News<'b> {
 pub(super) enum Said<'b> {
     Answer(Value),
     News(News<'b>),
+    /// The server has forgotten that we know a key, or that key was changed: `CLIENT TRACKING`.
+    Invalidation,
 }
 
 /// How news begin: a list of three, the kind, the channel and the payload.
@@ -27,8 +32,106 @@ const NEWS: &[u8] = b"*3\r\n$7\r\nmessage\r\n";
 const NEWS_KIND: &[u8] = b"message";
 /// How deep answers may be nested. Those to our commands are two deep.
 const DEEPEST: usize = 8;
-/// The longest text and the longest list that a server sends.
-const LONGEST: usize = 512 * 1024 * 1024;
+/// The most bytes of one reply. The longest to our commands is a step of SCAN, below a megabyte.
+pub(super) const MOST_BYTES: usize = 4 * 1024 * 1024;
+/// The most values in one reply.
+const MOST_ITEMS: usize = 64 * 1024;
+/// The longest line: an error, or the head of a text or list.
+const LONGEST_LINE: usize = 64 * 1024;
+
+/// Where the reply at the front of a buffer ends, found out bit by bit.
+#[derive(Debug, Default)]
+pub(super) struct Frame {
+    /// So many bytes are known to belong to it.
+    scanned: usize,
+    /// In so many bytes behind them no line ends.
+    without_end: usize,
+    /// A text of so many bytes comes next.
+    text: Option<usize>,
+    /// How many values each list still lacks that has begun.
+    open: Vec<usize>,
+    /// How many values there were.
+    items: usize,
+}
+
+impl Frame {
+    /// How many bytes the reply takes. `None` while it is not complete; then to be asked again with
+    /// more bytes behind the same ones.
+    pub(super) fn end(&mut self, bytes: &[u8]) -> Result<Option<usize>, Nonsense> {
+        loop {
+            if self.scanned > MOST_BYTES {
+                return Err(Nonsense);
+            }
+            let mut rest = &bytes[self.scanned..];
+            let is_whole = match self.text {
+                Some(length) => {
+                    if text(&mut rest, length)?.is_none() {
+                        return Ok(None);
+                    }
+                    self.text = None;
+                    true
+                }
+                None => match self.line(&mut rest)? {
+                    Some(is_whole) => is_whole,
+                    None => return Ok(None),
+                },
+            };
+            self.scanned = bytes.len() - rest.len();
+            if is_whole && self.is_last() {
+                return Ok(Some(self.scanned));
+            }
+        }
+    }
+
+    /// Takes a line off the front. Whether a value ends with it.
+    fn line(&mut self, rest: &mut &[u8]) -> Result<Option<bool>, Nonsense> {
+        let looked = self.without_end.min(rest.len());
+        if !rest[looked..].contains(&b'\r') {
+            self.without_end = rest.len();
+            return match rest.len() > LONGEST_LINE {
+                true => Err(Nonsense),
+                false => Ok(None),
+            };
+        }
+        let Some(line) = line(rest)? else {
+            return Ok(None);
+        };
+        self.without_end = 0;
+        self.items += 1;
+        if self.items > MOST_ITEMS || line.len() > LONGEST_LINE {
+            return Err(Nonsense);
+        }
+        let (kind, digits) = line.split_first().ok_or(Nonsense)?;
+        let items = match kind {
+            b'$' | b'=' => {
+                self.text = length(digits)?;
+                return Ok(Some(self.text.is_none()));
+            }
+            b'*' | b'~' | b'>' => length(digits)?.unwrap_or(0),
+            b'%' => 2 * length(digits)?.unwrap_or(0),
+            _ => 0,
+        };
+        if items > MOST_ITEMS || self.open.len() >= DEEPEST {
+            return Err(Nonsense);
+        }
+        if items > 0 {
+            self.open.push(items);
+        }
+        Ok(Some(items == 0))
+    }
+
+    /// A value is complete. Whether all is.
+    fn is_last(&mut self) -> bool {
+        while let Some(missing) = self.open.last_mut() {
+            *missing -= 1;
+            if *missing > 0 {
+                return false;
+            }
+            self.open.pop();
+        }
+        true
+    }
+}
 
 /// The first answer, and how many bytes it takes. `None` while it is not complete.
 pub(super) fn read(bytes: &[u8]) -> Result<Option<(Value, usize)>, Nonsense> {
@@ -40,6 +143,9 @@ pub(super) fn read(bytes: &[u8]) -> Result<Option<(Value, usize)>, Nonsense> {
 /// The first answer or news, and how many bytes it takes. `None` while it is not complete. News are
 /// not copied, for there may be many of them.
 pub(super) fn read_also_news(bytes: &[u8]) -> Result<Option<(Said<'_>, usize)>, Nonsense> {
+    if bytes.first() == Some(&b'>') {
+        return pushed(bytes);
+    }
     let Some(mut rest) = bytes.strip_prefix(NEWS) else {
         return match read(bytes)? {
             // No command that may be sent on such a connection is answered like that.
@@ -55,6 +161,21 @@ pub(super) fn read_also_news(bytes: &[u8]) -> Result<Option<(Said<'_>, usize)>, 
     };
     let news = Said::News(News { channel, payload });
     Ok(Some((news, bytes.len() - rest.len())))
+}
+
+/// What the third version of the protocol brings between answers. Only what we asked for is due.
+fn pushed(bytes: &[u8]) -> Result<Option<(Said<'_>, usize)>, Nonsense> {
+    match read(bytes)? {
+        Some((
+            Value::Push {
+                kind: PushKind::Invalidate,
+                ..
+            },
+            taken,
+        )) => Ok(Some((Said::Invalidation, taken))),
+        Some(_) => Err(Nonsense),
+        None => Ok(None),
+    }
 }
 
 fn begins_like_news(items: &[Value]) -> bool {
@@ -91,9 +212,23 @@ fn value(rest: &mut &[u8], deepest: usize) -> Result<Option<Value>, Nonsense> {
             None => Value::Nil,
         },
         b'*' => match length(text)? {
-            Some(length) => return list(rest, length, deepest),
+            Some(length) => return Ok(list(rest, length, deepest)?.map(Value::Array)),
             None => Value::Nil,
         },
+        b'~' => {
+            let length = length(text)?.ok_or(Nonsense)?;
+            return Ok(list(rest, length, deepest)?.map(Value::Set));
+        }
+        b'%' => return map(rest, length(text)?.ok_or(Nonsense)?, deepest),
+        b'>' => return push(rest, length(text)?.ok_or(Nonsense)?, deepest),
+        b'=' => return verbatim(rest, length(text)?.ok_or(Nonsense)?),
+        b'_' if text.is_empty() => Value::Nil,
+        b'#' if text == b"t" => Value::Boolean(true),
+        b'#' if text == b"f" => Value::Boolean(false),
+        b',' => {
+            let text = std::str::from_utf8(text).map_err(|_| Nonsense)?;
+            Value::Double(text.parse().map_err(|_| Nonsense)?)
+        }
         _ => return Err(Nonsense),
     };
     Ok(Some(value))
@@ -125,7 +260,7 @@ fn length(text: &[u8]) -> Result<Option<usize>, Nonsense> {
     match number(text)? {
         -1 => Ok(None),
         length => match usize::try_from(length) {
-            Ok(length) if length <= LONGEST => Ok(Some(length)),
+            Ok(length) if length <= MOST_BYTES => Ok(Some(length)),
             _ => Err(Nonsense),
         },
     }
@@ -146,7 +281,7 @@ fn text<'b>(rest: &mut &'b [u8], length: usize) -> Result<Option<&'b [u8]>, Nons
     }
 }
 
-fn list(rest: &mut &[u8], length: usize, deepest: usize) -> Result<Option<Value>, Nonsense> {
+fn list(rest: &mut &[u8], length: usize, deepest: usize) -> Result<Option<Vec<Value>>, Nonsense> {
     let deepest = deepest.checked_sub(1).ok_or(Nonsense)?;
     // Each item takes three bytes at the least.
     let mut items = Vec::with_capacity(length.min(rest.len() / 3));
@@ -156,7 +291,46 @@ fn list(rest: &mut &[u8], length: usize, deepest: usize) -> Result<Option<Value>
             None => return Ok(None),
         }
     }
-    Ok(Some(Value::Array(items)))
+    Ok(Some(items))
+}
+
+fn map(rest: &mut &[u8], length: usize, deepest: usize) -> Result<Option<Value>, Nonsense> {
+    let Some(items) = list(rest, 2 * length, deepest)? else {
+        return Ok(None);
+    };
+    let mut pairs = Vec::with_capacity(length);
+    let mut items = items.into_iter();
+    while let (Some(key), Some(value)) = (items.next(), items.next()) {
+        pairs.push((key, value));
+    }
+    Ok(Some(Value::Map(pairs)))
+}
+
+fn push(rest: &mut &[u8], length: usize, deepest: usize) -> Result<Option<Value>, Nonsense> {
+    let Some(mut data) = list(rest, length, deepest)? else {
+        return Ok(None);
+    };
+    if data.is_empty() {
+        return Err(Nonsense);
+    }
+    let kind = match data.remove(0) {
+        Value::BulkString(kind) if kind == b"invalidate" => PushKind::Invalidate,
+        Value::BulkString(kind) => PushKind::Other(String::from_utf8_lossy(&kind).into_owned()),
+        _ => return Err(Nonsense),
+    };
+    Ok(Some(Value::Push { kind, data }))
+}
+
+/// A text with three letters of its format and a colon before it.
+fn verbatim(rest: &mut &[u8], length: usize) -> Result<Option<Value>, Nonsense> {
+    let Some(text) = self::text(rest, length)? else {
+        return Ok(None);
+    };
+    let text = text.split_at_checked(4).ok_or(Nonsense)?.1;
+    Ok(Some(Value::VerbatimString {
+        format: VerbatimFormat::Text,
+        text: String::from_utf8_lossy(text).into_owned(),
+    }))
 }
 
 /// An error's words are taken apart by those who know all of them.
@@ -241,6 +415,59 @@ mod tests {
         assert_eq!(read_also_news(subscribed), whole);
     }
 
+    #[test]
+    fn the_third_version_of_the_protocol_is_read_too() {
+        let invalidated = b">2\r\n$10\r\ninvalidate\r\n*1\r\n$1\r\nk\r\n";
+        let whole = Ok(Some((Said::Invalidation, invalidated.len())));
+        assert_eq!(read_also_news(invalidated), whole);
+        let flushed = b">2\r\n$10\r\ninvalidate\r\n_\r\n";
+        let whole = Ok(Some((Said::Invalidation, flushed.len())));
+        assert_eq!(read_also_news(flushed), whole);
+        let message = b">3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$1\r\np\r\n";
+        assert_eq!(read_also_news(message), Err(Nonsense), "nobody subscribed");
+        let bytes = b"%1\r\n$1\r\na\r\n,1.5\r\n=5\r\ntxt:b\r\n~1\r\n#t\r\n_\r\n";
+        let mut rest = &bytes[..];
+        let mut values = Vec::new();
+        while !rest.is_empty() {
+            let end = Frame::default().end(rest).unwrap().unwrap();
+            let (value, taken) = read(rest).unwrap().unwrap();
+            assert_eq!(end, taken);
+            values.push(value);
+            rest = &rest[taken..];
+        }
+        let text = Value::VerbatimString {
+            format: VerbatimFormat::Text,
+            text: "b".into(),
+        };
+        let expected = [
+            Value::Map(vec![(bulk("a"), Value::Double(1.5))]),
+            text,
+            Value::Set(vec![Value::Boolean(true)]),
+            Value::Nil,
+        ];
+        assert_eq!(values, expected);
+    }
+
+    #[test]
+    fn a_reply_beyond_its_limits_is_nonsense_before_it_is_read() {
+        for bytes in [
+            &b"*400000000\r\n"[..],
+            b"%40000\r\n",
+            b"$536870912\r\n",
+            &[b"+", "x".repeat(LONGEST_LINE + 1).as_bytes()].concat(),
+            &b"*1\r\n".repeat(DEEPEST + 1),
+            &b"*60000\r\n"
+                .repeat(2)
+                .into_iter()
+                .chain(b":1\r\n".repeat(MOST_ITEMS))
+                .collect::<Vec<_>>(),
+        ] {
+            let mut frame = Frame::default();
+            let outcome = frame.end(bytes);
+            assert_eq!(outcome, Err(Nonsense), "{}", bytes.escape_ascii());
+        }
+    }
+
     fn answers() -> impl Strategy<Value = Value> {
         let leaf = prop_oneof![
             any::<i64>().prop_map(Value::Int),
@@ -276,10 +503,13 @@ mod tests {
             let mut bytes = Vec::new();
             write(&value, &mut bytes);
             let length = bytes.len();
+            let mut frame = Frame::default();
             for cut in 0..length {
                 prop_assert_eq!(read(&bytes[..cut]), Ok(None));
+                prop_assert_eq!(frame.end(&bytes[..cut]), Ok(None));
             }
             write(&other, &mut bytes);
+            prop_assert_eq!(frame.end(&bytes), Ok(Some(length)));
             prop_assert_eq!(read(&bytes), Ok(Some((value, length))));
         }
 
@@ -308,6 +538,10 @@ mod tests {
         #[test]
         fn no_bytes_make_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             let _ = read(&bytes);
+            let mut frame = Frame::default();
+            for cut in 0..bytes.len() {
+                let _ = frame.end(&bytes[..cut]);
+            }
             let _ = read_also_news(&bytes);
             let _ = read_also_news(&[NEWS, &bytes].concat());
         }

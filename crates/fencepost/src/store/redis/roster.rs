@@ -3,12 +3,13 @@
 //! A claim must outlive the connection that made it: as long as a vote given through one address
 //! may still count, the same server must not vote through another.
 
+use super::membership::Membership;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Which servers the nodes of one client have reached: shared by them, so that no server votes
 /// twice.
 #[derive(Clone, Default)]
-pub struct Roster(Arc<Mutex<Seats>>);
+pub struct Roster(Arc<Mutex<Seats>>, Option<Arc<Membership>>);
 
 #[derive(Default)]
 struct Seats {
@@ -24,6 +25,15 @@ struct Claim {
 }
 
 impl Roster {
+    /// A roster of nodes that vote only under the marker of their cluster.
+    pub(crate) fn of(membership: Arc<Membership>) -> Self {
+        Self(Arc::default(), Some(membership))
+    }
+
+    pub(super) fn membership(&self) -> Option<&Arc<Membership>> {
+        self.1.as_ref()
+    }
+
     /// A place for one node, given back when it is dropped.
     pub(super) fn seat(&self, address: &str) -> RosterEntry {
         let mut seats = self.lock();

@@ -4,10 +4,12 @@
 //! It must never leave Nagle's algorithm on: that costs a lock 40 ms.
 
 use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use socket2::{SockRef, TcpKeepalive};
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
 use super::options::TlsOptions;
@@ -23,6 +25,87 @@ const UNACKNOWLEDGED: Duration = Duration::from_secs(20);
 /// What a connection is made of.
 pub(super) trait Duplex: AsyncRead + AsyncWrite + Unpin + Send {}
 impl<T: AsyncRead + AsyncWrite + Unpin + Send> Duplex for T {}
+
+/// A stream that only the process uses that opened it.
+///
+/// The child of a fork inherits the descriptor: what it writes there, the server takes for its
+/// parent's, and what it reads, its parent misses. So each read and write asks for the process id (one
+/// cheap system call beside the expensive one). In another process both fail, and dropping the stream
+/// leaves the descriptor open: closing it would take it out of the `epoll` that is shared with the
+/// parent. `fork` and `exec` is harmless: descriptors are closed on `exec`.
+pub(super) struct OwnStream<S> {
+    /// Empty only while it is being dropped.
+    stream: Option<S>,
+    process: u32,
+}
+
+impl<S> OwnStream<S> {
+    pub(super) fn new(stream: S) -> Self {
+        Self {
+            stream: Some(stream),
+            process: std::process::id(),
+        }
+    }
+
+    fn own(&mut self) -> io::Result<&mut S> {
+        if self.process != std::process::id() {
+            return Err(io::Error::other(
+                "the connection is that of the process before the fork",
+            ));
+        }
+        self.stream
+            .as_mut()
+            .ok_or_else(|| io::ErrorKind::NotConnected.into())
+    }
+}
+
+impl<S> Drop for OwnStream<S> {
+    fn drop(&mut self) {
+        if self.process != std::process::id() {
+            std::mem::forget(self.stream.take());
+        }
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for OwnStream<S> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        match self.get_mut().own() {
+            Ok(stream) => Pin::new(stream).poll_read(cx, buf),
+            Err(error) => Poll::Ready(Err(error)),
+        }
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for OwnStream<S> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        match self.get_mut().own() {
+            Ok(stream) => Pin::new(stream).poll_write(cx, buf),
+            Err(error) => Poll::Ready(Err(error)),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut().own() {
+            Ok(stream) => Pin::new(stream).poll_flush(cx),
+            Err(error) => Poll::Ready(Err(error)),
+        }
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut().own() {
+            Ok(stream) => Pin::new(stream).poll_shutdown(cx),
+            Err(error) => Poll::Ready(Err(error)),
+        }
+    }
+}
 
 /// The way to a server, with everything that can be checked beforehand checked.
 pub(super) struct Route {
@@ -59,12 +142,15 @@ impl Route {
                 let stream = tcp(host, *port, limit).await?;
                 #[cfg(feature = "tls")]
                 if let Some(tls) = &self.tls {
-                    return Ok(Box::new(tls.over(stream).await?));
+                    return Ok(Box::new(OwnStream::new(tls.over(stream).await?)));
                 }
-                Ok(Box::new(stream))
+                Ok(Box::new(OwnStream::new(stream)))
             }
             #[cfg(unix)]
-            Place::Unix(path) => Ok(Box::new(tokio::net::UnixStream::connect(path).await?)),
+            Place::Unix(path) => {
+                let stream = tokio::net::UnixStream::connect(path).await?;
+                Ok(Box::new(OwnStream::new(stream)))
+            }
             #[cfg(not(unix))]
             Place::Unix(_) => Err(io::ErrorKind::Unsupported.into()),
         }

@@ -7,15 +7,15 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Cmd, FromRedisValue, RedisError, Value, from_redis_value};
+use redis::{Cmd, FromRedisValue, RedisError, Value, from_redis_value};
 use tokio::time::timeout;
 
 use super::handshake::Facts as Handshake;
+use super::link::Connection;
 use super::options::RedisOptions;
 use super::stream::Route;
 use super::url::{Place, Target};
-use super::{fault, rights};
+use super::{fault, keeper, rights};
 use crate::error::{Error, NodeError};
 use crate::runtime::clock::Clock;
 use crate::store::facts::{Facts, LinkKind, NodeSurvey, RedisFacts, median};
@@ -45,25 +45,16 @@ pub(crate) fn survey(
     Ok(async move {
         let limit = options.connect_timeout;
         let connecting = async {
-            let stream = route.open(limit).await;
-            let stream = stream.map_err(|error| NodeError::Unreachable(error.to_string()))?;
-            let config = AsyncConnectionConfig::new()
-                .set_connection_timeout(None)
-                .set_response_timeout(None);
-            MultiplexedConnection::new_with_config(&login, stream, config)
-                .await
-                .map_err(|error| fault::node_error(&error))
+            // A connection of our own making, so that a hostile server is bounded here too.
+            keeper::dial(&route, &login, limit, None).await
         };
         let connected = timeout(limit, connecting).await;
         let facts = match connected.unwrap_or(Err(NodeError::Timeout(limit))) {
             Err(error) => Err(error),
-            Ok((connection, driver)) => {
-                let driver = tokio::spawn(driver);
+            Ok((connection, _driver)) => {
                 let server = Server(connection);
                 let user = login.username().unwrap_or("default");
-                let facts = server.survey(link, user, max_ttl, &*clock).await;
-                driver.abort();
-                facts
+                server.survey(link, user, max_ttl, &*clock).await
             }
         };
         let facts = facts.map_err(|error| route.explained(error));
@@ -90,15 +81,13 @@ fn kind(place: &Place) -> LinkKind {
 }
 
 /// A server that answers.
-pub(super) struct Server(MultiplexedConnection);
+pub(super) struct Server(Connection);
 
 impl Server {
     /// One command, within its time.
     pub(super) async fn ask(&self, cmd: &Cmd) -> Result<Value, RedisError> {
-        let mut connection = self.0.clone();
-        let answer = timeout(ANSWER_LIMIT, connection.send_packed_command(cmd)).await;
-        match answer {
-            Ok(answer) => answer.and_then(Value::extract_error),
+        match timeout(ANSWER_LIMIT, self.0.send(cmd)).await {
+            Ok(answer) => answer,
             Err(_) => Err(std::io::Error::from(std::io::ErrorKind::TimedOut).into()),
         }
     }
@@ -109,7 +98,9 @@ impl Server {
             Ok(value) => Ok(from_redis_value(value).ok()),
             Err(error) if error.is_timeout() => Err(NodeError::Timeout(ANSWER_LIMIT)),
             Err(error) => match fault::node_error(&error) {
-                NodeError::Permission(_) | NodeError::Other(_) => Ok(None),
+                NodeError::Permission(_) | NodeError::Unsuitable(_) | NodeError::Other(_) => {
+                    Ok(None)
+                }
                 refused => Err(refused),
             },
         }
@@ -143,7 +134,7 @@ impl Server {
             .lines()
             .filter_map(|line| line.trim_end().split_once(':'))
             .collect();
-        let text = |key: &str| fields.get(key).map(ToString::to_string);
+        let text = |key: &str| fields.get(key).map(|text| fault::printable(text));
         let number = |key: &str| fields.get(key).and_then(|n| n.parse::<u64>().ok());
         let (product, version) = match text("valkey_version") {
             Some(version) => ("Valkey", Some(version)),

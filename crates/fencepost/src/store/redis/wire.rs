@@ -5,6 +5,10 @@
 //! writes all that has gathered with one system call. A command that another follows at once is
 //! written together with that one.
 //!
+//! Why not the connection of the `redis` crate: it sends every command by way of a task, which is a
+//! wake-up, often on another core, before the first byte leaves. Measured on five nodes with 16 tasks: 1.76
+//! times the cost of hand-written requests with that one, 1.28 times with this.
+//!
 //! A wire may hear news: what others publish, on channels that it subscribes to, comes among the
 //! answers, and is handed on by the task that has read it. Nothing stands between the socket and
 //! whoever is to hear it.
@@ -23,13 +27,23 @@ use redis::{Cmd, RedisError, RedisResult, Value};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf, ReadHalf, WriteHalf};
 use tokio::sync::oneshot;
 
-use super::resp::{self, News, Nonsense, Said};
+use super::resp::{self, Frame, News, Nonsense, Said};
 use super::stream::Duplex;
 
 type Stream = Box<dyn Duplex>;
 type Answer = oneshot::Receiver<Value>;
-/// Hears news. It must not block: all that the connection brings waits for it.
-pub(super) type OnNews = Box<dyn FnMut(News<'_>) + Send>;
+
+/// What comes beside answers. Each before whatever the connection brings later.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Heard<'b> {
+    /// Published on a channel.
+    News(News<'b>),
+    /// A key that the server was to watch was changed, or is watched no longer.
+    Invalidation,
+}
+
+/// Hears what comes beside answers. It must not block: all that the connection brings waits for it.
+pub(super) type OnNews = Box<dyn FnMut(Heard<'_>) + Send>;
 
 /// With so many commands under way, the next one waits for the connection's task.
 const MANY: usize = 4;
@@ -75,6 +89,7 @@ impl Wire {
             on_news,
             buffer: Vec::new(),
             filled: 0,
+            frame: Frame::default(),
         };
         (Self { outgoing }, task)
     }
@@ -82,6 +97,20 @@ impl Wire {
     /// Sends one command when first polled, and waits for its answer.
     pub(super) async fn send(&self, cmd: &Cmd, urgency: Urgency) -> RedisResult<Value> {
         let answer = self.outgoing().send(cmd, urgency);
+        match answer {
+            Some(answer) => answer.await.map_err(|_| closed()),
+            None => Err(closed()),
+        }
+    }
+
+    /// Sends two commands with nothing of anybody between them, and waits for the second's answer.
+    pub(super) async fn send_behind(&self, first: &Cmd, second: &Cmd) -> RedisResult<Value> {
+        let answer = {
+            let mut outgoing = self.outgoing();
+            // Whoever waited for the first one's answer would only learn what the second's shows too.
+            drop(outgoing.send(first, Urgency::WithNext));
+            outgoing.send(second, Urgency::Now)
+        };
         match answer {
             Some(answer) => answer.await.map_err(|_| closed()),
             None => Err(closed()),
@@ -184,6 +213,8 @@ pub(super) struct Task {
     /// What was read, of which so many bytes are filled.
     buffer: Vec<u8>,
     filled: usize,
+    /// How much of the first reply has come.
+    frame: Frame,
 }
 
 impl Future for Task {
@@ -246,18 +277,23 @@ impl Task {
     /// How many bytes that took: none while the first is not complete.
     fn hand_out_first(&mut self, taken: usize) -> Result<usize, Nonsense> {
         let unread = &self.buffer[taken..self.filled];
-        let (value, bytes) = match &mut self.on_news {
-            None => match resp::read(unread)? {
-                Some(answer) => answer,
-                None => return Ok(0),
-            },
-            Some(hear) => match resp::read_also_news(unread)? {
-                Some((Said::Answer(value), bytes)) => (value, bytes),
-                Some((Said::News(news), bytes)) => {
-                    hear(news);
+        let Some(bytes) = self.frame.end(unread)? else {
+            return Ok(0);
+        };
+        self.frame = Frame::default();
+        let reply = &unread[..bytes];
+        let value = match &mut self.on_news {
+            None => resp::read(reply)?.ok_or(Nonsense)?.0,
+            Some(hear) => match resp::read_also_news(reply)?.ok_or(Nonsense)?.0 {
+                Said::Answer(value) => value,
+                Said::News(news) => {
+                    hear(Heard::News(news));
                     return Ok(bytes);
                 }
-                None => return Ok(0),
+                Said::Invalidation => {
+                    hear(Heard::Invalidation);
+                    return Ok(bytes);
+                }
             },
         };
         let waiting = {
@@ -310,7 +346,10 @@ mod tests {
     /// What was heard on the channel `c`, in order.
     fn recorded() -> (Option<OnNews>, mpsc::UnboundedReceiver<String>) {
         let (heard, news) = mpsc::unbounded_channel();
-        let hear: OnNews = Box::new(move |news| {
+        let hear: OnNews = Box::new(move |heard_now| {
+            let Heard::News(news) = heard_now else {
+                panic!("no news");
+            };
             assert_eq!(news.channel, b"c");
             let payload = String::from_utf8(news.payload.to_vec()).unwrap();
             heard.send(payload).unwrap();

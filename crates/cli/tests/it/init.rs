@@ -1,0 +1,42 @@
+//! `fencepost init`: a cluster of servers that nobody with another list can use.
+
+use fencepost_tests::Cluster;
+
+use crate::bench::Bench;
+
+#[test]
+fn a_fresh_cluster_can_be_used_at_once_and_only_with_its_own_list() {
+    let cluster = Cluster::start(4);
+    let mut urls: Vec<_> = cluster.servers.iter().map(|server| server.url()).collect();
+    // As the error names them.
+    urls.sort_unstable();
+    let (store, other) = (urls[..3].join(","), urls.join(","));
+    let bench = Bench::new();
+    let ran = bench.run(&["init", "--fresh", "--store", &store]);
+    assert_eq!(
+        (ran.code, ran.out.as_str()),
+        (Some(0), "the cluster is ready\n")
+    );
+    let ran = bench.run(&[
+        "run", "job", "--wait", "10s", "--store", &store, "--", "true",
+    ]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let ran = bench.run(&[
+        "run", "job", "--wait", "10s", "--store", &other, "--", "true",
+    ]);
+    assert_ne!(ran.code, Some(0));
+    assert!(
+        ran.err.contains(&store) && ran.err.contains(&urls[3]),
+        "{ran:?}"
+    );
+    let ran = bench.run(&["init", "--fresh", "--store", &other]);
+    assert_eq!(ran.code, Some(69), "{ran:?}");
+}
+
+#[test]
+fn one_server_alone_needs_no_cluster() {
+    let cluster = Cluster::start(1);
+    let bench = Bench::new();
+    let ran = bench.run(&["init", "--store", &cluster.urls()]);
+    assert!(ran.err.contains("expected 2 to 9 nodes, got 1"), "{ran:?}");
+}

@@ -1,0 +1,192 @@
+//! Makes a cluster of several Redis servers: writes on each of them to which it belongs.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use tokio::time::{Instant, sleep, timeout};
+
+use super::{Builder, RestartPolicy, Source, invalid};
+use crate::error::{Error, NodeError, NodeOutcome, NodeReport};
+use crate::store::Node;
+use crate::store::open::is_redis;
+use crate::store::redis::{Closed, Membership, Roster, close};
+use fencepost_core::quorum::Quorum;
+use fencepost_core::ttl::Ttl;
+
+/// How long all nodes together may take.
+const INIT_LIMIT: Duration = Duration::from_secs(10);
+/// How long what was begun is waited for to be taken back.
+const UNDO_LIMIT: Duration = Duration::from_secs(3);
+
+/// What an operator promises of the servers of a new cluster: see [`Builder::init`].
+#[derive(Clone, Default)]
+#[must_use]
+pub struct InitOptions {
+    fresh: bool,
+    durable: bool,
+    replace: Vec<String>,
+}
+
+impl std::fmt::Debug for InitOptions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // URLs may hold passwords.
+        f.debug_struct("InitOptions")
+            .field("fresh", &self.fresh)
+            .field("durable", &self.durable)
+            .field("replace", &self.replace.len())
+            .finish()
+    }
+}
+
+impl InitOptions {
+    /// Promises nothing: the servers vote after `max_ttl`, when no lock from before can be held.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Promises that nobody holds a lock from before these servers started, so that they vote at once.
+    pub fn fresh(mut self, is_fresh: bool) -> Self {
+        self.fresh = is_fresh;
+        self
+    }
+
+    /// Promises that every write is on disk before it is answered (`appendonly yes`, `appendfsync
+    /// always`, `no-appendfsync-on-rewrite no`), so that a restarted server votes at once. It is checked
+    /// at each connection, and struck when it is seen broken.
+    pub fn durable(mut self, is_durable: bool) -> Self {
+        self.durable = is_durable;
+        self
+    }
+
+    /// Replaces the cluster of these servers, separated by commas: to add servers, or to put another in
+    /// the place of a dead one. A majority of them has to be up. They do not vote from then on, `max_ttl`
+    /// is waited for, and the new cluster votes.
+    pub fn replace(mut self, urls: impl AsRef<str>) -> Self {
+        let urls = urls.as_ref().split(',').map(|url| url.trim().to_owned());
+        self.replace = urls.collect();
+        self
+    }
+}
+
+impl Builder {
+    /// Makes a cluster of these servers: writes a marker on each of them that names all of them and
+    /// `max_ttl`, so that no client with another list or another `max_ttl` can use them. All of them
+    /// have to be there; if one is missing or belongs to another cluster, nothing is left behind.
+    ///
+    /// Nobody has to call it: the first client does the same, and then waits for `max_ttl` once. One
+    /// server alone, and the policy [`Trust`](RestartPolicy::Trust), need no marker. On a cluster that
+    /// exists already it changes nothing but the promise of [durability](InitOptions::durable).
+    ///
+    /// # Errors
+    /// [`Error::Unreachable`] with each node's reason; [`Error::InvalidOption`] for one node.
+    pub async fn init(mut self, options: InitOptions) -> Result<(), Error> {
+        let quorum = Quorum::of(self.nodes.len()).filter(|quorum| quorum.nodes() > 1);
+        let Some(quorum) = quorum else {
+            let why = format!("expected 2 to 9 nodes, got {}", self.nodes.len());
+            return Err(invalid("nodes", why));
+        };
+        Ttl::new(self.max_ttl)?;
+        self.restart_policy = Some(RestartPolicy::Delay);
+        let addresses = self.addresses()?;
+        let old = match Quorum::of(options.replace.len()) {
+            Some(old) => self.close_old(old, quorum, &options).await?,
+            None => None,
+        };
+        let InitOptions { durable, fresh, .. } = options;
+        let membership = Membership::new(addresses, self.max_ttl, durable, fresh, old);
+        let membership = Arc::new(membership);
+        let opener = self.opener_with(quorum, Roster::of(Arc::clone(&membership)))?;
+        let nodes = self.open_nodes(&opener)?;
+        if let Ok(Ok(())) = timeout(INIT_LIMIT, membership.settled()).await {
+            return Ok(());
+        }
+        let reasons = reasons(&nodes).await;
+        membership.undo();
+        let end = Instant::now() + UNDO_LIMIT;
+        while membership.is_pending_anywhere() && Instant::now() < end {
+            sleep(Duration::from_millis(10)).await;
+        }
+        Err(Error::Unreachable {
+            needed: quorum.nodes(),
+            nodes: reasons,
+        })
+    }
+
+    /// Closes the cluster that is to be replaced, and waits until nobody can hold a lock of it.
+    async fn close_old(
+        &self,
+        old: Quorum,
+        new: Quorum,
+        options: &InitOptions,
+    ) -> Result<Option<Closed>, Error> {
+        let outcomes = close(&options.replace, &self.redis_options(new)).await?;
+        let closed: Vec<_> = outcomes
+            .iter()
+            .filter_map(|(_, o)| o.as_ref().ok())
+            .collect();
+        if closed.len() < old.needed() {
+            let report = |(node, outcome): &(String, Result<Closed, NodeError>)| NodeReport {
+                node: node.clone(),
+                outcome: match outcome {
+                    Ok(_) => NodeOutcome::Agreed,
+                    Err(error) => NodeOutcome::Failed(error.clone()),
+                },
+            };
+            return Err(Error::Unreachable {
+                needed: old.needed(),
+                nodes: outcomes.iter().map(report).collect(),
+            });
+        }
+        let longest = closed.into_iter().max_by_key(|closed| closed.wait).cloned();
+        if let Some(closed) = &longest {
+            tracing::info!(wait = ?closed.wait, "the old cluster is closed");
+            sleep(closed.wait).await;
+        }
+        Ok(longest)
+    }
+
+    /// Where the nodes are, in the words that all clients share.
+    fn addresses(&self) -> Result<Vec<String>, Error> {
+        let address = |source: &Source| match source {
+            Source::Url(url) => match url.split_once(':') {
+                Some((scheme, _)) if is_redis(scheme) => crate::store::redis::address(url),
+                _ => Ok(url.clone()),
+            },
+            #[cfg(feature = "sqlite")]
+            Source::File(path) => Ok(format!("file:{}", path.display())),
+            Source::Made(node) => Ok(node.address().to_owned()),
+            Source::Connection(label, _) => Ok(label.clone()),
+        };
+        self.nodes.iter().map(address).collect()
+    }
+
+    /// With the marker, where one is needed.
+    pub(super) fn roster(&self, quorum: Quorum) -> Result<Roster, Error> {
+        let is_server = |source: &Source| match source {
+            Source::Url(url) => url.split_once(':').is_some_and(|(s, _)| is_redis(s)),
+            Source::Connection(..) => true,
+            _ => false,
+        };
+        // A marker is for servers, and all nodes have to be able to carry it.
+        let all_servers = self.nodes.iter().all(is_server);
+        if quorum.nodes() == 1 || !all_servers || !self.is_delayed(quorum) {
+            return Ok(Roster::default());
+        }
+        let membership = Membership::new(self.addresses()?, self.max_ttl, false, false, None);
+        Ok(Roster::of(Arc::new(membership)))
+    }
+}
+
+/// What each node says.
+async fn reasons(nodes: &[Arc<dyn Node>]) -> Vec<NodeReport> {
+    let ask = async |node: &Arc<dyn Node>| NodeReport {
+        node: node.address().to_owned(),
+        outcome: match timeout(UNDO_LIMIT, node.hello()).await {
+            Ok(Ok(())) => NodeOutcome::Agreed,
+            Ok(Err(error)) => NodeOutcome::Failed(error),
+            Err(_) => NodeOutcome::Pending,
+        },
+    };
+    join_all(nodes.iter().map(ask)).await
+}
