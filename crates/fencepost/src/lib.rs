@@ -46,6 +46,46 @@
 //!   node whose clock runs ahead by more than the [`Drift`] frees its locks too early.
 //! - Who waits longest is served first only where all ask for it: see [`LockOptions::fair`].
 //!
+//! # The API
+//! A request is made by the client, takes options, and ends in one of three ways: `.await` gives a
+//! guard, `.run(body)` runs a body under the lock, and `client.block(request)` blocks a thread.
+//!
+//! | call | guard |
+//! | --- | --- |
+//! | `client.lock(name)`, `try_lock` | `Lease` |
+//! | `client.lock_all(names)`, `try_lock_all` | `MultiLease` |
+//! | `client.read_write(name)`: `read`, `try_read`, `write`, `try_write` | `ReadLease`, `WriteLease` |
+//! | `client.semaphore(name, k)`: `acquire`, `try_acquire` | `Permit` |
+//! | `client.reentrant(name)`: `lock`, `try_lock` | `ReentrantGuard` |
+//! | `client.election(name)`: `campaign`, `try_campaign` | `Leadership` |
+//!
+//! - `try_*` is one attempt, with renewal, everywhere. `timeout(d)` limits the wait, everywhere.
+//! - Every request has the options of `LockOptions`: `ttl`, `timeout`, `fair`, `renew`, `max_hold`,
+//!   `max_renewals`; and `on_progress`.
+//! - Beside requests the client has `latch`, `barrier`, `steal`, `status`, `list`, `node_count`,
+//!   `extend_detached`, `release_detached` and `shutdown`; and is made by `connect`, `builder`,
+//!   `memory`, `file`.
+//! - An `Error` has a `kind()`, and tells the `holder()`, the `nodes()`, the `loss()`.
+//!
+//! # The words
+//! | word | meaning |
+//! | --- | --- |
+//! | node | one independent voter: a Redis master, a SQLite file, a table in memory |
+//! | quorum | more than half of the *configured* nodes |
+//! | acquire, release, extend, renew | the verbs; to renew is to extend by a timer |
+//! | lease | what an acquisition gives: a token and a deadline |
+//! | value | what a node stores for a holder; random, then the owner's label |
+//! | owner | the readable label of a holder |
+//! | attempt | one try at acquiring, with a value of its own |
+//! | token | the number that grows with every acquisition of a name |
+//! | TTL, expiry | how long a node keeps the lock of a silent holder; the end of that |
+//! | timeout | the limit on waiting |
+//! | lost | of a lease: no longer trustworthy |
+//! | queue, waiter, ticket, wake | waiting |
+//! | tombstone | refuses an acquire that arrives after its release |
+//! | quarantine | a node that may have forgotten locks does not vote |
+//! | detached lock | a lock that outlives the process that acquired it: name, value, token |
+//!
 //! # The map
 //! Each module knows those below it and nothing above.
 //!
