@@ -54,11 +54,8 @@ pub(crate) fn with<T>(
 /// given back, must not be told only that it expired.
 pub(crate) fn fault_of_value(error: &Error) -> Failure {
     let fault = fault(error);
-    match error {
-        Error::Lost {
-            name,
-            why: LossReason::Expired,
-        } => Failure {
+    match (error.name(), error.loss()) {
+        (Some(name), Some(LossReason::Expired)) => Failure {
             message: format!(
                 "lock \"{name}\" is not held under this value: it expired or was given back, or the \
                  value is not the one that `acquire` printed"

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::process::ExitCode;
 
-use fencepost::Error;
+use fencepost::{Error, ErrorKind};
 
 /// What added to a signal's number is the exit code of a command that it killed, as shells have it.
 pub(crate) const SIGNAL_BASE: u8 = 128;
@@ -84,14 +84,14 @@ impl Failure {
 
     /// What went wrong in the library; `busy` is the code for a lock that somebody else has.
     pub(crate) fn of(error: &Error, busy: u8) -> Self {
-        let exit = match error {
-            Error::Held { .. } => Exit::Busy(busy),
-            Error::Lost { .. } => Exit::Lost,
-            Error::InvalidName { .. }
-            | Error::InvalidTtl { .. }
-            | Error::InvalidUrl { .. }
-            | Error::InvalidOption { .. } => Exit::Usage,
-            Error::NoRuntime | Error::NoRandomness => Exit::Internal,
+        let exit = match error.kind() {
+            ErrorKind::Held | ErrorKind::Timeout => Exit::Busy(busy),
+            ErrorKind::Lost => Exit::Lost,
+            ErrorKind::InvalidName
+            | ErrorKind::InvalidTtl
+            | ErrorKind::InvalidUrl
+            | ErrorKind::InvalidOption => Exit::Usage,
+            ErrorKind::NoRuntime | ErrorKind::NoRandomness => Exit::Internal,
             // No quorum, unreachable, too late, a file that cannot be opened.
             _ => Exit::Unavailable,
         };

@@ -42,7 +42,7 @@ impl Target {
             }
             Self::Shared(name) => {
                 let request = locks.read_write(name.as_str()).read().options(options);
-                Ok(Held::One(request.on_progress(tell).await?))
+                Ok(Held::Shared(request.on_progress(tell).await?))
             }
             Self::All(names) => {
                 let request = locks.lock_all(names.iter().map(LockName::as_str));
@@ -93,7 +93,7 @@ impl Target {
     /// Why it cannot be had, for people.
     pub(crate) fn refusal(&self, why: &Error) -> String {
         match self {
-            Self::Slot { of, .. } if why.is_held() => {
+            Self::Slot { of, .. } if why.holder().is_some() => {
                 format!("every slot of \"{of}\" is taken; {why}")
             }
             _ => why.to_string(),

@@ -190,10 +190,9 @@ fn text(event: &Event<'_>) -> Option<String> {
 fn json(event: &Event<'_>) -> Value {
     match event {
         Event::Waiting { lock, why } => {
-            let (holder, remaining) = match why {
-                Error::Held { by, remaining, .. } => (Some(by.as_str()), *remaining),
-                _ => (None, None),
-            };
+            let holder = why.holder();
+            let remaining = holder.and_then(|holder| holder.remaining);
+            let holder = holder.map(|holder| holder.owner.as_str());
             json!({
                 "event": "waiting",
                 "lock": lock.typed(),

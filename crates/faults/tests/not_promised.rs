@@ -13,8 +13,8 @@ mod stage;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use fencepost::clock::{Clock, Moment, SystemClock};
 use fencepost::fence::Gate;
+use fencepost::internals::clock::{Clock, Moment, SystemClock};
 use fencepost::{Client, Lease, RestartPolicy};
 use fencepost_faults::clock::{BentClock, Jump};
 use fencepost_faults::cluster::Layout;

@@ -2,24 +2,26 @@
 //! on nothing but the machine you are on.
 //!
 //! ```
-//! use fencepost::{Client, LockOptions};
+//! use std::time::Duration;
+//! use fencepost::Client;
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), fencepost::Error> {
 //! // Or "file:/var/lib/app/locks.db", or "redis://a,redis://b,redis://c".
 //! let locks = Client::connect("memory:").await?;
 //!
-//! // Waits for the lock, renews it while the body runs, stops the body if the lock is lost,
-//! // and gives it back in the end.
+//! // Waits for the lock, renews it while the body runs, drops the body if the lock is lost,
+//! // and releases it in the end.
 //! locks
-//!     .scope("invoice-42", LockOptions::new(), async |lease| {
+//!     .lock("invoice-42")
+//!     .run(async |lease| {
 //!         // The token grows with every holder: let the resource refuse older ones.
 //!         println!("charging with token {}", lease.token());
 //!     })
 //!     .await?;
 //!
-//! // The same by hand.
-//! let lease = locks.lock("invoice-42").await?;
+//! // The same by hand, with a limit on waiting.
+//! let lease = locks.lock("invoice-42").timeout(Duration::from_secs(2)).await?;
 //! assert!(lease.is_valid());
 //! lease.release().await?;
 //! # Ok(()) }
@@ -47,25 +49,26 @@
 //! - Who waits longest is served first only where all ask for it: see [`LockOptions::fair`].
 //!
 //! # The API
-//! A request is made by the client, takes options, and ends in one of three ways: `.await` gives a
-//! guard, `.run(body)` runs a body under the lock, and `client.block(request)` blocks a thread.
+//! A request is made by the [`Client`], takes options, and ends in one of three ways: `.await` gives a
+//! guard, `.run(body)` runs a body under it, and `client.block(request)` blocks a thread (`blocking`).
 //!
-//! | call | guard |
-//! | --- | --- |
-//! | `client.lock(name)`, `try_lock` | `Lease` |
-//! | `client.lock_all(names)`, `try_lock_all` | `MultiLease` |
-//! | `client.read_write(name)`: `read`, `try_read`, `write`, `try_write` | `ReadLease`, `WriteLease` |
-//! | `client.semaphore(name, k)`: `acquire`, `try_acquire` | `Permit` |
-//! | `client.reentrant(name)`: `lock`, `try_lock` | `ReentrantGuard` |
-//! | `client.election(name)`: `campaign`, `try_campaign` | `Leadership` |
+//! | call | request | guard |
+//! | --- | --- | --- |
+//! | [`lock`](Client::lock), [`try_lock`](Client::try_lock) | [`LockRequest`] | [`Lease`] |
+//! | [`lock_all`](Client::lock_all), [`try_lock_all`](Client::try_lock_all) | [`MultiRequest`] | [`MultiLease`] |
+//! | [`read_write`](Client::read_write): [`read`](RwLock::read), [`try_read`](RwLock::try_read) | [`ReadRequest`] | [`ReadLease`] |
+//! | [`read_write`](Client::read_write): [`write`](RwLock::write), [`try_write`](RwLock::try_write) | [`WriteRequest`] | [`WriteLease`] |
+//! | [`semaphore`](Client::semaphore): [`acquire`](Semaphore::acquire), [`try_acquire`](Semaphore::try_acquire) | [`PermitRequest`] | [`Permit`] |
+//! | [`reentrant`](Client::reentrant): [`lock`](ReentrantLock::lock), [`try_lock`](ReentrantLock::try_lock) | [`ReentrantRequest`] | [`ReentrantGuard`] |
+//! | [`election`](Client::election): [`campaign`](Election::campaign), [`try_campaign`](Election::try_campaign) | [`Campaign`] | [`Leadership`] |
 //!
 //! - `try_*` is one attempt, with renewal, everywhere. `timeout(d)` limits the wait, everywhere.
-//! - Every request has the options of `LockOptions`: `ttl`, `timeout`, `fair`, `renew`, `max_hold`,
-//!   `max_renewals`; and `on_progress`.
-//! - Beside requests the client has `latch`, `barrier`, `steal`, `status`, `list`, `node_count`,
-//!   `extend_detached`, `release_detached` and `shutdown`; and is made by `connect`, `builder`,
-//!   `memory`, `file`.
-//! - An `Error` has a `kind()`, and tells the `holder()`, the `nodes()`, the `loss()`.
+//! - Every request has the options of [`LockOptions`], and `on_progress`.
+//! - [`Latch`] and [`Barrier`] wait until k have come. [`Client::status`], [`Client::list`] and
+//!   [`diagnostics`] show what is there. [`DetachedLock`] outlives its process. [`fence`] is the
+//!   resource's side.
+//! - An [`Error`] has a [`kind`](Error::kind), and tells the [holder](Error::holder), the
+//!   [nodes](Error::nodes) and the [loss](Error::loss).
 //!
 //! # The words
 //! | word | meaning |
@@ -91,34 +94,26 @@
 //!
 //! | module | what it is |
 //! | --- | --- |
-//! | `blocking` | the same for threads without tokio |
-//! | [`Client`], [`Builder`] | the client: [`scope`](Client::scope), [`lock`](Client::lock), [`try_lock`](Client::try_lock) |
-//! | [`Session`] | a lock that its holder may enter again: [`ReentrantRequest`], [`ReentrantGuard`] |
-//! | [`Semaphore`] | at most k at a time: [`Permit`], [`PermitRequest`] |
-//! | [`Election`] | one leader, whom all can see: [`Campaign`], [`Leadership`], [`Observer`] |
-//! | [`ReadWriteLock`] | many who read, or one who writes |
-//! | [`Latch`], [`Barrier`] | waiting until k have come: [`Counted`], [`Passage`] |
-//! | [`LockRequest`], [`LockOptions`], [`Progress`] | asking and waiting |
-//! | [`MultiRequest`], [`MultiLease`] | several locks at once, all or none |
-//! | [`Lease`] | what you hold: its token, its renewal, its loss |
-//! | [`DetachedLock`] | what you hold beyond the end of your process |
-//! | [`Status`], [`Listing`], [`survey`] | what you see: of one lock, of all, of the nodes |
-//! | [`fence`] | how a resource checks a token |
-//! | `look` | one look at several locks at once |
-//! | [`events`] | what logs and metrics tell |
-//! | `wait` | tickets, wake-ups, and looking for what was missed |
-//! | [`quorum`] | acquire, certify, extend, release over n nodes; pure decisions |
-//! | [`node`] | one place that stores locks: `redis`, `sqlite`, `memory` |
-//! | [`state`] | the pure state machine of one lock on one node |
-//! | [`LockName`], [`AttemptValue`], [`FencingToken`], [`Ttl`], [`ticket`], [`clock`] | the words |
+//! | `blocking` | a background thread and `block` |
+//! | `client` | [`Client`], which makes requests, and [`Builder`] |
+//! | `lock`, `rw_lock`, `semaphore`, `reentrant`, `multi`, `election`, `rendezvous` | one topic each |
+//! | `acquire` | the one path to a lease: any or all of several names, waited for |
+//! | `options` | the options and the endings of every request |
+//! | `lease` | [`Lease`]: its token, its deadline, its loss, its release; `run` |
+//! | `detached`, `inspect` | locks that outlive their process; looking without taking part |
+//! | `driver` | what sends, sleeps and spawns: coordinator, releases, renewer, waiters |
+//! | `store` | one place that stores locks: `redis`, `sqlite`, `memory` |
+//! | `runtime` | clocks, random numbers, tasks, the background thread |
+//! | [`events`], `error` | what logs and metrics tell; what can go wrong |
+//! | `fencepost_core` | the pure decisions and the words |
 //!
 //! # Features
 //! `redis`, `sqlite`, `tls` and `blocking` are on by default, and each is usable alone. The memory
 //! store is always there. `metrics` counts what happens: see [`events`].
 
+mod acquire;
 #[cfg(feature = "blocking")]
 pub mod blocking;
-mod builder;
 mod client;
 mod detached;
 mod driver;
@@ -126,44 +121,52 @@ mod election;
 mod error;
 pub mod events;
 pub mod fence;
+mod inspect;
 mod lease;
-mod listing;
 mod lock;
-mod look;
 mod multi;
 mod options;
 mod reentrant;
 mod rendezvous;
-#[doc(hidden)]
-pub mod runtime;
+mod runtime;
 mod rw_lock;
-mod scope;
 mod semaphore;
-mod status;
-pub mod store;
+mod store;
 
-pub use builder::{Builder, RestartPolicy};
-pub use client::{Client, Stolen};
+pub use client::{Builder, Client, RestartPolicy, Stolen};
 pub use detached::DetachedLock;
 pub use driver::waiters::Progress;
 pub use election::{Campaign, Election, Leader, Leadership, Observer};
-pub use error::{Error, LossReason, NodeError, NodeOutcome, NodeReport};
+pub use error::{Error, ErrorKind, HolderStatus, LossReason, NodeError, NodeOutcome, NodeReport};
 pub use fencepost_core::{AttemptValue, Drift, FencingToken, LockName, Owner, Ttl};
-pub use lease::Lease;
-pub use listing::{Listing, NamePattern};
-pub use lock::{LockOptions, LockRequest};
+pub use inspect::list::{Listing, NamePattern};
+pub use inspect::status::{NodeStatus, Status};
+pub use lease::{Lease, LeaseWatch};
+pub use lock::LockRequest;
 pub use multi::{LostOne, MultiLease, MultiRequest};
-pub use reentrant::{ReentrantGuard, ReentrantRequest, Session};
+pub use options::LockOptions;
+pub use reentrant::{ReentrantGuard, ReentrantLock, ReentrantRequest};
 pub use rendezvous::{Barrier, Counted, Latch, Passage};
-pub use runtime::clock;
-#[doc(hidden)]
-pub use runtime::{randomness, tasks};
-pub use rw_lock::ReadWriteLock;
-pub use scope::Ended;
+pub use rw_lock::{ReadLease, ReadRequest, RwLock, WriteLease, WriteRequest};
 pub use semaphore::{Permit, PermitHolder, PermitRequest, Semaphore};
-pub use status::{HolderStatus, NodeStatus, Status};
 #[cfg(feature = "sqlite")]
 pub use store::sqlite::HolderProcess;
+
+/// What is known of the nodes themselves: see [`Builder::survey`].
+pub mod diagnostics {
+    pub use crate::store::facts::*;
+}
+
+/// For this workspace's own tests, model and simulation. Nothing here is stable.
+#[doc(hidden)]
+pub mod internals {
+    pub use crate::runtime::{clock, randomness, tasks};
+    #[cfg(feature = "redis")]
+    pub use crate::store::redis;
+    #[cfg(feature = "sqlite")]
+    pub use crate::store::sqlite;
+    pub use crate::store::{Call, Listener, Names, Node, Notice, WakeSink, memory};
+}
 
 /// The README's example compiles.
 #[cfg(doctest)]

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use attempt::*;
 use engines::every_node_shows_that;
 use fencepost::FencingToken;
-use fencepost::store::{Call, Node};
+use fencepost::internals::{Call, Node};
 use fencepost_core::lock::{MAX_SKEW, Reply, Snapshot};
 
 every_node_shows_that! {

@@ -6,7 +6,7 @@
 mod on_redis;
 
 use fencepost::NodeError;
-use fencepost::store::redis::RedisNode;
+use fencepost::internals::redis::RedisNode;
 use fencepost_core::lock::{Reply, Snapshot};
 use fencepost_tests::RedisServer;
 use on_redis::{Lock, open};

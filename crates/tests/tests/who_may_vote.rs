@@ -8,8 +8,8 @@ mod on_redis;
 use std::time::{Duration, Instant};
 
 use fencepost::NodeError;
-use fencepost::store::Node;
-use fencepost::store::redis::{Eviction, RedisNode, RedisOptions, Roster};
+use fencepost::internals::Node;
+use fencepost::internals::redis::{Eviction, RedisNode, RedisOptions, Roster};
 use fencepost_core::lock::Reply;
 use fencepost_tests::{RedisServer, until};
 use on_redis::{Lock, open_with, quarantined, within};

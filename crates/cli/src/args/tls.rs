@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args};
 use fencepost::Error;
-use fencepost::store::redis::TlsOptions;
+use fencepost::internals::redis::TlsOptions;
 
 use crate::exit::Failure;
 use crate::store::Store;
@@ -79,7 +79,7 @@ fn authorities(path: &Path) -> Result<Vec<u8>, Failure> {
         client_pem: None,
     };
     let checked = options.check();
-    checked.map_err(|error| refused(&format!("--{CA} {}", path.display()), error))?;
+    checked.map_err(|error| refused(&format!("--{CA} {}", path.display()), &error))?;
     Ok(pem)
 }
 
@@ -102,7 +102,7 @@ fn client(cert: Option<&Path>, key: Option<&Path>) -> Result<Option<Identity>, F
         client_pem: Some(pem.clone()),
     };
     let words = format!("--{CERT} {} --{KEY} {}", cert.display(), key.display());
-    options.check().map_err(|error| refused(&words, error))?;
+    options.check().map_err(|error| refused(&words, &error))?;
     Ok(Some(pem))
 }
 
@@ -125,10 +125,9 @@ fn read(option: &str, path: &Path) -> Result<Vec<u8>, Failure> {
 }
 
 /// What the library says of the files that are named by these words.
-fn refused(words: &str, error: Error) -> Failure {
-    let why = match error {
-        Error::InvalidOption { why, .. } => why,
-        other => other.to_string(),
-    };
+fn refused(words: &str, error: &Error) -> Failure {
+    let why = error.to_string();
+    // The words say more than the name of the option.
+    let why = why.rsplit("cannot be used: ").next().unwrap_or(&why);
     Failure::usage(format!("{words} cannot be used: {why}"))
 }

@@ -115,7 +115,7 @@ async fn work(locks: Client, task: usize, end: Instant) -> Times {
 
 async fn one_turn(locks: &Client, name: &str, turn: usize, times: &mut Times) -> Result<(), Error> {
     let start = Instant::now();
-    let lease = locks.try_lock(name, TTL).await?;
+    let lease = locks.try_lock(name).ttl(TTL).renew(false).await?;
     times.acquire.push(start.elapsed());
     if turn.is_multiple_of(EXTEND_EVERY) {
         let start = Instant::now();

@@ -18,7 +18,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use fencepost::{Error, HolderProcess};
+use fencepost::{Error, HolderProcess, LockName, LossReason};
 use tokio::time::{sleep, timeout};
 
 use self::again::{Circumstances, End};
@@ -124,8 +124,9 @@ async fn turn(job: &RunJob, signals: &mut Signals) -> Turn {
     // It may have ended in time by our clock, and yet somebody else may have been at work meanwhile.
     let (lost, outcome) = match (lost, &released) {
         (Some(why), _) => (Some(why), Ok(Exit::Lost.into())),
-        (None, Err(error @ Error::Lost { name, why })) => {
-            let (which, why) = (Some(name.clone()), why.clone());
+        (None, Err(error)) if error.is_lost() => {
+            let which = error.name().and_then(|name| LockName::new(name).ok());
+            let why = error.loss().cloned().unwrap_or(LossReason::Expired);
             let message = format!("the command ended, but {error}");
             let failure = Failure::new(Exit::Lost, message);
             (Some(Loss::Told { which, why }), Err(failure))
@@ -191,7 +192,7 @@ fn tell_release(job: &RunJob, released: &Result<(), Error>) {
     match released {
         Ok(()) => job.voice.tell(&Event::Released { lock }),
         // That is told by whoever knows more of it.
-        Err(Error::Lost { .. }) => {}
+        Err(why) if why.is_lost() => {}
         Err(why) => job.voice.tell(&Event::NotReleased { lock, why }),
     }
 }

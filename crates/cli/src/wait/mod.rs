@@ -8,7 +8,7 @@ mod spinner;
 
 use std::time::{Duration, Instant};
 
-use fencepost::{Client, Error, HolderProcess, LockOptions};
+use fencepost::{Client, Error, ErrorKind, HolderProcess, LockOptions};
 use nix::sys::signal::Signal;
 use tokio::time::timeout;
 
@@ -135,10 +135,8 @@ fn options(want: &Want<'_>) -> LockOptions {
 
 /// Whether waiting may help.
 fn may_pass(error: &Error) -> bool {
-    matches!(
-        error,
-        Error::Held { .. } | Error::NoQuorum { .. } | Error::TooLate { .. }
-    )
+    use ErrorKind::{Held, NoQuorum, Timeout, TooLate};
+    matches!(error.kind(), Held | Timeout | NoQuorum | TooLate)
 }
 
 /// The milliseconds since 1970 at the end of what remains.

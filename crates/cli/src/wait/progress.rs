@@ -21,14 +21,12 @@ pub(super) struct Told {
 impl Told {
     /// What an attempt that failed has told.
     pub(super) fn by(why: &Error) -> Option<Self> {
-        match why {
-            Error::Held { by, remaining, .. } => Some(Self {
-                by: Some(by.to_string()),
-                remaining: *remaining,
-                place: None,
-            }),
-            _ => None,
-        }
+        let holder = why.holder()?;
+        Some(Self {
+            by: Some(holder.owner.to_string()),
+            remaining: holder.remaining,
+            place: None,
+        })
     }
 }
 

@@ -10,7 +10,7 @@ use super::memory::MemoryNode;
 use super::redis::{RedisNode, RedisOptions, Roster};
 #[cfg(feature = "sqlite")]
 use super::sqlite::{HolderProcess, SqliteNode};
-use crate::error::Error;
+use crate::error::{Cause, Error};
 use crate::runtime::clock::Clock;
 
 /// What it takes to open the nodes of one client.
@@ -40,13 +40,13 @@ impl Opener {
             Some(("memory", name)) => Ok(Arc::new(MemoryNode::named(name, self.clock.clone()))),
             Some(("file", path)) => self.file_url(url, path),
             Some((scheme, _)) if is_redis(scheme) => self.redis(url),
-            _ => Err(Error::InvalidUrl {
+            _ => Err(Error::from(Cause::InvalidUrl {
                 // Whatever it is, it may hold a password: only its beginning is safe to show.
                 url: format!("{:?}", beginning(url)),
                 why: "it must begin with memory:, file:, redis://, rediss:// or redis+unix:// \
                       (or valkey for redis)"
                     .into(),
-            }),
+            })),
         }
     }
 
@@ -55,10 +55,10 @@ impl Opener {
         // file:PATH, and also file:///absolute/path as people write it.
         let path = path.strip_prefix("//").unwrap_or(path);
         if path.is_empty() {
-            return Err(Error::InvalidUrl {
+            return Err(Error::from(Cause::InvalidUrl {
                 url: url.to_owned(),
                 why: "the path is missing; write file:PATH".into(),
-            });
+            }));
         }
         self.file(Path::new(path))
     }
@@ -114,8 +114,8 @@ fn beginning(url: &str) -> &str {
 
 #[cfg(not(all(feature = "redis", feature = "sqlite")))]
 fn without_feature(url: &str, feature: &str) -> Error {
-    Error::InvalidUrl {
+    Error::from(Cause::InvalidUrl {
         url: url.to_owned(),
         why: format!("fencepost was built without its feature {feature}"),
-    }
+    })
 }

@@ -13,9 +13,9 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use fencepost::clock::{Clock, SystemClock};
-use fencepost::store::Node;
-use fencepost::store::sqlite::SqliteNode;
+use fencepost::internals::Node;
+use fencepost::internals::clock::{Clock, SystemClock};
+use fencepost::internals::sqlite::SqliteNode;
 use fencepost::{AttemptValue, FencingToken, LockName, Owner, Ttl};
 use fencepost_core::lock::{Command, Reply};
 use fencepost_tests::random_number;

@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
 
-use crate::error::{Error, NodeError, NodeOutcome, NodeReport};
+use crate::error::{Cause, Error, NodeError, NodeOutcome, NodeReport};
 use fencepost_core::ttl::Ttl;
 
 /// How long somebody goes on who waits.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RetryBudget {
     give_up: Option<Instant>,
-    is_limited: bool,
+    limit: Option<Duration>,
     no_quorum_since: Option<Instant>,
     ttl: Ttl,
 }
@@ -24,10 +24,15 @@ impl RetryBudget {
         Self {
             // A time-out beyond what the clock can count is none.
             give_up: at_most.and_then(|time| Instant::now().checked_add(time)),
-            is_limited: at_most.is_some(),
+            limit: at_most,
             no_quorum_since: None,
             ttl,
         }
+    }
+
+    /// For how long at the most, counted from the beginning.
+    pub(crate) fn limit(&self) -> Option<Duration> {
+        self.limit
     }
 
     /// Resolves when the wait is over.
@@ -53,25 +58,25 @@ impl RetryBudget {
         if self.is_over() {
             return false;
         }
-        match error {
-            Error::Held { .. } => {
+        match error.cause() {
+            Cause::Held { .. } => {
                 self.take_heart();
                 true
             }
             // A node that restarts or a connection that breaks must not end a long wait; a store
             // that is away for a whole TTL must not leave the caller without a word.
-            Error::NoQuorum { nodes, .. } if nodes.iter().any(is_quarantined) => {
+            Cause::NoQuorum { nodes, .. } if nodes.iter().any(is_quarantined) => {
                 // That ends by itself.
                 self.take_heart();
                 true
             }
             // A lock of another kind has this name: only people can settle that.
-            Error::NoQuorum { nodes, .. } if only_wrong_kinds(nodes) => false,
-            Error::NoQuorum { .. } => {
+            Cause::NoQuorum { nodes, .. } if only_wrong_kinds(nodes) => false,
+            Cause::NoQuorum { .. } => {
                 let since = *self.no_quorum_since.get_or_insert_with(Instant::now);
-                self.is_limited || since.elapsed() < self.ttl.get()
+                self.limit.is_some() || since.elapsed() < self.ttl.get()
             }
-            Error::TooLate { .. } => true,
+            Cause::TooLate { .. } => true,
             _ => false,
         }
     }

@@ -28,7 +28,7 @@ use std::sync::Arc;
 use self::holder::Bond;
 use self::worker::Worker;
 use super::{Call, Listener, Names, Node, WakeSink};
-use crate::error::{Error, NodeError};
+use crate::error::{Cause, Error, NodeError};
 use crate::runtime::clock::Clock;
 use fencepost_core::lock::Command;
 use fencepost_core::name::LockName;
@@ -81,7 +81,7 @@ impl SqliteNode {
     /// This looks at the disk, and waits while another process has the file to itself.
     ///
     /// # Errors
-    /// [`Error::Store`] says why the file cannot be used, and what to do about it.
+    /// [`ErrorKind::Store`](crate::ErrorKind::Store) says why the file cannot be used, and what to do about it.
     pub fn open(path: impl AsRef<Path>, clock: Arc<dyn Clock>) -> Result<Self, Error> {
         Self::open_for(path, clock, HolderProcess::This)
     }
@@ -104,10 +104,10 @@ impl SqliteNode {
                 // It stays right when the process changes its working directory.
                 path: Arc::new(std::path::absolute(path).unwrap_or_else(|_| path.into())),
             }),
-            Err(why) => Err(Error::Store {
+            Err(why) => Err(Error::from(Cause::Store {
                 store: address,
                 why,
-            }),
+            })),
         }
     }
 }

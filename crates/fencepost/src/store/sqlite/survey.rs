@@ -7,7 +7,7 @@ use std::time::Instant;
 use super::boot::Boot;
 use super::process::Process;
 use super::{HolderProcess, SqliteNode, list};
-use crate::error::{Error, NodeError};
+use crate::error::{Cause, NodeError};
 use crate::runtime::clock::Clock;
 use crate::store::Node;
 use crate::store::facts::{Facts, FileFacts, NodeSurvey, median};
@@ -37,8 +37,8 @@ pub(crate) async fn survey(path: PathBuf, clock: Arc<dyn Clock>) -> NodeSurvey {
 
 fn open(path: &Path, clock: Arc<dyn Clock>) -> Result<(SqliteNode, FileFacts), NodeError> {
     let node = SqliteNode::open_for(path, clock, HolderProcess::Unbound);
-    let node = node.map_err(|error| match error {
-        Error::Store { why, .. } => NodeError::Store(why),
+    let node = node.map_err(|error| match error.cause() {
+        Cause::Store { why, .. } => NodeError::Store(why.clone()),
         other => NodeError::Store(other.to_string()),
     })?;
     let names = list::names(path, &NamePattern::all()).map_err(NodeError::Store)?;

@@ -2,7 +2,7 @@
 
 use futures_util::future::join_all;
 
-use super::{Builder, Source, invalid};
+use super::builder::{Builder, Source, duplicate, invalid};
 use crate::error::Error;
 use crate::store::facts::{Facts, NodeSurvey};
 use crate::store::open::Opener;
@@ -17,7 +17,7 @@ impl Builder {
     pub async fn survey(self) -> Result<Vec<NodeSurvey>, Error> {
         let count = self.nodes.len();
         let Some(quorum) = Quorum::of(count) else {
-            let why = format!("a client takes 1 to {MOST_NODES} nodes, and these are {count}");
+            let why = format!("expected 1 to {MOST_NODES} nodes, got {count}");
             return Err(invalid("nodes", why));
         };
         fencepost_core::ttl::Ttl::new(self.max_ttl)?;
@@ -32,10 +32,7 @@ impl Builder {
                 .iter()
                 .any(|other| other.node == survey.node)
             {
-                return Err(Error::InvalidUrl {
-                    url: survey.node.clone(),
-                    why: "it is there twice, and no node may vote twice".into(),
-                });
+                return Err(duplicate(&survey.node));
             }
         }
         Ok(surveys)
