@@ -109,7 +109,8 @@
 //!
 //! # Features
 //! `redis`, `sqlite`, `tls` and `blocking` are on by default, and each is usable alone. The memory
-//! store is always there. `metrics` counts what happens: see [`events`].
+//! store is always there. `metrics` counts what happens: see [`events`]. `serde` makes a
+//! [`FencingToken`] a number in whatever serde writes.
 
 mod acquire;
 #[cfg(feature = "blocking")]
@@ -138,7 +139,7 @@ pub use detached::DetachedLock;
 pub use driver::waiters::Progress;
 pub use election::{Campaign, Election, Leader, Leadership, Observer};
 pub use error::{Error, ErrorKind, HolderStatus, LossReason, NodeError, NodeOutcome, NodeReport};
-pub use fencepost_core::{AttemptValue, Drift, FencingToken, LockName, Owner, Ttl};
+pub use fencepost_core::{AttemptValue, Drift, FencingToken, InvalidToken, LockName, Owner, Ttl};
 pub use inspect::list::{Listing, NamePattern};
 pub use inspect::status::{NodeStatus, Status};
 pub use lease::{Lease, LeaseWatch};
