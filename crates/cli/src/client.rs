@@ -7,6 +7,7 @@ use tokio::runtime::Runtime;
 use tokio::time::timeout;
 
 use crate::exit::{Exit, Failure};
+use crate::fault;
 
 /// How long a node that is slow may take to hear what a majority has heard.
 pub(crate) const LAST_WORD: Duration = Duration::from_millis(100);
@@ -54,10 +55,10 @@ pub(crate) fn with<T>(
 /// given back, must not be told only that it expired.
 pub(crate) fn fault_of_value(error: &Error) -> Failure {
     let fault = fault(error);
-    match (error.name(), error.loss()) {
-        (Some(name), Some(LossReason::Expired)) => Failure {
+    match fault::loss(error) {
+        Some((name, LossReason::Expired)) => Failure {
             message: format!(
-                "lock \"{name}\" is not held under this value: it expired or was given back, or the \
+                "lock \"{name}\" is not held under this value: it expired or was released, or the \
                  value is not the one that `acquire` printed"
             ),
             ..fault

@@ -1,56 +1,70 @@
-//! Durations as people write them: `250ms`, `10s`, `2m`, `1h`.
+//! Durations as people write and read them: `250ms`, `10s`, `2m`, `1h30m`, or a number of seconds.
 
 use std::fmt;
 use std::time::Duration;
 
-const EXPECTED: &str = "write a whole number and a unit: 250ms, 10s, 2m or 1h";
+use humantime::DurationError;
+
+const EXPECTED: &str = "write 250ms, 10s, 2m, 1h30m, or a number of seconds";
+/// What a deadline in milliseconds since 1970 can take without overflowing.
+const LONGEST: Duration = Duration::from_millis(u64::MAX / 4);
 
 /// Reads a duration.
 pub(crate) fn parse(text: &str) -> Result<Duration, String> {
-    let unit = text.trim_start_matches(|c: char| c.is_ascii_digit());
-    let digits = &text[..text.len() - unit.len()];
-    if digits.is_empty() {
-        return Err(format!("it does not begin with a number; {EXPECTED}"));
-    }
-    let millis_per_unit = match unit {
-        "ms" => 1,
-        "s" => 1000,
-        "m" => 60 * 1000,
-        "h" => 60 * 60 * 1000,
-        "" => return Err(format!("the unit is missing; {EXPECTED}")),
-        _ => return Err(format!("there is no unit {unit:?}; {EXPECTED}")),
+    let is_bare = text.starts_with(|c: char| c.is_ascii_digit())
+        && text.bytes().all(|b| b.is_ascii_digit() || b == b'.');
+    let time = match is_bare {
+        // As `flock -w` and `sleep` take it.
+        true => {
+            let seconds = text.parse().map_err(|_| no_duration())?;
+            Duration::try_from_secs_f64(seconds).map_err(|_| too_long())?
+        }
+        // humantime would read months, which nobody means.
+        false if text.contains('M') => {
+            return Err(format!("unknown unit \"M\"; {EXPECTED}"));
+        }
+        false => humantime::parse_duration(text).map_err(|error| match error {
+            DurationError::UnknownUnit { unit, .. } if !unit.is_empty() => {
+                format!("unknown unit {unit:?}; {EXPECTED}")
+            }
+            DurationError::NumberOverflow => too_long(),
+            _ => no_duration(),
+        })?,
     };
-    let millis = digits.parse().ok().and_then(|number: u64| {
-        let millis = number.checked_mul(millis_per_unit)?;
-        // What a deadline in milliseconds since 1970 can take without overflowing.
-        (millis < u64::MAX / 4).then_some(millis)
-    });
-    match millis {
-        Some(millis) => Ok(Duration::from_millis(millis)),
-        None => Err("it is longer than can be counted".into()),
+    match time <= LONGEST {
+        true => Ok(time),
+        false => Err(too_long()),
     }
 }
 
-/// A duration as people read it: `250ms`, `8.2s`, `2m 5s`, `1h 3m`.
+fn no_duration() -> String {
+    format!("not a duration; {EXPECTED}")
+}
+
+fn too_long() -> String {
+    "longer than can be counted".into()
+}
+
+/// A duration as people read it: `85us`, `250ms`, `8.2s`, `2m 5s`, `1h 3m`, `3d 4h`.
 pub(crate) struct Readable(pub(crate) Duration);
 
 impl fmt::Display for Readable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let two = |f: &mut fmt::Formatter<'_>, large, unit, small, of_unit| match small {
+            0 => write!(f, "{large}{unit}"),
+            small => write!(f, "{large}{unit} {small}{of_unit}"),
+        };
         let (millis, seconds) = (self.0.as_millis(), self.0.as_secs());
         match seconds {
+            0 if millis == 0 && !self.0.is_zero() => write!(f, "{}us", self.0.as_micros()),
             0 => write!(f, "{millis}ms"),
             1..60 => match millis / 100 % 10 {
                 0 => write!(f, "{seconds}s"),
                 tenth => write!(f, "{seconds}.{tenth}s"),
             },
-            60..3600 => match seconds % 60 {
-                0 => write!(f, "{}m", seconds / 60),
-                rest => write!(f, "{}m {rest}s", seconds / 60),
-            },
-            _ => match seconds / 60 % 60 {
-                0 => write!(f, "{}h", seconds / 3600),
-                rest => write!(f, "{}h {rest}m", seconds / 3600),
-            },
+            60..3600 => two(f, seconds / 60, "m", seconds % 60, "s"),
+            3600..86_400 => two(f, seconds / 3600, "h", seconds / 60 % 60, "m"),
+            _ => two(f, seconds / 86_400, "d", seconds / 3600 % 24, "h"),
         }
     }
 }
@@ -72,6 +86,8 @@ mod tests {
             ("10s", 10_000),
             ("2m", 120_000),
             ("1h", 3_600_000),
+            ("1h 30m", 5_400_000),
+            ("2d 3h", 183_600_000),
         ] {
             let time = parse(text).unwrap();
             assert_eq!(time, Duration::from_millis(millis));
@@ -80,21 +96,40 @@ mod tests {
         let odd = Readable(Duration::from_millis(3_780_400));
         assert_eq!(odd.to_string(), "1h 3m");
         assert_eq!(Readable(Duration::from_millis(8_270)).to_string(), "8.2s");
+        assert_eq!(Readable(Duration::from_micros(85)).to_string(), "85us");
+    }
+
+    #[test]
+    fn a_bare_number_is_seconds_and_units_can_be_combined() {
+        for (text, millis) in [
+            ("0", 0),
+            ("10", 10_000),
+            ("0.5", 500),
+            ("1h30m", 5_400_000),
+            ("2min", 120_000),
+            ("10 s", 10_000),
+        ] {
+            assert_eq!(parse(text), Ok(Duration::from_millis(millis)), "{text}");
+        }
     }
 
     #[test]
     fn what_is_no_duration_is_refused_with_its_reason() {
         for (text, why) in [
-            ("", "does not begin with a number"),
-            ("soon", "does not begin with a number"),
-            ("-5s", "does not begin with a number"),
-            ("10", "the unit is missing"),
-            ("1.5s", "no unit \".5s\""),
-            ("10 s", "no unit \" s\""),
-            ("10S", "no unit \"S\""),
-            ("5ä", "no unit \"ä\""),
+            ("", "not a duration"),
+            ("soon", "not a duration"),
+            ("-5s", "not a duration"),
+            ("-5", "not a duration"),
+            (".", "not a duration"),
+            ("1.2.3", "not a duration"),
+            ("1e9", "unknown unit"),
+            ("10S", "unknown unit \"S\""),
+            ("5M", "unknown unit \"M\""),
+            ("5ä", "not a duration"),
+            ("99999999999999999999", "longer than can be counted"),
             ("99999999999999999999s", "longer than can be counted"),
             ("18446744073709551615h", "longer than can be counted"),
+            ("18446744073709551s", "longer than can be counted"),
         ] {
             let error = parse(text).unwrap_err();
             assert!(error.contains(why), "{text:?}: {error}");

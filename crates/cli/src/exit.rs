@@ -2,8 +2,12 @@
 
 use std::fmt;
 use std::process::ExitCode;
+use std::time::Duration;
 
-use fencepost::{Error, ErrorKind};
+use fencepost::Error;
+
+use crate::fault;
+use crate::table::aligned;
 
 /// What added to a signal's number is the exit code of a command that it killed, as shells have it.
 pub(crate) const SIGNAL_BASE: u8 = 128;
@@ -11,6 +15,8 @@ pub(crate) const SIGNAL_BASE: u8 = 128;
 /// How we end when it is not the command that decides. After `sysexits.h` and the shells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exit {
+    /// 1: there was nothing to be done: nobody holds the lock that was to be stolen.
+    Nothing,
     /// 64: the arguments cannot be used.
     Usage,
     /// 69: no quorum, or the store cannot be reached.
@@ -39,6 +45,7 @@ impl Exit {
 
     pub(crate) fn code(self) -> u8 {
         match self {
+            Self::Nothing => 1,
             Self::Usage => 64,
             Self::Unavailable => 69,
             Self::Internal => 70,
@@ -65,17 +72,43 @@ pub(crate) fn by_signal(number: i32) -> u8 {
     SIGNAL_BASE.saturating_add(u8::try_from(number).unwrap_or(0))
 }
 
-/// Why we end without the command's own code: one sentence.
+/// Who holds a lock that we cannot have.
+#[derive(Clone, Debug)]
+pub(crate) struct Holder {
+    pub(crate) by: String,
+    /// How long still if it is not renewed; `None` when it never expires.
+    pub(crate) remaining: Option<Duration>,
+}
+
+/// Why we end without the command's own code: one sentence, and a line for each node that has a
+/// reason of its own.
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) exit: Exit,
     pub(crate) message: String,
+    /// Each node, and what it said.
+    pub(crate) nodes: Vec<(String, String)>,
+    /// What can be done about it.
+    pub(crate) hints: Vec<String>,
+    /// Who holds the lock, if that is why.
+    pub(crate) holder: Option<Box<Holder>>,
+    /// How long it was waited for, if it was.
+    pub(crate) waited: Option<Duration>,
+    /// Whether the wait ended by its limit.
+    pub(crate) timed_out: bool,
 }
 
 impl Failure {
     pub(crate) fn new(exit: Exit, message: impl Into<String>) -> Self {
-        let message = message.into();
-        Self { exit, message }
+        Self {
+            exit,
+            message: message.into(),
+            nodes: Vec::new(),
+            hints: Vec::new(),
+            holder: None,
+            waited: None,
+            timed_out: false,
+        }
     }
 
     pub(crate) fn usage(message: impl Into<String>) -> Self {
@@ -84,24 +117,30 @@ impl Failure {
 
     /// What went wrong in the library; `busy` is the code for a lock that somebody else has.
     pub(crate) fn of(error: &Error, busy: u8) -> Self {
-        let exit = match error.kind() {
-            ErrorKind::Held | ErrorKind::Timeout => Exit::Busy(busy),
-            ErrorKind::Lost => Exit::Lost,
-            ErrorKind::InvalidName
-            | ErrorKind::InvalidTtl
-            | ErrorKind::InvalidUrl
-            | ErrorKind::InvalidOption => Exit::Usage,
-            ErrorKind::NoRuntime | ErrorKind::NoRandomness => Exit::Internal,
-            // No quorum, unreachable, too late, a file that cannot be opened.
-            _ => Exit::Unavailable,
-        };
-        Self::new(exit, error.to_string())
+        fault::failure(error, busy)
     }
 }
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.message.fmt(f)
+        self.message.fmt(f)?;
+        match self.nodes.as_slice() {
+            // A single node needs no list.
+            [(node, why)] => write!(f, ": {node}: {why}")?,
+            nodes => {
+                let rows = nodes.iter();
+                let rows: Vec<_> = rows
+                    .map(|(node, why)| [node.clone(), why.clone()])
+                    .collect();
+                for line in aligned(&rows).lines() {
+                    write!(f, "\n  {line}")?;
+                }
+            }
+        }
+        for hint in &self.hints {
+            write!(f, "\n  hint: {hint}")?;
+        }
+        Ok(())
     }
 }
 

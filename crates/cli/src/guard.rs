@@ -3,7 +3,7 @@
 //! The parent-death signal reaches the command itself but not what it has started. The guard reads
 //! from a pipe whose other end only we have, so it sees its end when we are gone, however we went.
 
-use std::ffi::OsString;
+use std::ffi::{CStr, OsString};
 use std::io::{self, ErrorKind, Read};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, Command, ExitCode, Stdio};
@@ -11,10 +11,12 @@ use std::process::{Child, ChildStdin, Command, ExitCode, Stdio};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
-use crate::shim::ourselves;
+use crate::shim::{self, ourselves};
 
 /// The word that no user types.
 const WORD: &str = "__guard";
+/// What `ps` and `top` show: at most 15 bytes.
+const NAME: &CStr = c"fencepost-guard";
 
 /// A call of ourselves, by ourselves.
 pub(crate) struct Call {
@@ -33,6 +35,7 @@ impl Call {
 
     /// Waits until whoever started us is gone, and ends the group.
     pub(crate) fn watch(self) -> ExitCode {
+        shim::be_called(NAME);
         let mut pipe = io::stdin().lock();
         // Nobody writes to it. What else than its end this returns is an interruption.
         while pipe
@@ -67,6 +70,16 @@ impl Guard {
             .spawn()?;
         let _pipe = process.stdin.take();
         Ok(Self { process, _pipe })
+    }
+
+    pub(crate) fn id(&self) -> Pid {
+        // A pid is positive and fits.
+        Pid::from_raw(self.process.id().cast_signed())
+    }
+
+    /// Takes note of its end, if somebody killed it.
+    pub(crate) fn take_note(&mut self) {
+        let _ = self.process.try_wait();
     }
 
     /// Nothing is left to be guarded.

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::args::Form;
 use crate::duration::{Readable, millis};
-use crate::names::typed;
+use crate::names::{suffix, typed};
 use crate::table::aligned;
 use crate::wait::deadline;
 
@@ -39,13 +39,19 @@ impl Handed<'_> {
 
     fn export(&self) -> String {
         let receipt = self.receipt;
-        let lock = typed([receipt.name()]);
+        let (lock, of_name) = (typed([receipt.name()]), suffix(receipt.name().as_str()));
         let deadline = deadline(self.remaining).to_string();
         let lines = [
             ("FENCEPOST_LOCK", lock.as_str()),
             ("FENCEPOST_VALUE", receipt.value()),
             ("FENCEPOST_TOKEN", &receipt.token().to_string()),
             ("FENCEPOST_DEADLINE", &deadline),
+            // A script may acquire another lock before it releases this one.
+            (&format!("FENCEPOST_VALUE_{of_name}"), receipt.value()),
+            (
+                &format!("FENCEPOST_TOKEN_{of_name}"),
+                &receipt.token().to_string(),
+            ),
         ];
         let lines = lines.map(|(name, value)| format!("export {name}={}\n", quoted(value)));
         lines.concat()

@@ -28,7 +28,7 @@ impl ForPid {
         match text.parse() {
             _ if text == "none" => Ok(Self::Nobody),
             Ok(pid) if pid > 0 => Ok(Self::Pid(pid)),
-            _ => Err("it is a process id or `none`".into()),
+            _ => Err("expected a process id or `none`".into()),
         }
     }
 
@@ -36,7 +36,7 @@ impl ForPid {
     pub(crate) fn checked(self) -> Result<Self, Failure> {
         match self {
             Self::Pid(pid) if is_missing(pid) => Err(Failure::usage(format!(
-                "there is no process {pid} that could hold the lock; give --for-pid one that runs"
+                "there is no process {pid} to hold the lock for; give --for-pid one that runs"
             ))),
             there => Ok(there),
         }

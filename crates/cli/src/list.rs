@@ -1,57 +1,154 @@
 //! `fencepost list`: the locks that are held.
 
+use std::io::IsTerminal;
 use std::process::ExitCode;
+use std::time::Duration;
 
-use fencepost::{Listing, NamePattern, Status};
+use fencepost::{Client, Listing, NamePattern, Status};
 use serde_json::{Value, json};
+use tokio::time::{MissedTickBehavior, interval};
 
 use crate::args::ListJob;
 use crate::client::{self, Connect, fault};
 use crate::duration::millis;
 use crate::exit::{Exit, Failure};
+use crate::fault;
+use crate::names::typed;
 use crate::status::{holder, is_held_somewhere, is_known};
-use crate::table::{NOTHING, aligned, left, token};
+use crate::table::{NOTHING, clock, columns, fitted, left, since_1970, token};
 use crate::voice::{self, Event, Voice};
 
 pub(crate) fn run(job: &ListJob) -> Result<ExitCode, Failure> {
-    let (listing, nodes) = client::with(
+    client::with(
         || job.place.builder(),
         Connect::Meanwhile,
-        async |locks| {
-            let listing = locks.list(&job.pattern).await;
-            let nodes = locks.node_count();
-            Ok((listing.map_err(|error| fault(&error))?, nodes))
+        async |locks| match job.every {
+            None => once(job, locks).await,
+            Some(every) => again_and_again(job, locks, every).await,
         },
-    )?;
-    let shown: Vec<_> = listing
-        .locks
-        .iter()
-        .filter(|lock| is_held_somewhere(lock) || (job.all && is_remembered(lock)))
-        .collect();
-    let text = match job.json {
+    )
+}
+
+async fn once(job: &ListJob, locks: &Client) -> Result<ExitCode, Failure> {
+    let listing = locks
+        .list(&job.pattern)
+        .await
+        .map_err(|error| fault(&error))?;
+    let shown = shown(job, &listing);
+    let printed = voice::print(&match job.json {
         true => format!("{:#}\n", as_json(&listing, &shown)),
-        false if shown.is_empty() => nothing(job),
-        false => as_table(&shown),
-    };
-    let printed = voice::print(&text);
+        false => as_text(job, &shown),
+    });
     if listing.more {
         let message = "there are more locks than are listed; give a pattern";
         Voice::Plain.tell(&Event::Failed(&Failure::usage(message)));
     }
+    match too_few(&listing, locks.node_count()) {
+        Some(failure) => Err(failure),
+        None => Ok(printed),
+    }
+}
+
+/// Prints it anew whenever somebody else holds something, or somebody begins or ceases to wait.
+async fn again_and_again(
+    job: &ListJob,
+    locks: &Client,
+    every: Duration,
+) -> Result<ExitCode, Failure> {
+    let at_terminal = std::io::stdout().is_terminal() && !job.json;
+    let mut last = None;
+    let mut ticks = interval(every);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        if !voice::is_heard() {
+            return Ok(ExitCode::SUCCESS);
+        }
+        let listing = locks
+            .list(&job.pattern)
+            .await
+            .map_err(|error| fault(&error))?;
+        let shown = shown(job, &listing);
+        let trouble = too_few(&listing, locks.node_count()).map(|failure| failure.to_string());
+        let seen = (
+            shown.iter().map(|lock| Seen::of(lock)).collect::<Vec<_>>(),
+            trouble,
+        );
+        // At a terminal the times go on; elsewhere only changes are of interest.
+        if !at_terminal && last.as_ref() == Some(&seen) {
+            continue;
+        }
+        let now = since_1970();
+        let trouble = seen
+            .1
+            .as_ref()
+            .map(|why| format!("{why}\n"))
+            .unwrap_or_default();
+        let text = match job.json {
+            true => {
+                let mut told = as_json(&listing, &shown);
+                told["at_ms"] = millis(now).into();
+                format!("{told}\n")
+            }
+            false if at_terminal => {
+                format!("{HOME}{}\n\n{}{trouble}", clock(now), as_text(job, &shown))
+            }
+            false => format!("{}\n{}{trouble}\n", clock(now), as_text(job, &shown)),
+        };
+        if let Err(end) = voice::go_on_printing(&text) {
+            return Ok(end);
+        }
+        last = Some(seen);
+    }
+}
+
+/// To the upper left corner, and away with all that is there.
+const HOME: &str = "\x1b[H\x1b[J";
+
+/// What a change is a change of.
+#[derive(PartialEq, Eq)]
+struct Seen(String, String, u64, usize);
+
+impl Seen {
+    fn of(lock: &Status) -> Self {
+        let name = lock.name.to_string();
+        Self(name, holder(lock), lock.token.get(), lock.waiting)
+    }
+}
+
+fn shown<'a>(job: &ListJob, listing: &'a Listing) -> Vec<&'a Status> {
+    let locks = listing.locks.iter();
+    locks
+        .filter(|lock| is_held_somewhere(lock) || (job.all && is_remembered(lock)))
+        .collect()
+}
+
+/// That fewer than a majority of the nodes answered, if it is so.
+fn too_few(listing: &Listing, nodes: usize) -> Option<Failure> {
     let answered = nodes - listing.failed.len();
     if answered * 2 > nodes {
-        return Ok(printed);
+        return None;
     }
-    let why = listing
-        .failed
-        .iter()
-        .map(|(node, error)| format!("{node}: {error}"));
-    let why: Vec<_> = why.collect();
-    let message = format!(
-        "no quorum: {answered} of {nodes} nodes answered; {}",
-        why.join(", ")
-    );
-    Err(Failure::new(Exit::Unavailable, message))
+    let message = format!("no quorum: {answered} of {nodes} nodes answered");
+    let reasons = listing.failed.iter();
+    let reasons = reasons.map(|(node, error)| (node.clone(), fault::node(error)));
+    Some(Failure {
+        nodes: reasons.collect(),
+        ..Failure::new(Exit::Unavailable, message)
+    })
+}
+
+fn as_text(job: &ListJob, shown: &[&Status]) -> String {
+    match shown.is_empty() {
+        _ if job.names => {
+            let names = shown
+                .iter()
+                .map(|lock| format!("{}\n", typed([&lock.name])));
+            names.collect()
+        }
+        true => nothing(job),
+        false => as_table(shown),
+    }
 }
 
 /// Whether somebody has ever had it, or waits for it.
@@ -62,14 +159,14 @@ fn is_remembered(lock: &Status) -> bool {
 fn nothing(job: &ListJob) -> String {
     let which = match job.pattern == NamePattern::all() {
         true => "no lock",
-        false => "no lock that fits the pattern",
+        false => "no lock that matches the pattern",
     };
     let how = if job.all { "remembered" } else { "held" };
     format!("{which} is {how}\n")
 }
 
 fn as_table(shown: &[&Status]) -> String {
-    let titles = ["lock", "holder", "remaining", "token", "waiting"].map(str::to_owned);
+    let titles = ["lock", "holder", "expires in", "token", "waiting"].map(str::to_owned);
     let rows = shown.iter().map(|lock| {
         let remaining = lock.holder.as_ref().map(|holder| left(holder.remaining));
         [
@@ -80,7 +177,8 @@ fn as_table(shown: &[&Status]) -> String {
             lock.waiting.to_string(),
         ]
     });
-    aligned(&std::iter::once(titles).chain(rows).collect::<Vec<_>>())
+    let rows: Vec<_> = std::iter::once(titles).chain(rows).collect();
+    fitted(&rows, columns())
 }
 
 fn as_json(listing: &Listing, shown: &[&Status]) -> Value {
@@ -96,7 +194,7 @@ fn as_json(listing: &Listing, shown: &[&Status]) -> Value {
         })
     });
     let failed = listing.failed.iter();
-    let failed = failed.map(|(node, error)| json!({ "node": node, "error": error.to_string() }));
+    let failed = failed.map(|(node, error)| json!({ "node": node, "error": fault::node(error) }));
     json!({
         "locks": locks.collect::<Vec<_>>(),
         "failed": failed.collect::<Vec<_>>(),

@@ -20,9 +20,11 @@
 //! | `shim` | what runs between our fork and the user's command |
 //! | `guard` | what ends the user's command if we are killed |
 //! | `signals` | what would end us |
-//! | `voice` | what people and programs read on stderr |
+//! | `orphans` | children that are ours because their parents have ended |
+//! | `voice`, `teller` | what people and programs read on stderr, and who writes it |
 //! | `exit` | exit codes, and errors with theirs |
-//! | `duration` | `250ms`, `10s`, `2m`, `1h` |
+//! | `fault` | the library's errors in the program's own words |
+//! | `duration` | `250ms`, `10s`, `2m`, `1h30m` |
 //! | `store` | where the locks are |
 
 mod acquire;
@@ -34,6 +36,7 @@ mod doctor;
 mod duration;
 mod exit;
 mod extend;
+mod fault;
 mod guard;
 mod handed;
 mod held;
@@ -41,6 +44,7 @@ mod holder;
 mod leader;
 mod list;
 mod names;
+mod orphans;
 mod owner;
 mod pages;
 mod release;
@@ -53,6 +57,7 @@ mod steal;
 mod store;
 mod table;
 mod target;
+mod teller;
 mod voice;
 mod wait;
 mod watch;
@@ -63,6 +68,13 @@ use args::{Asked, Job};
 use voice::{Event, Voice};
 
 fn main() -> ExitCode {
+    let code = work();
+    // Nothing is held any more, so that it may take as long as it takes.
+    teller::finish(None);
+    code
+}
+
+fn work() -> ExitCode {
     let words: Vec<_> = std::env::args_os().collect();
     if let Some(call) = shim::Call::parse(&words) {
         return call.become_command();

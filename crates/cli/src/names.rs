@@ -28,12 +28,10 @@ impl Names {
         let bytes: usize = names.iter().map(|name| name.as_str().len()).sum();
         if names.len() > MOST {
             let many = names.len();
-            return Err(format!("these are {many} names, and {MOST} are the most"));
+            return Err(format!("expected at most {MOST} names, got {many}"));
         }
         if bytes + names.len() * TOKEN_BYTES > MOST_BYTES {
-            return Err(
-                "these names are too long to be told to a command; take shorter ones".into(),
-            );
+            return Err("these names together are too long for an environment variable".into());
         }
         Ok(Self(names))
     }
@@ -42,8 +40,7 @@ impl Names {
     pub(crate) fn parse_one(text: &str) -> Result<LockName, String> {
         Self::parse(text)?.only().map_err(|names| {
             format!(
-                "these are {} names, and it is for one; a comma that is part of a name is written \
-                 \\,",
+                "expected one name, got {}; write a comma that is part of a name as \\,",
                 names.0.len()
             )
         })
@@ -69,6 +66,21 @@ pub(crate) fn typed<'a>(names: impl IntoIterator<Item = &'a LockName>) -> String
         .map(|name| name.as_str().replace(',', "\\,"))
         .collect();
     names.join(",")
+}
+
+/// What stands for the name at the end of a variable's name, so that a script can hold several locks:
+/// letters and digits as they are, `__` for a dash, and `_` and two hexadecimal digits for each byte
+/// of everything else. No two names have the same.
+pub(crate) fn suffix(name: &str) -> String {
+    let mut suffix = String::new();
+    for byte in name.bytes() {
+        match byte {
+            b'-' => suffix.push_str("__"),
+            _ if byte.is_ascii_alphanumeric() => suffix.push(byte.into()),
+            _ => suffix.push_str(&format!("_{byte:02X}")),
+        }
+    }
+    suffix
 }
 
 fn split(text: &str) -> Vec<String> {
@@ -114,6 +126,18 @@ mod tests {
     }
 
     #[test]
+    fn no_two_names_have_the_same_variable() {
+        assert_eq!(suffix("nightly"), "nightly");
+        assert_eq!(suffix("nightly-7"), "nightly__7");
+        assert_eq!(suffix("a_b.c"), "a_5Fb_2Ec");
+        let alike = ["a-b", "a_b", "a.b", "a--b", "a_5Fb", "A-b", "a__b", "a-5Fb"];
+        let mut seen: Vec<_> = alike.map(suffix).to_vec();
+        seen.sort();
+        seen.dedup();
+        assert_eq!(seen.len(), alike.len());
+    }
+
+    #[test]
     fn there_are_a_thousand_names_at_the_most_and_not_too_long_ones() {
         let names = |count: usize, length: usize| {
             let names = (0..count).map(|n| format!("{n:0length$}"));
@@ -121,10 +145,10 @@ mod tests {
         };
         assert_eq!(read(&names(1000, 10)).len(), 1000);
         let error = Names::parse(&names(1001, 10)).unwrap_err();
-        assert!(error.contains("1001 names"), "{error}");
+        assert!(error.contains("got 1001"), "{error}");
         let error = Names::parse(&names(1000, 110)).unwrap_err();
         assert!(error.contains("too long"), "{error}");
         let error = Names::parse_one("a,b").unwrap_err();
-        assert!(error.contains("2 names"), "{error}");
+        assert!(error.contains("got 2"), "{error}");
     }
 }

@@ -1,25 +1,126 @@
 //! Completions and man pages, from the one definition of the arguments.
 
 use std::fs;
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::Command;
+use clap_complete::Shell;
+use clap_mangen::Man;
 
+use crate::args::extra::{TIMES, examples, exits};
 use crate::args::{CompletionsJob, ManJob, definition};
+use crate::config;
 use crate::exit::{Exit, Failure};
 use crate::voice;
 
 const PROGRAM: &str = "fencepost";
+/// The commands whose first word is the name of a lock.
+const NAMED: [&str; 9] = [
+    "run", "elect", "acquire", "extend", "release", "status", "watch", "leader", "steal",
+];
+
+/// What a command under a lock is told.
+const TOLD: [(&str, &str); 7] = [
+    (
+        "FENCEPOST_LOCK",
+        "set for the command: the name, or the names",
+    ),
+    (
+        "FENCEPOST_TOKEN",
+        "set for the command: the fencing token of its one lock",
+    ),
+    (
+        "FENCEPOST_TOKENS",
+        "set for the command: of several locks, a line for each, TOKEN NAME",
+    ),
+    (
+        "FENCEPOST_TOKEN_NAME",
+        "set for the command: the token of each lock under its name, those of an outer run included; \
+         - is written __, and other bytes than letters and digits as _ and two hexadecimal digits",
+    ),
+    (
+        "FENCEPOST_SLOT",
+        "set for the command: with --slots, the number of its slot",
+    ),
+    (
+        "FENCEPOST_DEADLINE",
+        "set for the command: milliseconds since 1970, as of its start",
+    ),
+    (
+        "FENCEPOST_REASON",
+        "set for the command of --on-lost: how the lock was lost",
+    ),
+];
 
 pub(crate) fn completions(job: &CompletionsJob) -> ExitCode {
     let mut text = Vec::new();
     clap_complete::generate(job.shell, &mut definition(), PROGRAM, &mut text);
-    voice::print(&String::from_utf8_lossy(&text))
+    let text = String::from_utf8_lossy(&text);
+    voice::print(&with_names(job.shell, &text))
+}
+
+/// The script, and beside commands and options the names of locks.
+fn with_names(shell: Shell, script: &str) -> String {
+    let named = NAMED.join("|");
+    match shell {
+        Shell::Bash => format!(
+            r#"{script}
+# The name of a lock is the first word after its command that is no option.
+_fencepost_or_names() {{
+    _fencepost "$@"
+    local cur="${{COMP_WORDS[COMP_CWORD]}}"
+    case "${{COMP_WORDS[1]}}" in
+    {named})
+        if [[ $COMP_CWORD -ge 2 && $cur != -* && ${{COMP_WORDS[COMP_CWORD - 1]}} != --[a-z]* ]]; then
+            local IFS=$'\n'
+            COMPREPLY+=($(compgen -W "$(fencepost list --all --names 2>/dev/null)" -- "$cur"))
+        fi
+        ;;
+    esac
+}}
+complete -F _fencepost_or_names -o bashdefault -o default fencepost
+"#
+        ),
+        Shell::Zsh => {
+            // What stands there completes files.
+            let lines = script.lines().map(|line| {
+                let is_name = [":name -- ", ":names -- ", "*::names -- ", ":NAME -- "]
+                    .iter()
+                    .any(|start| line.trim_start_matches('\'').starts_with(start));
+                match is_name {
+                    true => line.replace(":_default'", ":_fencepost_names'"),
+                    false => line.to_owned(),
+                }
+            });
+            let lines: Vec<_> = lines.collect();
+            let script = lines.join("\n");
+            let names = r#"
+_fencepost_names() {
+    local -a names
+    names=(${(f)"$(fencepost list --all --names 2>/dev/null)"})
+    compadd -a names
+}
+"#;
+            // Functions have to be there before the last line calls the completion.
+            match script.split_once("\n\n_fencepost() {") {
+                Some((head, rest)) => format!("{head}\n{names}\n_fencepost() {{{rest}\n"),
+                None => format!("{script}\n{names}"),
+            }
+        }
+        Shell::Fish => format!(
+            "{script}
+complete -c fencepost -n \"__fish_seen_subcommand_from {}\" -f -a \"(fencepost list --all --names \
+             2>/dev/null)\" -d lock\n",
+            NAMED.join(" ")
+        ),
+        _ => script.to_owned(),
+    }
 }
 
 pub(crate) fn man(job: &ManJob) -> Result<ExitCode, Failure> {
     let directory = job.directory.display();
-    let fault = |error: std::io::Error| {
+    let fault = |error: io::Error| {
         let message = format!("cannot write man pages into {directory}: {error}");
         Failure::new(Exit::CannotCreate, message)
     };
@@ -33,16 +134,120 @@ pub(crate) fn man(job: &ManJob) -> Result<ExitCode, Failure> {
         // `fencepost-run` for the page's name, as `man fencepost run` looks for it.
         let name = format!("{PROGRAM}-{}", command.get_name());
         let typed = format!("{PROGRAM} {}", command.get_name());
-        (name.clone(), command.clone().name(name).bin_name(typed))
+        let page = command.clone().name(name.clone()).bin_name(typed);
+        (name, command.get_name().to_owned(), page)
     });
-    let mut pages: Vec<(String, Command)> = pages.collect();
-    pages.insert(0, (PROGRAM.to_owned(), all.clone()));
-    for (name, command) in pages {
-        let mut page = Vec::new();
-        clap_mangen::Man::new(command)
-            .render(&mut page)
-            .map_err(fault)?;
-        fs::write(job.directory.join(format!("{name}.1")), page).map_err(fault)?;
+    let mut pages: Vec<(String, String, Command)> = pages.collect();
+    pages.insert(0, (PROGRAM.to_owned(), PROGRAM.to_owned(), all.clone()));
+    let names: Vec<_> = pages.iter().map(|(name, ..)| name.clone()).collect();
+    for (name, command, page) in pages {
+        let text = render(&name, &command, page, &names).map_err(fault)?;
+        fs::write(job.directory.join(format!("{name}.1")), text).map_err(fault)?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn render(name: &str, command: &str, page: Command, names: &[String]) -> io::Result<Vec<u8>> {
+    let (variables, aliases) = (environment(&page), aliases(&page));
+    let has_commands = page.has_subcommands();
+    let man = Man::new(page);
+    let mut out = Vec::new();
+    man.render_title(&mut out)?;
+    man.render_name_section(&mut out)?;
+    man.render_synopsis_section(&mut out)?;
+    man.render_description_section(&mut out)?;
+    man.render_options_section(&mut out)?;
+    if !aliases.is_empty() {
+        paragraph(&mut out, &format!("Aliases: {}.", aliases.join("; ")))?;
+    }
+    if has_commands {
+        man.render_subcommands_section(&mut out)?;
+    }
+    section(&mut out, "EXIT STATUS")?;
+    for (code, when) in exits(command) {
+        item(&mut out, code, when)?;
+    }
+    section(&mut out, "ENVIRONMENT")?;
+    for (variable, what) in &variables {
+        item(&mut out, variable, what)?;
+    }
+    if ["run", "elect"].contains(&command) {
+        for (variable, what) in TOLD {
+            item(&mut out, variable, what)?;
+        }
+    }
+    let what = "another file in place of /etc/fencepost/config.toml; empty for none";
+    item(&mut out, config::SYSTEM_VARIABLE, what)?;
+    let what = "where the config file and the default store are";
+    item(&mut out, "XDG_CONFIG_HOME, XDG_STATE_HOME", what)?;
+    item(
+        &mut out,
+        "NO_COLOR, COLUMNS",
+        "no colours; the width where there is no terminal",
+    )?;
+    section(&mut out, "FILES")?;
+    item(
+        &mut out,
+        "~/.config/fencepost/config.toml",
+        "options by their long names",
+    )?;
+    item(
+        &mut out,
+        config::SYSTEM,
+        "the same for all users; the user's file beats it",
+    )?;
+    let what = "the default store, for all processes of one user on one machine";
+    item(&mut out, "~/.local/state/fencepost/locks.db", what)?;
+    section(&mut out, "EXAMPLES")?;
+    for (what, line) in examples(command) {
+        item(&mut out, line, what)?;
+    }
+    paragraph(&mut out, TIMES)?;
+    section(&mut out, "SEE ALSO")?;
+    let others = names.iter().filter(|other| *other != name);
+    let others: Vec<_> = others.map(|other| format!("{}(1)", roff(other))).collect();
+    writeln!(out, "{}, flock(1)", others.join(", "))?;
+    Ok(out)
+}
+
+/// The variables of a command's options, and what they set.
+fn environment(page: &Command) -> Vec<(String, String)> {
+    let args = page.get_arguments().filter(|arg| !arg.is_hide_set());
+    let variables = args.filter_map(|arg| {
+        let (variable, long) = (arg.get_env()?, arg.get_long()?);
+        Some((variable.display().to_string(), format!("sets --{long}")))
+    });
+    variables.collect()
+}
+
+/// Other names of the options, which the section above it does not have.
+fn aliases(page: &Command) -> Vec<String> {
+    let aliases = page.get_arguments().filter_map(|arg| {
+        let names = arg.get_visible_aliases()?.into_iter();
+        let names: Vec<_> = names.map(|name| format!("--{name}")).collect();
+        let long = arg.get_long().filter(|_| !names.is_empty())?;
+        Some(format!("{} for --{long}", names.join(", ")))
+    });
+    aliases.collect()
+}
+
+fn section(out: &mut Vec<u8>, title: &str) -> io::Result<()> {
+    writeln!(out, ".SH \"{title}\"")
+}
+
+fn item(out: &mut Vec<u8>, term: &str, what: &str) -> io::Result<()> {
+    writeln!(out, ".TP\n\\fB{}\\fR\n{}", roff(term), roff(what))
+}
+
+fn paragraph(out: &mut Vec<u8>, text: &str) -> io::Result<()> {
+    writeln!(out, ".PP\n{}", roff(text))
+}
+
+/// As roff reads it back: a dash that can be copied, and no line that looks like a request.
+fn roff(text: &str) -> String {
+    let text = text.replace('\\', "\\\\").replace('-', "\\-");
+    match text.starts_with(['.', '\'']) {
+        true => format!("\\&{text}"),
+        false => text,
+    }
 }

@@ -1,4 +1,4 @@
-//! `fencepost release`: gives back a lock that `acquire` took.
+//! `fencepost release`: releases a lock that `acquire` acquired.
 
 use std::process::ExitCode;
 
@@ -22,6 +22,6 @@ pub(crate) fn run(job: &ReleaseJob) -> Result<ExitCode, Failure> {
     let lock = job.receipt.name().as_str();
     Ok(voice::print(&match job.json {
         true => format!("{:#}\n", json!({ "lock": lock, "released": true })),
-        false => format!("lock \"{lock}\" is given back\n"),
+        false => format!("lock \"{lock}\" released\n"),
     }))
 }

@@ -6,6 +6,8 @@ use std::task::{Context, Poll};
 use nix::sys::signal::{Signal, raise};
 use tokio::signal::unix::{self, SignalKind};
 
+use crate::orphans;
+
 /// What is passed on to the command.
 const PASSED_ON: [Signal; 4] = [
     Signal::SIGINT,
@@ -59,13 +61,15 @@ impl Signals {
         self.told_to_end
     }
 
-    /// The next that would end us. ^Z stops us, as long as there is nothing but us to stop.
+    /// The next that would end us, while there is no command. ^Z stops us, as long as there is
+    /// nothing but us to stop. Whoever became a child of ours is not left lying about.
     pub(crate) async fn next(&mut self) -> Signal {
         loop {
-            match std::future::poll_fn(|cx| self.poll(cx)).await {
+            match self.next_or_child().await {
                 // It cannot fail.
-                Signal::SIGTSTP => drop(raise(Signal::SIGSTOP)),
-                signal => return signal,
+                Some(Signal::SIGTSTP) => drop(raise(Signal::SIGSTOP)),
+                Some(signal) => return signal,
+                None => drop(orphans::reap(|_| false)),
             }
         }
     }

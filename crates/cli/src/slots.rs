@@ -9,8 +9,9 @@ use crate::args::StatusJob;
 use crate::client::{self, Connect, fault};
 use crate::duration::millis;
 use crate::exit::Failure;
+use crate::fault;
 use crate::status::{holder, is_known, too_few};
-use crate::table::{NOTHING, aligned, left, token};
+use crate::table::{NOTHING, aligned, columns, fitted, left, token};
 use crate::voice;
 
 /// How many slots are looked at to see whether a name is a semaphore's, too.
@@ -22,16 +23,15 @@ struct Slots<'a> {
     all: Vec<Status>,
 }
 
-pub(crate) fn run(job: &StatusJob, slots: usize) -> Result<ExitCode, Failure> {
+pub(crate) fn run(job: &StatusJob, of: &LockName, slots: usize) -> Result<ExitCode, Failure> {
     let all = client::with(
         || job.place.builder(),
         Connect::Meanwhile,
         async |locks| {
-            let status = locks.semaphore(job.name.as_str(), slots).status().await;
+            let status = locks.semaphore(of.as_str(), slots).status().await;
             status.map_err(|error| fault(&error))
         },
     )?;
-    let of = &job.name;
     let slots = Slots { of, all };
     let printed = voice::print(&match job.json {
         true => format!("{:#}\n", slots.as_json()),
@@ -74,7 +74,7 @@ impl Slots<'_> {
             for slot in &self.all {
                 match &slot.nodes[place].lock {
                     Ok(lock) => taken += usize::from(lock.holder.is_some()),
-                    Err(error) => return Err(error.to_string()),
+                    Err(error) => return Err(fault::node(error)),
                 }
             }
             Ok(taken)
@@ -94,7 +94,7 @@ impl Slots<'_> {
             ["slots".into(), free],
             ["waiting".into(), self.waiting().to_string()],
         ];
-        let mut slots = vec![["slot", "holder", "remaining", "token"].map(str::to_owned)];
+        let mut slots = vec![["slot", "holder", "expires in", "token"].map(str::to_owned)];
         slots.extend(self.all.iter().enumerate().map(|(number, slot)| {
             let remaining = slot.holder.as_ref().map(|holder| left(holder.remaining));
             [
@@ -109,7 +109,9 @@ impl Slots<'_> {
             let said = said.map_or_else(|error| format!("({error})"), |taken| taken.to_string());
             [node.to_owned(), said]
         }));
-        let (head, slots, nodes) = (aligned(&head), aligned(&slots), aligned(&nodes));
+        let width = columns();
+        let (slots, nodes) = (fitted(&slots, width), fitted(&nodes, width));
+        let head = aligned(&head);
         format!("{head}\n{slots}\n{nodes}")
     }
 

@@ -2,45 +2,70 @@
 
 use std::process::ExitCode;
 
-use fencepost::{NodeStatus, Status};
+use fencepost::{Client, LockName, NodeStatus, Status};
 use fencepost_core::lock::Snapshot;
+use futures_util::future::join_all;
 use serde_json::{Value, json};
 
 use crate::args::StatusJob;
 use crate::client::{self, Connect, fault};
 use crate::duration::millis;
 use crate::exit::{Exit, Failure};
+use crate::fault::{self, expiry};
 use crate::slots;
-use crate::table::{NOTHING, aligned, left, token};
+use crate::table::{NOTHING, aligned, columns, fitted, left, token};
 use crate::voice;
 
 pub(crate) fn run(job: &StatusJob) -> Result<ExitCode, Failure> {
-    if let Some(count) = job.slots {
-        return slots::run(job, count);
+    if let (Some(count), [name]) = (job.slots, job.names.as_slice()) {
+        return slots::run(job, name, count);
     }
-    let (status, has_slots) = client::with(
+    let seen = client::with(
         || job.place.builder(),
         Connect::Meanwhile,
         async |locks| {
-            // It is for people, and must not make them wait for longer.
-            let has_slots = async { !job.json && slots::are_used(locks, &job.name).await };
-            let (status, has_slots) = tokio::join!(locks.status(job.name.as_str()), has_slots);
-            Ok((status.map_err(|error| fault(&error))?, has_slots))
+            let mut seen = Vec::new();
+            for names in job.names.chunks(AT_ONCE) {
+                let looks = names.iter().map(|name| look(job, locks, name));
+                for look in join_all(looks).await {
+                    seen.push(look?);
+                }
+            }
+            Ok(seen)
         },
     )?;
-    let mut text = match job.json {
-        true => format!("{:#}\n", as_json(&status)),
-        false => as_table(&status),
+    let text = match (job.json, seen.as_slice()) {
+        (true, [(status, _)]) => format!("{:#}\n", as_json(status)),
+        (true, _) => {
+            let all = seen.iter().map(|(status, _)| as_json(status));
+            format!("{:#}\n", Value::Array(all.collect()))
+        }
+        (false, _) => {
+            let all = seen.iter().map(|(status, has_slots)| {
+                let hint = if *has_slots { SLOTS_HINT } else { "" };
+                format!("{}{hint}", as_table(status))
+            });
+            all.collect::<Vec<_>>().join("\n\n")
+        }
     };
-    if has_slots {
-        text += "\nThe name is that of a semaphore, too: --slots K tells who has which of its K \
-                 slots.\n";
-    }
     let printed = voice::print(&text);
-    match is_known(&status) {
-        true => Ok(printed),
-        false => Err(too_few(&status)),
+    match seen.iter().find(|(status, _)| !is_known(status)) {
+        None => Ok(printed),
+        Some((unknown, _)) => Err(too_few(unknown)),
     }
+}
+
+/// How many locks are looked at at the same time.
+const AT_ONCE: usize = 64;
+const SLOTS_HINT: &str = "\nThe name is that of a semaphore, too: --slots K shows who holds which of \
+                          its K slots.\n";
+
+/// What is known of a lock, and whether slots of that name are used.
+async fn look(job: &StatusJob, locks: &Client, name: &LockName) -> Result<(Status, bool), Failure> {
+    // It is for people, and must not make them wait for longer.
+    let has_slots = async { !job.json && slots::are_used(locks, name).await };
+    let (status, has_slots) = tokio::join!(locks.status(name.as_str()), has_slots);
+    Ok((status.map_err(|error| fault(&error))?, has_slots))
 }
 
 /// That fewer than a majority of the nodes answered.
@@ -48,6 +73,15 @@ pub(crate) fn too_few(status: &Status) -> Failure {
     let (answered, all) = (answered(status), status.nodes.len());
     let message = format!("no quorum: {answered} of {all} nodes answered");
     Failure::new(Exit::Unavailable, message)
+}
+
+/// Each node that did not answer, and why.
+pub(crate) fn reasons(status: &Status) -> Vec<(String, String)> {
+    let nodes = status.nodes.iter().filter_map(|node| {
+        let error = node.lock.as_ref().err()?;
+        Some((node.node.clone(), fault::node(error)))
+    });
+    nodes.collect()
 }
 
 fn answered(status: &Status) -> usize {
@@ -90,24 +124,24 @@ fn as_table(status: &Status) -> String {
     let mut head = vec![
         ["lock".into(), status.name.to_string()],
         ["holder".into(), holder],
-        ["remaining".into(), remaining],
+        ["expires in".into(), remaining],
         ["token".into(), token(status.token.get())],
         ["waiting".into(), status.waiting.to_string()],
     ];
     head.extend(status.readers.iter().map(|reader| {
-        let (owner, left) = (&reader.owner, left(reader.remaining));
-        ["reader".into(), format!("{owner}, for {left}")]
+        let (owner, expiry) = (&reader.owner, expiry(reader.remaining));
+        ["reader".into(), format!("{owner} ({expiry})")]
     }));
-    let titles = ["node", "holder", "remaining", "token", ""].map(str::to_owned);
+    let titles = ["node", "holder", "expires in", "token", ""].map(str::to_owned);
     let mut nodes = vec![titles];
     nodes.extend(status.nodes.iter().map(node_row));
-    format!("{}\n{}", aligned(&head), aligned(&nodes))
+    format!("{}\n{}", aligned(&head), fitted(&nodes, columns()))
 }
 
 /// Why a node says nothing may be long, and comes last: it must not push the others apart.
 fn node_row(node: &NodeStatus) -> [String; 5] {
     let (holder, remaining, counter, why) = match &node.lock {
-        Err(error) => (UNKNOWN.into(), None, 0, format!("({error})")),
+        Err(error) => (UNKNOWN.into(), None, 0, format!("({})", fault::node(error))),
         Ok(lock) => {
             let holder = lock.holder.as_ref();
             let owner = holder.map(|holder| holder.value.owner().to_string());
@@ -127,7 +161,7 @@ fn node_row(node: &NodeStatus) -> [String; 5] {
 
 fn as_json(status: &Status) -> Value {
     let nodes = status.nodes.iter().map(|node| match &node.lock {
-        Err(error) => json!({ "node": node.node, "error": error.to_string() }),
+        Err(error) => json!({ "node": node.node, "error": fault::node(error) }),
         Ok(lock) => {
             let holder = lock.holder.as_ref();
             json!({

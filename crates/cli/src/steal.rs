@@ -1,72 +1,91 @@
-//! `fencepost steal`: takes a lock from whoever has it.
+//! `fencepost steal`: takes a lock away from its holder.
 //!
-//! It must never do so unasked: a person confirms it, or a script says `--yes`.
+//! It must never do so unasked: a person confirms it, or a script says `--yes`. It must never touch
+//! what is no lock of fencepost's: a mistyped name would destroy an application's data.
 
+use std::fs::File;
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
+use std::time::SystemTime;
 
 use fencepost::{Client, Status};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::args::{Form, StealJob};
 use crate::client::{self, Connect, fault};
 use crate::exit::{Exit, Failure};
+use crate::fault::held;
 use crate::handed::Handed;
-use crate::table::left;
-use crate::voice;
+use crate::status::{holder, is_held_somewhere, too_few};
+use crate::{status, teller, voice};
 
 pub(crate) fn run(job: &StealJob) -> Result<ExitCode, Failure> {
     if !job.yes && !std::io::stdin().is_terminal() {
         return Err(Failure::usage(
-            "to steal a lock without a terminal to confirm it at, say --yes",
+            "no terminal to confirm the theft at; give --yes",
         ));
     }
+    let audit = job.audit.as_ref().map(|path| {
+        let file = File::options().append(true).create(true).open(path);
+        file.map_err(|error| {
+            let path = path.display();
+            let message = format!("the audit file {path} cannot be written: {error}");
+            Failure::new(Exit::CannotCreate, message)
+        })
+    });
+    let audit = audit.transpose()?;
     let builder = || {
         let builder = job.place.builder().owner(job.holder.owner());
         builder.holder_process(job.holder.process())
     };
     client::with(builder, Connect::First, async |locks| {
-        steal(job, locks).await
+        steal(job, locks, audit).await
     })
 }
 
-async fn steal(job: &StealJob, locks: &Client) -> Result<ExitCode, Failure> {
-    if !job.yes {
-        let status = locks.status(job.name.as_str()).await;
-        if !confirmed(&status.map_err(|error| fault(&error))?) {
-            return Err(Failure::new(Exit::Busy(Exit::BUSY), "nothing was stolen"));
-        }
+async fn steal(job: &StealJob, locks: &Client, audit: Option<File>) -> Result<ExitCode, Failure> {
+    let seen = locks.status(job.name.as_str()).await;
+    let seen = seen.map_err(|error| fault(&error))?;
+    check(job, &seen)?;
+    if !job.yes && !confirmed(&seen) {
+        return Err(Failure::new(Exit::Busy(Exit::BUSY), "nothing was stolen"));
     }
     let stolen = locks.steal(job.name.as_str(), job.ttl).await;
     let stolen = stolen.map_err(|error| fault(&error))?;
     let from = stolen.from.as_ref().map(ToString::to_string);
-    let remaining = stolen.lease.remaining();
+    let (remaining, token) = (stolen.lease.remaining(), stolen.lease.token());
+    // Before anything else can fail: what was done is done.
+    let record = json!({
+        "event": "stolen",
+        "time": humantime::format_rfc3339_millis(SystemTime::now()).to_string(),
+        "lock": job.name.as_str(),
+        "from": from,
+        "by": job.holder.owner(),
+        "user": rustix::process::geteuid().as_raw(),
+        "token": token.get(),
+        "freed": job.free,
+        "foreign": !foreign(&seen).is_empty(),
+    });
+    tell(job, &record, audit);
     let receipt = match job.free {
         true => {
-            let token = stolen.lease.token();
-            stolen
-                .lease
-                .release()
-                .await
-                .map_err(|error| fault(&error))?;
-            Err(token)
+            let released = stolen.lease.release().await;
+            released.map_err(|error| fault(&error))?;
+            None
         }
-        false => Ok(stolen.lease.detach().await.map_err(|error| fault(&error))?),
+        false => Some(stolen.lease.detach().await.map_err(|error| fault(&error))?),
     };
-    let handed = receipt
-        .as_ref()
-        .ok()
-        .map(|receipt| Handed { receipt, remaining });
+    let handed = receipt.as_ref();
+    let handed = handed.map(|receipt| Handed { receipt, remaining });
     let text = match job.form {
         Form::Json => {
-            let mut json = match (&handed, &receipt) {
-                (Some(handed), _) => handed.json(),
-                (None, Err(token)) => json!({
+            let mut json = match &handed {
+                Some(handed) => handed.json(),
+                None => json!({
                     "lock": job.name.as_str(),
                     "token": token.get(),
                     "released": true,
                 }),
-                (None, Ok(_)) => json!({}),
             };
             json["stolen_from"] = json!(from);
             format!("{json:#}\n")
@@ -74,23 +93,100 @@ async fn steal(job: &StealJob, locks: &Client) -> Result<ExitCode, Failure> {
         form => {
             let lock = &job.name;
             let from = match from {
-                Some(owner) => format!("lock \"{lock}\" was taken from {owner}"),
-                None => format!("nobody had lock \"{lock}\""),
+                Some(owner) => format!("lock \"{lock}\" was stolen from {owner}"),
+                None => format!("lock \"{lock}\" was acquired: its holder had just released it"),
             };
             match handed {
                 Some(handed) => format!("{from}\n{}", handed.print(form)),
-                None => format!("{from}; it is free now\n"),
+                None => format!("{from}, and is free now\n"),
             }
         }
     };
     Ok(voice::print(&text))
 }
 
+/// Refuses what is not there to be stolen, and what is no lock.
+fn check(job: &StealJob, seen: &Status) -> Result<(), Failure> {
+    let lock = &job.name;
+    if !is_held_somewhere(seen) {
+        return Err(match status::is_known(seen) {
+            true => Failure::new(
+                Exit::Nothing,
+                format!("nobody holds lock \"{lock}\"; nothing was stolen"),
+            ),
+            false => Failure {
+                nodes: status::reasons(seen),
+                ..too_few(seen)
+            },
+        });
+    }
+    let foreign = foreign(seen);
+    if foreign.is_empty() || job.overwrite_foreign {
+        return Ok(());
+    }
+    let nodes = foreign.into_iter();
+    Err(Failure {
+        nodes: nodes
+            .map(|node| (node.to_owned(), "not a lock of fencepost's".into()))
+            .collect(),
+        hints: vec![
+            "--overwrite-foreign replaces it all the same: a lock of another client, or data of an \
+             application"
+                .into(),
+        ],
+        ..Failure::usage(format!(
+            "the key of \"{lock}\" holds something that fencepost did not write; nothing was stolen"
+        ))
+    })
+}
+
+/// The nodes that have something there which is no lock of ours.
+fn foreign(seen: &Status) -> Vec<&str> {
+    let nodes = seen.nodes.iter().filter(|node| {
+        let lock = node.lock.as_ref().ok();
+        let holder = lock.and_then(|lock| lock.holder.as_ref());
+        holder.is_some_and(|holder| !holder.value.is_ours())
+    });
+    nodes.map(|node| node.node.as_str()).collect()
+}
+
+/// The audit line: on stderr always, in words or as JSON, and in the file if there is one.
+fn tell(job: &StealJob, record: &Value, audit: Option<File>) {
+    let line = format!("{record}\n");
+    if let Some(mut file) = audit
+        && let Err(error) = file.write_all(line.as_bytes())
+    {
+        teller::say(format!(
+            "fencepost: cannot write to the audit file: {error}\n"
+        ));
+    }
+    teller::say(match job.form {
+        Form::Json => line,
+        _ => {
+            let text = |key: &str| match &record[key] {
+                Value::String(text) => text.clone(),
+                Value::Null => "nobody".into(),
+                other => other.to_string(),
+            };
+            format!(
+                "fencepost: audit: {} lock \"{}\" stolen from {} by {} (uid {}), token {}{}\n",
+                text("time"),
+                text("lock"),
+                text("from"),
+                text("by"),
+                text("user"),
+                text("token"),
+                if job.free { ", released" } else { "" }
+            )
+        }
+    });
+}
+
 fn confirmed(status: &Status) -> bool {
     let lock = &status.name;
     let holder = match &status.holder {
-        Some(holder) => format!("held by {} for {}", holder.owner, left(holder.remaining)),
-        None => "not known to be held".to_owned(),
+        Some(holder) => held(holder.owner.as_str(), holder.remaining),
+        None => format!("held by {}", holder(status)),
     };
     let mut err = std::io::stderr();
     let question = format!(

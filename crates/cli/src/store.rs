@@ -1,8 +1,8 @@
 //! [`Store`]: where the locks are.
 
-use std::env;
 use std::path::PathBuf;
 
+use etcetera::{BaseStrategy, base_strategy::Xdg};
 use fencepost::{Builder, Client};
 
 use crate::exit::Failure;
@@ -40,19 +40,10 @@ impl Store {
     }
 
     fn default_file() -> Result<Self, Failure> {
-        // The XDG specification: a path that is not absolute is to be ignored.
-        let absolute = |name| {
-            env::var_os(name)
-                .map(PathBuf::from)
-                .filter(|p| p.is_absolute())
-        };
-        let state = absolute("XDG_STATE_HOME")
-            .or_else(|| Some(absolute("HOME")?.join(".local").join("state")));
-        match state {
+        match Xdg::new().ok().and_then(|home| home.state_dir()) {
             Some(state) => Ok(Self::File(state.join("fencepost").join("locks.db"))),
             None => Err(Failure::usage(
-                "there is no home directory to keep the locks in; \
-                 set HOME, or say where they are with --store file:PATH",
+                "no home directory to keep the locks in; set HOME, or give --store file:PATH",
             )),
         }
     }
@@ -76,17 +67,17 @@ fn misuse(url: &str) -> Option<String> {
             | "unix",
         ) => None,
         Some("memory") => Some(
-            "the store memory: is seen by one process only, so it would exclude nobody; use \
-             file:PATH or redis://HOST"
+            "--store memory: would exclude nobody: each process has its own; use file:PATH or \
+             redis://HOST"
                 .into(),
         ),
         _ if url.starts_with(['/', '.', '~']) => Some(format!(
-            "a store must begin with file:, redis://, rediss:// or redis+unix://; for a file write \
+            "--store must begin with file:, redis://, rediss:// or redis+unix://; for a file write \
              file:{url}"
         )),
         _ => Some(
-            "a store must begin with file:, redis://, rediss:// or redis+unix://; write \
-             redis://HOST:PORT for a server, and several with commas between them"
+            "--store must begin with file:, redis://, rediss:// or redis+unix://; write \
+             redis://HOST:PORT for a server, and separate several by commas"
                 .into(),
         ),
     }

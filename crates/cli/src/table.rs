@@ -1,6 +1,9 @@
-//! Tables for people.
+//! Tables for people, and how wide they may be.
 
+use std::os::fd::AsFd;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 use crate::duration::Readable;
 
@@ -8,27 +11,101 @@ use crate::duration::Readable;
 pub(crate) const NOTHING: &str = "-";
 
 /// Columns of equal width, two spaces apart, and none after the last.
-pub(crate) fn aligned<const N: usize>(rows: &[[String; N]]) -> String {
-    let width = |column: usize| {
-        let cells = rows.iter().map(|row| row[column].chars().count());
-        cells.max().unwrap_or(0)
-    };
-    let widths: [usize; N] = std::array::from_fn(width);
-    let line = |row: &[String; N]| {
-        let cells = row.iter().zip(widths);
-        let cells: Vec<_> = cells
-            .map(|(cell, width)| format!("{cell:width$}"))
-            .collect();
+pub(crate) fn aligned(rows: &[impl AsRef<[String]>]) -> String {
+    let widths = widths(rows);
+    let line = |row: &[String]| {
+        let cells = row.iter().zip(&widths);
+        let cells: Vec<_> = cells.map(|(cell, width)| padded(cell, *width)).collect();
         format!("{}\n", cells.join("  ").trim_end())
     };
-    rows.iter().map(line).collect()
+    rows.iter().map(|row| line(row.as_ref())).collect()
+}
+
+/// A table whose first row has the titles. Where it is wider than that, each row becomes a block
+/// with a line for each title.
+pub(crate) fn fitted(rows: &[impl AsRef<[String]>], width: Option<usize>) -> String {
+    let widths = widths(rows);
+    let wide = widths.iter().sum::<usize>() + 2 * widths.len().saturating_sub(1);
+    match (width, rows) {
+        (Some(width), [titles, rows @ ..]) if wide > width => {
+            let block = |row: &[String]| {
+                let lines = titles.as_ref().iter().zip(row);
+                // A column without a title has something for some rows only.
+                let lines = lines.filter(|(title, cell)| !title.is_empty() || !cell.is_empty());
+                let lines = lines.map(|(title, cell)| [title.clone(), cell.clone()]);
+                aligned(&lines.collect::<Vec<_>>())
+            };
+            let blocks = rows.iter().map(|row| block(row.as_ref()));
+            blocks.collect::<Vec<_>>().join("\n")
+        }
+        _ => aligned(rows),
+    }
+}
+
+fn widths(rows: &[impl AsRef<[String]>]) -> Vec<usize> {
+    let columns = rows.iter().map(|row| row.as_ref().len()).max().unwrap_or(0);
+    let width = |column: usize| {
+        let cells = rows.iter().filter_map(|row| row.as_ref().get(column));
+        cells.map(|cell| cell.width()).max().unwrap_or(0)
+    };
+    (0..columns).map(width).collect()
+}
+
+/// Not by `{:width$}`, which counts characters: some take two columns.
+fn padded(cell: &str, width: usize) -> String {
+    let room = width.saturating_sub(cell.width());
+    format!("{cell}{}", " ".repeat(room))
+}
+
+/// The beginning of the text that takes no more columns than that.
+pub(crate) fn fitting(text: &str, columns: usize) -> &str {
+    let mut taken = 0;
+    let end = text.char_indices().find(|(_, c)| {
+        taken += c.width().unwrap_or(0);
+        taken > columns
+    });
+    end.map_or(text, |(at, _)| &text[..at])
+}
+
+/// The text in lines of at most so many columns, broken between words; all lines but the first are
+/// indented.
+pub(crate) fn wrapped(text: &str, width: Option<usize>, first: &str, others: &str) -> String {
+    let mut lines = vec![first.to_owned()];
+    let mut is_new = true;
+    for word in text.split(' ') {
+        let last = lines.len() - 1;
+        let needed = lines[last].width() + usize::from(!is_new) + word.width();
+        if !is_new && width.is_some_and(|width| needed > width) {
+            lines.push(format!("{others}{word}"));
+            continue;
+        }
+        if !is_new {
+            lines[last].push(' ');
+        }
+        lines[last].push_str(word);
+        is_new = false;
+    }
+    lines.join("\n") + "\n"
+}
+
+/// How many columns there are on stdout, as far as that matters: a terminal's, or what COLUMNS says.
+pub(crate) fn columns() -> Option<usize> {
+    let out = std::io::stdout();
+    let said = || std::env::var("COLUMNS").ok()?.parse().ok();
+    width_of(&out).or_else(said).filter(|width| *width > 0)
+}
+
+/// How wide the terminal is, if it is one and tells.
+pub(crate) fn width_of(terminal: &impl AsFd) -> Option<usize> {
+    let size = rustix::termios::tcgetwinsize(terminal).ok()?;
+    (size.ws_col > 0).then_some(size.ws_col.into())
 }
 
 /// How long a lock still lasts.
 pub(crate) fn left(remaining: Option<Duration>) -> String {
     match remaining {
         Some(time) => Readable(time).to_string(),
-        None => "for ever".into(),
+        None => "no expiry".into(),
     }
 }
 
@@ -66,6 +143,35 @@ mod tests {
     fn columns_are_aligned_by_characters_and_lines_have_no_tail() {
         let rows = [["täg", "x"], ["a", ""], ["long", "yy"]].map(|row| row.map(str::to_owned));
         assert_eq!(aligned(&rows), "täg   x\na\nlong  yy\n");
+        let rows = [["日本", "x"], ["long", "yy"]].map(|row| row.map(str::to_owned));
+        assert_eq!(aligned(&rows), "日本  x\nlong  yy\n");
+    }
+
+    #[test]
+    fn a_table_that_is_too_wide_becomes_a_block_for_each_row() {
+        let rows = [
+            ["lock", "holder", ""],
+            ["a", "me", ""],
+            ["b", "you", "(away)"],
+        ];
+        let rows = rows.map(|row| row.map(str::to_owned));
+        let table = "lock  holder\na     me\nb     you     (away)\n";
+        assert_eq!(fitted(&rows, None), table);
+        assert_eq!(fitted(&rows, Some(20)), table);
+        let blocks = "lock    a\nholder  me\n\nlock    b\nholder  you\n        (away)\n";
+        assert_eq!(fitted(&rows, Some(19)), blocks);
+    }
+
+    #[test]
+    fn text_is_wrapped_between_words() {
+        let text = "a word and another";
+        assert_eq!(wrapped(text, None, "", ""), "a word and another\n");
+        assert_eq!(
+            wrapped(text, Some(12), "- ", "  "),
+            "- a word and\n  another\n"
+        );
+        // What is too long stays whole.
+        assert_eq!(wrapped(text, Some(3), "", ""), "a\nword\nand\nanother\n");
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::fmt;
 
 use fencepost::{Client, Error, LockName, LockOptions, Progress};
 
+use crate::exit::Failure;
 use crate::held::Held;
 use crate::names::{Names, typed};
 
@@ -66,10 +67,18 @@ impl Target {
     pub(crate) fn typed(&self) -> String {
         match self {
             Self::All(names) => typed(names.iter()),
+            _ => typed(self.name()),
+        }
+    }
+
+    /// The name, if it has one only.
+    pub(crate) fn name(&self) -> Option<&LockName> {
+        match self {
+            Self::All(_) => None,
             Self::One(name)
             | Self::Shared(name)
             | Self::Slot { of: name, .. }
-            | Self::Leader { of: name, .. } => typed([name]),
+            | Self::Leader { of: name, .. } => Some(name),
         }
     }
 
@@ -91,13 +100,11 @@ impl Target {
     }
 
     /// Why it cannot be had, for people.
-    pub(crate) fn refusal(&self, why: &Error) -> String {
-        match self {
-            Self::Slot { of, .. } if why.holder().is_some() => {
-                format!("every slot of \"{of}\" is taken; {why}")
-            }
-            _ => why.to_string(),
+    pub(crate) fn refused(&self, mut why: Failure) -> Failure {
+        if let (Self::Slot { of, .. }, true) = (self, why.holder.is_some()) {
+            why.message = format!("every slot of \"{of}\" is taken; {}", why.message);
         }
+        why
     }
 }
 

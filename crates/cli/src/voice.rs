@@ -1,18 +1,21 @@
 //! [`Voice`]: what we say on stderr: a line for people, a line of JSON for programs, or nothing.
 //!
 //! Nothing here may panic or fail: a closed stderr must not end a command that runs under a lock.
+//! Nothing that is told may block either: stderr may be a pipe that nobody reads, and whoever waits
+//! for it can neither renew a lock nor stop a command. So all of it is written by `teller`.
 
 use std::io::{ErrorKind, Write};
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
-use fencepost::{Error, FencingToken, LockName, LossReason};
+use fencepost::{FencingToken, LockName, LossReason};
 use serde_json::{Value, json};
 
 use crate::duration::{Readable, millis};
-use crate::exit::{Exit, Failure};
+use crate::exit::{Exit, Failure, Holder};
 use crate::held::Held;
 use crate::target::Target;
+use crate::teller;
 
 /// How to say it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,7 +30,15 @@ pub(crate) enum Voice {
 #[derive(Debug)]
 pub(crate) enum Event<'a> {
     /// The lock cannot be had at once.
-    Waiting { lock: &'a Target, why: &'a Error },
+    Waiting { lock: &'a Target, why: &'a Failure },
+    /// It can still not be had.
+    StillWaiting {
+        lock: &'a Target,
+        /// All of it, for people.
+        line: &'a str,
+        holder: Option<Holder>,
+        waited: Duration,
+    },
     /// It is ours.
     Acquired {
         lock: &'a Target,
@@ -44,7 +55,7 @@ pub(crate) enum Event<'a> {
     /// The lock was given back.
     Released { lock: &'a Target },
     /// It could not be given back and ends by its TTL.
-    NotReleased { lock: &'a Target, why: &'a Error },
+    NotReleased { lock: &'a Target, why: &'a Failure },
     /// We end with an error.
     Failed(&'a Failure),
 }
@@ -113,15 +124,19 @@ impl Voice {
                 }
                 _ => None,
             },
-            Self::Json => Some(json(event).to_string()),
+            Self::Json => {
+                let mut told = json(event);
+                let now = humantime::format_rfc3339_millis(SystemTime::now());
+                told["time"] = now.to_string().into();
+                Some(told.to_string())
+            }
         };
         if let Some(line) = line {
             let line = match self {
                 Self::Json => format!("{line}\n"),
                 Self::Plain | Self::Quiet => format!("fencepost: {line}\n"),
             };
-            // One write, so that lines of several processes do not mix.
-            let _ = std::io::stderr().write_all(line.as_bytes());
+            teller::say(line);
         }
     }
 }
@@ -166,7 +181,8 @@ pub(crate) fn is_heard() -> bool {
 
 fn text(event: &Event<'_>) -> Option<String> {
     Some(match event {
-        Event::Waiting { lock, why } => format!("waiting: {}", lock.refusal(why)),
+        Event::Waiting { why, .. } => format!("waiting: {why}"),
+        Event::StillWaiting { line, .. } => format!("still {line}"),
         Event::Acquired { waited: None, .. } | Event::Exited { .. } | Event::Released { .. } => {
             return None;
         }
@@ -174,33 +190,40 @@ fn text(event: &Event<'_>) -> Option<String> {
             lock,
             waited: Some(time),
             ..
-        } => format!("got {lock} after {}", Readable(*time)),
+        } => format!("acquired {lock} after {}", Readable(*time)),
         Event::Lost { lock, why } => {
             let (part, why) = (lock.part(why.which()), why.why());
             format!("{part} is lost, and the command is stopped: {why}")
         }
         Event::NotReleased { lock, why } => {
             let part = lock.part(None);
-            format!("{part} could not be given back and ends by its TTL: {why}")
+            format!("{part} could not be released and expires with its TTL: {why}")
         }
-        Event::Failed(failure) => failure.message.clone(),
+        Event::Failed(failure) => failure.to_string(),
     })
 }
 
 fn json(event: &Event<'_>) -> Value {
     match event {
         Event::Waiting { lock, why } => {
-            let holder = why.holder();
-            let remaining = holder.and_then(|holder| holder.remaining);
-            let holder = holder.map(|holder| holder.owner.as_str());
-            json!({
-                "event": "waiting",
-                "lock": lock.typed(),
-                "holder": holder,
-                "remaining_ms": remaining.map(millis),
-                "why": lock.refusal(why),
-            })
+            let mut told = failure("waiting", why);
+            told["lock"] = lock.typed().into();
+            told["waited_ms"] = 0.into();
+            told
         }
+        Event::StillWaiting {
+            lock,
+            line,
+            holder,
+            waited,
+        } => json!({
+            "event": "waiting",
+            "lock": lock.typed(),
+            "why": line,
+            "holder": holder.as_ref().map(|holder| &holder.by),
+            "remaining_ms": holder.as_ref().and_then(|holder| holder.remaining.map(millis)),
+            "waited_ms": millis(*waited),
+        }),
         Event::Acquired {
             lock,
             held,
@@ -237,15 +260,32 @@ fn json(event: &Event<'_>) -> Value {
             json!({ "event": "exited", "lock": lock.typed(), "code": code, "signal": signal })
         }
         Event::Released { lock } => json!({ "event": "released", "lock": lock.typed() }),
-        Event::NotReleased { lock, why } => json!({
-            "event": "not_released",
-            "lock": lock.typed(),
-            "why": why.to_string(),
-        }),
-        Event::Failed(failure) => json!({
-            "event": "failed",
-            "exit": failure.exit.code(),
-            "why": failure.message,
-        }),
+        Event::NotReleased { lock, why } => {
+            let mut told = failure("not_released", why);
+            told["lock"] = lock.typed().into();
+            told
+        }
+        Event::Failed(why) => {
+            let mut told = failure("failed", why);
+            told["exit"] = why.exit.code().into();
+            told["timed_out"] = why.timed_out.into();
+            told
+        }
     }
+}
+
+/// What all events have that tell of something that failed.
+fn failure(event: &str, why: &Failure) -> Value {
+    let nodes = why.nodes.iter();
+    let nodes = nodes.map(|(node, why)| json!({ "node": node, "why": why }));
+    let holder = why.holder.as_ref();
+    json!({
+        "event": event,
+        "why": why.message,
+        "nodes": nodes.collect::<Vec<_>>(),
+        "hints": why.hints,
+        "holder": holder.map(|holder| &holder.by),
+        "remaining_ms": holder.and_then(|holder| holder.remaining.map(millis)),
+        "waited_ms": why.waited.map(millis),
+    })
 }

@@ -12,8 +12,9 @@ use crate::args::WatchJob;
 use crate::client::{self, Connect, fault};
 use crate::duration::millis;
 use crate::exit::Failure;
-use crate::status::{FREE, is_known};
-use crate::table::{clock, left, since_1970, token};
+use crate::fault::expiry;
+use crate::status::is_known;
+use crate::table::{clock, since_1970, token};
 use crate::voice;
 
 /// What a change is a change of.
@@ -74,10 +75,10 @@ fn sentence(status: &Status) -> String {
     let token = token(status.token.get());
     match &status.holder {
         Some(holder) => {
-            let (owner, left) = (&holder.owner, left(holder.remaining));
-            format!("held by {owner}, token {token}, for {left}")
+            let (owner, expiry) = (&holder.owner, expiry(holder.remaining));
+            format!("held by {owner}, token {token} ({expiry})")
         }
-        None if is_known(status) => format!("held by {FREE}, last token {token}"),
+        None if is_known(status) => format!("free, last token {token}"),
         None => "unknown: too few nodes answer".into(),
     }
 }

@@ -158,6 +158,10 @@ pub enum NodeError {
     /// The store on disk failed.
     #[error("the store failed: {0}")]
     Store(String),
+    /// The store on disk cannot be used as it is, and nothing was carried out: a full disk, or a
+    /// process that was forked. Only people can mend it.
+    #[error("{0}")]
+    Unusable(String),
     /// Anything else that it said.
     #[error("{0}")]
     Other(String),

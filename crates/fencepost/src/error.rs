@@ -215,6 +215,30 @@ impl Error {
         }
     }
 
+    /// The option of a request or builder that cannot be used, by its name there.
+    #[must_use]
+    pub fn option(&self) -> Option<&str> {
+        match &self.0 {
+            Cause::InvalidOption { option, .. } => Some(option),
+            _ => None,
+        }
+    }
+
+    /// What is wrong with the name, TTL, URL, option or store that cannot be used, and what would be
+    /// right.
+    #[must_use]
+    pub fn reason(&self) -> Option<&str> {
+        match &self.0 {
+            Cause::InvalidName { why, .. } => Some(why),
+            Cause::InvalidTtl { why, .. }
+            | Cause::InvalidUrl { why, .. }
+            | Cause::InvalidOption { why, .. }
+            | Cause::Store { why, .. }
+            | Cause::NoThread { why } => Some(why),
+            _ => None,
+        }
+    }
+
     /// Whether somebody else holds the lock that a single attempt wanted.
     #[must_use]
     pub fn is_held(&self) -> bool {

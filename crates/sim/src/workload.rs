@@ -380,6 +380,8 @@ impl Session {
             () = loss => {}
             never = watch(&client, wish, lease) => match never {},
         }
+        // A renewal may have gone through while the extension found too few nodes.
+        client.note_validity(wish, lease);
     }
 
     /// Lets the client stand still in a moment, past the end of what is left of its lease or not.

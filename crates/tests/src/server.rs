@@ -1,7 +1,8 @@
 //! One `redis-server` process: started on a free port, killed, stopped, continued, restarted.
 
 use std::io::{BufRead, BufReader, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpListener;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -105,12 +106,11 @@ impl RedisServer {
         false
     }
 
-    /// Whether the server answers a PING.
+    /// Whether the server answers a PING. Asked at its socket, which nobody else has: on its port there
+    /// may be the server of another test, and then ours is about to give up.
     fn answers(&self) -> bool {
-        let Ok(mut stream) = TcpStream::connect(("127.0.0.1", self.port)) else {
-            // TLS-only servers have no plain port; their socket tells.
-            return self.socket().exists()
-                && self.options.args.iter().any(|arg| arg == "--tls-port");
+        let Ok(mut stream) = UnixStream::connect(self.socket()) else {
+            return false;
         };
         let login = match &self.options.password {
             Some(password) => format!("AUTH {password}\r\n"),
@@ -254,4 +254,20 @@ impl Drop for RedisServer {
 pub fn free_port() -> u16 {
     let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
     listener.local_addr().expect("its address").port()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// It was taken for up as soon as anybody answered on its port.
+    #[test]
+    fn a_server_whose_port_is_taken_is_not_taken_for_up() {
+        let other = RedisServer::start();
+        let mut late = RedisServer::start();
+        late.kill();
+        late.port = other.port;
+        assert!(!late.launch(), "{}", late.log());
+        assert!(other.answers());
+    }
 }

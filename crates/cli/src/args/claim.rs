@@ -2,44 +2,52 @@
 
 use std::time::Duration;
 
-use clap::builder::FalseyValueParser;
-use clap::parser::ValueSource;
 use clap::{ArgMatches, Args};
 use fencepost::Ttl;
 
+use super::{flag, rank};
 use crate::duration;
 use crate::exit::{Exit, Failure};
 
 #[derive(Args)]
+#[command(next_help_heading = "Waiting")]
 pub(super) struct RawClaim {
-    /// How long the lock outlives its holder if that is cut off
-    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration::parse)]
-    #[arg(env = "FENCEPOST_TTL", hide_env_values = true)]
-    ttl: Duration,
-
-    /// Wait for the lock at most this long [default: as long as it takes]
-    #[arg(long, value_name = "TIME", value_parser = duration::parse)]
+    /// Wait for the lock at most this long, then give up [default: wait until it is free]
+    #[arg(short, long, visible_alias = "timeout", value_name = "TIME")]
+    #[arg(value_parser = duration::parse)]
     #[arg(env = "FENCEPOST_WAIT", hide_env_values = true)]
     wait: Option<Duration>,
 
-    /// Do not wait for the lock
-    #[arg(long, value_parser = FalseyValueParser::new())]
+    /// Fail at once if somebody else holds the lock
+    #[arg(short = 'n', long, visible_aliases = ["nonblock", "nb"], value_parser = flag)]
     #[arg(env = "FENCEPOST_NO_WAIT", hide_env_values = true)]
     no_wait: bool,
 
-    /// Wait in line: whoever came before is served before
-    #[arg(long, value_parser = FalseyValueParser::new())]
+    /// First come, first served among those who wait
+    #[arg(long, value_parser = flag)]
     #[arg(env = "FENCEPOST_FAIR", hide_env_values = true)]
     fair: bool,
 
-    /// The exit code when somebody else has the lock
+    /// Where there is no terminal: how often to say again what is waited for; 0 for never
+    #[arg(long, value_name = "TIME", default_value = "1m", value_parser = duration::parse)]
+    #[arg(env = "FENCEPOST_REMIND", hide_env_values = true)]
+    remind: Duration,
+
+    /// Exit code if somebody else holds the lock, or still did when the wait was over
     #[arg(short = 'E', long, value_name = "CODE", default_value_t = Exit::BUSY)]
     #[arg(env = "FENCEPOST_CONFLICT_EXIT_CODE", hide_env_values = true)]
     conflict_exit_code: u8,
 
-    /// Say nothing but errors, and nothing when somebody else has the lock
-    #[arg(short, long, value_parser = FalseyValueParser::new())]
+    /// Lock TTL: how long the lock survives a crashed or partitioned holder
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration::parse)]
+    #[arg(env = "FENCEPOST_TTL", hide_env_values = true)]
+    #[arg(help_heading = "Holding")]
+    ttl: Duration,
+
+    /// Print errors only, and nothing if somebody else holds the lock
+    #[arg(short, long, value_parser = flag)]
     #[arg(env = "FENCEPOST_QUIET", hide_env_values = true)]
+    #[arg(help_heading = "Output")]
     pub(super) quiet: bool,
 }
 
@@ -48,6 +56,8 @@ pub(crate) struct Claim {
     pub(crate) ttl: Duration,
     pub(crate) wait: Wait,
     pub(crate) fair: bool,
+    /// How often to say again what is waited for; zero for never.
+    pub(crate) remind: Duration,
     /// The exit code when somebody else has it.
     pub(crate) busy: u8,
 }
@@ -66,18 +76,13 @@ impl RawClaim {
             ttl: self.ttl,
             wait: self.checked_wait(matches)?,
             fair: self.fair,
+            remind: self.remind,
             busy: self.conflict_exit_code,
         })
     }
 
     fn checked_wait(&self, matches: &ArgMatches) -> Result<Wait, Failure> {
-        // What is typed beats what the environment says, and that beats the config file.
-        let rank = |id| match matches.value_source(id) {
-            Some(ValueSource::CommandLine) => 3,
-            Some(ValueSource::EnvVariable) => 2,
-            Some(_) => 1,
-            None => 0,
-        };
+        let rank = |id| rank(matches, id);
         match (self.wait, self.no_wait) {
             (None, false) => Ok(Wait::AsLongAsItTakes),
             (None, true) => Ok(Wait::AtMost(Duration::ZERO)),
@@ -86,7 +91,7 @@ impl RawClaim {
                 std::cmp::Ordering::Greater => Ok(Wait::AtMost(time)),
                 std::cmp::Ordering::Less => Ok(Wait::AtMost(Duration::ZERO)),
                 std::cmp::Ordering::Equal => Err(Failure::usage(
-                    "--wait and --no-wait exclude each other; give one of them",
+                    "--wait and --no-wait cannot be used together",
                 )),
             },
         }

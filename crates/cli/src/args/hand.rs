@@ -1,41 +1,33 @@
-//! A lock taken, kept and given back by hand.
+//! A lock acquired, extended and released by hand.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::builder::FalseyValueParser;
+use clap::parser::ValueSource;
 use clap::{ArgMatches, Args};
 use fencepost::{DetachedLock, FencingToken, LockName};
 
-use super::RawJson;
 use super::claim::{Claim, RawClaim, checked_ttl};
 use super::place::{Place, RawPlace};
+use super::{RawJson, flag};
 use crate::duration;
 use crate::exit::{Exit, Failure};
 use crate::holder::ForPid;
-use crate::names::Names;
+use crate::names::{Names, suffix, typed};
 use crate::target::Target;
 use crate::voice::Voice;
 
-/// Take a lock and leave it to a script
+/// Acquire a lock for a script
 ///
-/// Prints the lock's value and its fencing token, which `extend` and `release` want. Nobody renews
-/// the lock: it ends after its TTL unless it is extended. In a file it also ends with the process
-/// that it was taken for, which is the script that runs this command; see --for-pid. For a command
-/// that needs a lock while it runs, use `run`.
-///
-///   out=$(fencepost acquire nightly --ttl 60s --export) || exit
-///   eval "$out"
-///   … fencepost extend nightly …
-///   fencepost release nightly
+/// Prints the lock's value and its fencing token, which `extend` and `release` need. Nobody renews
+/// the lock: it expires after its TTL unless it is extended. In a file it also ends with the process
+/// that it was acquired for, the script that runs this command; see --for-pid. For a command that
+/// needs a lock while it runs, use `run`.
 #[derive(Args)]
-#[command(verbatim_doc_comment, after_help = EXIT_CODES)]
 pub(super) struct RawAcquire {
-    /// The lock's name
+    /// Name of the lock
     #[arg(value_parser = Names::parse_one)]
     name: LockName,
-
-    #[command(flatten)]
-    place: RawPlace,
 
     #[command(flatten)]
     claim: RawClaim,
@@ -43,115 +35,131 @@ pub(super) struct RawAcquire {
     #[command(flatten)]
     holder: RawHolder,
 
-    /// Print lines that a shell can evaluate, which set FENCEPOST_LOCK, FENCEPOST_VALUE,
-    /// FENCEPOST_TOKEN and FENCEPOST_DEADLINE
-    #[arg(long, value_parser = FalseyValueParser::new())]
+    /// Print `export` lines for a shell: FENCEPOST_LOCK, FENCEPOST_VALUE, FENCEPOST_TOKEN,
+    /// FENCEPOST_DEADLINE, and for scripts with several locks FENCEPOST_VALUE_NAME and
+    /// FENCEPOST_TOKEN_NAME
+    #[arg(long, value_parser = flag)]
     #[arg(env = "FENCEPOST_EXPORT", hide_env_values = true)]
+    #[arg(help_heading = "Output")]
     export: bool,
 
     #[command(flatten)]
     json: RawJson,
+
+    #[command(flatten)]
+    place: RawPlace,
 }
-
-const EXIT_CODES: &str = "\
-Exit codes:
-  0   the lock is ours
-  64  the arguments cannot be used
-  69  no quorum, or the store cannot be reached
-  75  somebody else has the lock, or still had it when the wait was over (-E changes it)
-  79  the lock was lost before it could be handed over
-
-Times are written 250ms, 10s, 2m or 1h.";
 
 #[derive(Args)]
 struct RawHolder {
-    /// The process with whose end a lock in a file is free at once, or `none`: then only the TTL
-    /// ends it, as it does on Redis [default: the script that runs this command]
+    /// Process with which a lock in a file ends, or `none`: then only the TTL ends it, as on Redis
+    /// [default: the script that runs this command]
     #[arg(long, value_name = "PID", value_parser = ForPid::parse)]
     #[arg(env = "FENCEPOST_FOR_PID", hide_env_values = true)]
+    #[arg(help_heading = "Holding")]
     for_pid: Option<ForPid>,
 }
 
 // What `acquire` has printed.
 #[derive(Args)]
 struct RawReceipt {
-    /// The lock's name
+    /// Name of the lock
     #[arg(value_parser = Names::parse_one)]
     name: LockName,
 
-    /// The value that `acquire` printed
-    #[arg(long, env = "FENCEPOST_VALUE", hide_env_values = true)]
-    value: String,
+    /// Value that `acquire` printed [default: FENCEPOST_VALUE_NAME]
+    #[arg(long, env = VALUE, hide_env_values = true)]
+    value: Option<String>,
+
+    /// Fencing token that `acquire` printed; `release` does not need it [default:
+    /// FENCEPOST_TOKEN_NAME]
+    #[arg(long, env = TOKEN, hide_env_values = true)]
+    token: Option<String>,
 }
 
-/// Keep a lock that `acquire` took for another TTL
+/// What `acquire --export` sets for the last lock that a script acquired.
+const VALUE: &str = "FENCEPOST_VALUE";
+const TOKEN: &str = "FENCEPOST_TOKEN";
+/// Which lock that was.
+const LOCK: &str = "FENCEPOST_LOCK";
+
+/// Extend a lock that `acquire` acquired by another TTL
 ///
-/// Exits with 0 when a majority of the nodes still had it, with 79 when it is lost, and with 69 when
-/// too few nodes could be asked: then it may be ours still or not, until its old deadline.
+/// Exits with 0 if a majority of the nodes still had it, with 79 if it is lost, and with 69 if too few
+/// nodes answered: then it may or may not be ours until its old deadline.
 #[derive(Args)]
 pub(super) struct RawExtend {
     #[command(flatten)]
     receipt: RawReceipt,
 
-    /// The fencing token that `acquire` printed
-    #[arg(long, env = "FENCEPOST_TOKEN", hide_env_values = true)]
-    token: u64,
-
-    /// How long to keep it from now
+    /// New TTL, counted from now
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration::parse)]
     #[arg(env = "FENCEPOST_TTL", hide_env_values = true)]
     ttl: Duration,
 
-    /// The process with whose end a lock in a file is free at once [default: as it was]
+    /// Process with which a lock in a file ends [default: as it was]
     #[arg(long, value_name = "PID", value_parser = ForPid::parse)]
     #[arg(env = "FENCEPOST_FOR_PID", hide_env_values = true)]
     for_pid: Option<ForPid>,
 
     #[command(flatten)]
-    place: RawPlace,
+    json: RawJson,
 
     #[command(flatten)]
-    json: RawJson,
+    place: RawPlace,
 }
 
-/// Give back a lock that `acquire` took
+/// Release a lock that `acquire` acquired
 ///
-/// Exits with 0 when a majority of the nodes had it, with 79 when it was lost before, and with 69
-/// when too few nodes could be asked: then it ends by its TTL.
+/// Exits with 0 if a majority of the nodes had it, with 79 if it was lost before, and with 69 if too
+/// few nodes answered: then it expires with its TTL.
 #[derive(Args)]
 pub(super) struct RawRelease {
     #[command(flatten)]
     receipt: RawReceipt,
 
     #[command(flatten)]
-    place: RawPlace,
+    json: RawJson,
 
     #[command(flatten)]
-    json: RawJson,
+    place: RawPlace,
 }
 
-/// Take a lock from whoever has it
+/// Take a lock away from its holder
 ///
-/// An operator's act, for a holder that hangs. The old holder is told when it next renews the lock,
-/// and until then may go on working: only a resource that checks the fencing token is safe from it.
-/// Then the lock is ours, as after `acquire`; with --free it is given back at once, to whoever waits.
+/// An operator's act, for a holder that hangs. The old holder notices when it next renews the lock,
+/// and may go on working until then: only a resource that checks the fencing token is safe from it.
+/// Then the lock is ours, as after `acquire`; with --free it is released at once, to whoever waits.
+/// A lock that nobody holds is not stolen (exit code 1), and a key that is no lock of fencepost's only
+/// with --overwrite-foreign. Each theft is told on stderr, and in the --audit file.
 #[derive(Args)]
 pub(super) struct RawSteal {
-    /// The lock's name
+    /// Name of the lock
     #[arg(value_parser = Names::parse_one)]
     name: LockName,
 
-    /// Do not ask. Without a terminal it is needed
-    #[arg(short, long, value_parser = FalseyValueParser::new())]
+    /// Do not ask for confirmation; required without a terminal
+    #[arg(short, long, value_parser = flag)]
     #[arg(env = "FENCEPOST_YES", hide_env_values = true)]
     yes: bool,
 
-    /// Give it back at once
-    #[arg(long, value_parser = FalseyValueParser::new())]
+    /// Release it at once
+    #[arg(long, value_parser = flag)]
     #[arg(env = "FENCEPOST_FREE", hide_env_values = true)]
     free: bool,
 
-    /// How long it is ours
+    /// Overwrite the key even if what it holds was not written by fencepost: a lock of another
+    /// client, or data of an application
+    #[arg(long, value_parser = flag)]
+    #[arg(env = "FENCEPOST_OVERWRITE_FOREIGN", hide_env_values = true)]
+    overwrite_foreign: bool,
+
+    /// Append a line of JSON for the theft to this file; without it nothing is stolen
+    #[arg(long, value_name = "FILE")]
+    #[arg(env = "FENCEPOST_AUDIT", hide_env_values = true)]
+    audit: Option<PathBuf>,
+
+    /// How long the lock is ours
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration::parse)]
     #[arg(env = "FENCEPOST_TTL", hide_env_values = true)]
     ttl: Duration,
@@ -160,10 +168,10 @@ pub(super) struct RawSteal {
     holder: RawHolder,
 
     #[command(flatten)]
-    place: RawPlace,
+    json: RawJson,
 
     #[command(flatten)]
-    json: RawJson,
+    place: RawPlace,
 }
 
 /// How a lock that was taken is printed.
@@ -215,6 +223,10 @@ pub(crate) struct StealJob {
     pub(crate) place: Place,
     pub(crate) yes: bool,
     pub(crate) free: bool,
+    /// Whether what is no lock of ours may be overwritten.
+    pub(crate) overwrite_foreign: bool,
+    /// Where each theft is written down.
+    pub(crate) audit: Option<PathBuf>,
     pub(crate) ttl: Duration,
     pub(crate) holder: ForPid,
     pub(crate) form: Form,
@@ -225,7 +237,7 @@ impl RawAcquire {
         let form = match (self.export, Form::of(&self.json)) {
             (true, Form::Json) => {
                 return Err(Failure::usage(
-                    "--export and --json exclude each other; give one of them",
+                    "--export and --json cannot be used together",
                 ));
             }
             (true, _) => Form::Export,
@@ -252,27 +264,65 @@ impl RawHolder {
 }
 
 impl RawReceipt {
-    fn checked(self, token: u64) -> Result<DetachedLock, Failure> {
-        let token = FencingToken::new(token).ok_or_else(|| {
-            let most = FencingToken::MAX;
-            Failure::usage(format!("there is no token {token}; the largest is {most}"))
-        })?;
-        DetachedLock::new(self.name.as_str(), self.value, token)
+    fn checked(self, matches: &ArgMatches, needs_token: bool) -> Result<DetachedLock, Failure> {
+        let (name, of_name) = (&self.name, suffix(self.name.as_str()));
+        // What was printed for another lock must not be taken for this one's.
+        let last = std::env::var(LOCK).ok();
+        let is_of_name = last.as_deref().is_none_or(|last| last == typed([name]));
+        let find = |id, given: Option<String>, variable| {
+            let is_typed = matches.value_source(id) == Some(ValueSource::CommandLine);
+            let of_name = || std::env::var(format!("{variable}_{of_name}")).ok();
+            match is_typed {
+                true => given,
+                false => of_name().or(given.filter(|_| is_of_name)),
+            }
+        };
+        let missing = |what: &str| {
+            let of_last = last.as_ref().filter(|_| !is_of_name);
+            let of_last = of_last.map(|last| {
+                format!(
+                    "; FENCEPOST_{} is that of lock \"{last}\"",
+                    what.to_ascii_uppercase()
+                )
+            });
+            Failure::usage(format!(
+                "no {what} for lock \"{name}\": give --{what} as `acquire` printed it, or evaluate \
+                 what `acquire --export` prints{}",
+                of_last.unwrap_or_default()
+            ))
+        };
+        let value = find("value", self.value, VALUE).ok_or_else(|| missing("value"))?;
+        let token = match find("token", self.token, TOKEN) {
+            Some(token) => checked_token(&token)?,
+            None if needs_token => return Err(missing("token")),
+            None => FencingToken::default(),
+        };
+        DetachedLock::new(name.as_str(), value, token)
             .map_err(|error| Failure::of(&error, Exit::BUSY))
     }
+}
+
+fn checked_token(text: &str) -> Result<FencingToken, Failure> {
+    let most = FencingToken::MAX;
+    let token = text.parse().ok().and_then(FencingToken::new);
+    token.ok_or_else(|| {
+        Failure::usage(format!(
+            "invalid value '{text}' for --token: expected a number, the largest is {most}"
+        ))
+    })
 }
 
 impl RawExtend {
     pub(super) fn checked(self, matches: &ArgMatches) -> Result<ExtendJob, Failure> {
         checked_ttl(self.ttl)?;
         Ok(ExtendJob {
-            receipt: self.receipt.checked(self.token)?,
+            receipt: self.receipt.checked(matches, true)?,
             ttl: self.ttl,
             holder: match self.for_pid {
                 Some(ForPid::Nobody) => {
                     return Err(Failure::usage(
-                        "an extension cannot untie a lock from its process; leave --for-pid out, \
-                         or give another process",
+                        "--for-pid none cannot be used with `extend`: leave it out, or give another \
+                         process",
                     ));
                 }
                 Some(holder) => holder.checked()?,
@@ -287,8 +337,7 @@ impl RawExtend {
 impl RawRelease {
     pub(super) fn checked(self, matches: &ArgMatches) -> Result<ReleaseJob, Failure> {
         Ok(ReleaseJob {
-            // A release asks for the value only.
-            receipt: self.receipt.checked(0)?,
+            receipt: self.receipt.checked(matches, false)?,
             place: self.place.checked(matches)?,
             json: self.json.json,
         })
@@ -303,6 +352,8 @@ impl RawSteal {
             place: self.place.checked(matches)?,
             yes: self.yes,
             free: self.free,
+            overwrite_foreign: self.overwrite_foreign,
+            audit: self.audit,
             ttl: self.ttl,
             holder: self.holder.checked()?,
             form: Form::of(&self.json),

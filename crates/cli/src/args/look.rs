@@ -2,14 +2,13 @@
 
 use std::time::Duration;
 
-use clap::builder::FalseyValueParser;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args};
 use fencepost::{LockName, NamePattern};
 
-use super::RawJson;
 use super::place::{Place, RawPlace};
 use super::run::check_slots;
+use super::{RawJson, flag};
 use crate::duration;
 use crate::exit::Failure;
 use crate::names::Names;
@@ -17,16 +16,17 @@ use crate::names::Names;
 /// The shortest pause between two looks: a look costs every node a script.
 const SHORTEST_EVERY: Duration = Duration::from_millis(50);
 
-/// Tell who holds a lock, and what each node says of it
+/// Show who holds a lock, and what each node says about it
 ///
-/// With --slots it tells who has which slot of a semaphore, and how many are free. Exits with 0 when a majority of the nodes answered, and with 69 otherwise.
+/// Several names show several locks. With --slots it shows who holds which slot of a semaphore, and
+/// how many are free. Exits with 0 if a majority of the nodes answered, and with 69 otherwise.
 #[derive(Args)]
 pub(super) struct RawStatus {
-    /// The lock's name
-    #[arg(value_parser = Names::parse_one)]
-    name: LockName,
+    /// Name of the lock, or several: a,b,c or a b c
+    #[arg(required = true, value_name = "NAME", value_parser = Names::parse)]
+    names: Vec<Names>,
 
-    /// Tell of the first K slots of the semaphore of that name, as `run --slots K` uses it
+    /// Show the first K slots of the semaphore of that name, as `run --slots K` uses it
     #[arg(long, value_name = "K")]
     #[arg(env = "FENCEPOST_SLOTS", hide_env_values = true)]
     slots: Option<usize>,
@@ -40,34 +40,42 @@ pub(super) struct RawStatus {
 
 /// List the locks that are held
 ///
-/// On Redis it looks for the token counters of fencepost (with SCAN, never KEYS), so a lock that
-/// only other clients ever took is not found; `status` tells of it by its name. Exits with 0 when a
-/// majority of the nodes answered, and with 69 otherwise.
+/// On Redis it finds locks by the token counters of fencepost (with SCAN, never KEYS), so a lock that
+/// only other clients ever acquired is not listed; `status` shows it by its name. Exits with 0 if a
+/// majority of the nodes answered, and with 69 otherwise. With --watch it prints the list again
+/// whenever it has changed, until interrupted.
 #[derive(Args)]
 pub(super) struct RawList {
-    /// Only names that fit: * stands for anything, ? for one character
+    /// Only names that match: * stands for anything, ? for one character
     #[arg(default_value = "*")]
     pattern: String,
 
     /// Also locks that nobody holds, as long as their counters are remembered
-    #[arg(short, long, value_parser = FalseyValueParser::new())]
+    #[arg(short, long, value_parser = flag)]
     #[arg(env = "FENCEPOST_ALL", hide_env_values = true)]
     all: bool,
 
-    #[command(flatten)]
-    place: RawPlace,
+    /// Print the names only, one per line, as they can be typed
+    #[arg(long, conflicts_with = "json", value_parser = flag)]
+    #[arg(env = "FENCEPOST_NAMES", hide_env_values = true)]
+    names: bool,
+
+    /// Print the list again whenever it has changed, until interrupted
+    #[arg(short, long, value_parser = flag)]
+    #[arg(env = "FENCEPOST_WATCH", hide_env_values = true)]
+    watch: bool,
 
     #[command(flatten)]
-    json: RawJson,
+    looks: RawLooks,
 }
 
 /// Print each change of a lock's holder, until interrupted
 ///
-/// It looks again and again, so a holder that comes and goes between two looks is seen by its token
-/// only. With --json each change is a line of JSON.
+/// It polls, so a holder that comes and goes between two looks is noticed by its token only. With
+/// --json each change is a line of JSON.
 #[derive(Args)]
 pub(super) struct RawWatch {
-    /// The lock's name
+    /// Name of the lock
     #[arg(value_parser = Names::parse_one)]
     name: LockName,
 
@@ -75,20 +83,20 @@ pub(super) struct RawWatch {
     looks: RawLooks,
 }
 
-/// Tell who leads
+/// Show who leads an election
 ///
-/// Shows the value that the leader of an election has proclaimed (see `elect`), and its fencing
-/// token. Exits with 0 when somebody leads, with 1 when nobody does, and with 69 when fewer than a
-/// majority of the nodes answered. With --watch it tells each new leader once, until interrupted; that
-/// nobody leads is told by `watch` only.
+/// Shows the value that the leader has proclaimed (see `elect`), and its fencing token. Exits with 0
+/// if somebody leads, with 1 if nobody does, and with 69 if fewer than a majority of the nodes
+/// answered. With --watch it prints each new leader once, until interrupted; that nobody leads is
+/// printed by `watch` only.
 #[derive(Args)]
 pub(super) struct RawLeader {
-    /// The election's name
+    /// Name of the election
     #[arg(value_parser = Names::parse_one)]
     name: LockName,
 
-    /// Tell each new leader, until interrupted
-    #[arg(short, long, value_parser = FalseyValueParser::new())]
+    /// Print each new leader, until interrupted
+    #[arg(short, long, value_parser = flag)]
     #[arg(env = "FENCEPOST_WATCH", hide_env_values = true)]
     watch: bool,
 
@@ -111,9 +119,10 @@ struct RawLooks {
     json: RawJson,
 }
 
-/// A look at a lock.
+/// A look at a lock, or at several.
 pub(crate) struct StatusJob {
-    pub(crate) name: LockName,
+    /// At least one, in the order in which they were given.
+    pub(crate) names: Vec<LockName>,
     /// How many slots to look at, if it is a semaphore.
     pub(crate) slots: Option<usize>,
     pub(crate) place: Place,
@@ -124,6 +133,10 @@ pub(crate) struct StatusJob {
 pub(crate) struct ListJob {
     pub(crate) pattern: NamePattern,
     pub(crate) all: bool,
+    /// Whether to print nothing but names.
+    pub(crate) names: bool,
+    /// How often to look; `None`: once.
+    pub(crate) every: Option<Duration>,
     pub(crate) place: Place,
     pub(crate) json: bool,
 }
@@ -147,11 +160,24 @@ pub(crate) struct LeaderJob {
 
 impl RawStatus {
     pub(super) fn checked(self, matches: &ArgMatches) -> Result<StatusJob, Failure> {
-        if let Some(slots) = self.slots {
-            check_slots(&self.name, slots)?;
+        let mut names: Vec<LockName> = Vec::new();
+        for name in self.names.iter().flat_map(Names::iter) {
+            if !names.contains(name) {
+                names.push(name.clone());
+            }
+        }
+        match (self.slots, names.as_slice()) {
+            (None, _) => {}
+            (Some(slots), [name]) => check_slots(name, slots)?,
+            (Some(_), several) => {
+                let count = several.len();
+                return Err(Failure::usage(format!(
+                    "--slots takes one name, got {count}"
+                )));
+            }
         }
         Ok(StatusJob {
-            name: self.name,
+            names,
             slots: self.slots,
             place: self.place.checked(matches)?,
             json: self.json.json,
@@ -164,8 +190,10 @@ impl RawList {
         Ok(ListJob {
             pattern: NamePattern::new(self.pattern),
             all: self.all,
-            place: self.place.checked(matches)?,
-            json: self.json.json,
+            names: self.names,
+            every: self.looks.checked_watch(matches, self.watch)?,
+            place: self.looks.place.checked(matches)?,
+            json: self.looks.json.json,
         })
     }
 }
@@ -174,10 +202,24 @@ impl RawLooks {
     fn checked_every(&self) -> Result<Duration, Failure> {
         if self.every < SHORTEST_EVERY {
             return Err(Failure::usage(
-                "an --every below 50ms would keep the nodes busy with looking; take a longer one",
+                "--every is at least 50ms: each look costs every node a script",
             ));
         }
         Ok(self.every)
+    }
+
+    /// How often to look, if it is to be watched.
+    fn checked_watch(
+        &self,
+        matches: &ArgMatches,
+        watch: bool,
+    ) -> Result<Option<Duration>, Failure> {
+        let every = self.checked_every()?;
+        let is_typed = matches.value_source("every") == Some(ValueSource::CommandLine);
+        match is_typed && !watch {
+            true => Err(Failure::usage("--every needs --watch")),
+            false => Ok(watch.then_some(every)),
+        }
     }
 }
 
@@ -194,15 +236,10 @@ impl RawWatch {
 
 impl RawLeader {
     pub(super) fn checked(self, matches: &ArgMatches) -> Result<LeaderJob, Failure> {
-        let every = self.looks.checked_every()?;
-        let is_typed = matches.value_source("every") == Some(ValueSource::CommandLine);
-        if is_typed && !self.watch {
-            let message = "--every is for looking again and again; give --watch, too";
-            return Err(Failure::usage(message));
-        }
+        let every = self.looks.checked_watch(matches, self.watch)?;
         Ok(LeaderJob {
             name: self.name,
-            every: self.watch.then_some(every),
+            every,
             place: self.looks.place.checked(matches)?,
             json: self.looks.json.json,
         })

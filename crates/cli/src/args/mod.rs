@@ -8,11 +8,13 @@
 //! | `run` | a command under a lock: `run`, `elect` |
 //! | `hand` | a lock taken, kept and given back by hand: `acquire`, `extend`, `release`, `steal` |
 //! | `look` | what is to be seen: `status`, `list`, `watch`, `leader` |
+//! | `extra` | examples and exit codes, for help and man pages |
 //! | `tools` | `doctor`, `bench`, `completions`, `man` |
 //!
 //! What is typed beats the environment, which beats the config file, which beats the default.
 
 mod claim;
+pub(crate) mod extra;
 mod hand;
 mod look;
 mod place;
@@ -22,8 +24,9 @@ mod tools;
 
 use std::ffi::OsString;
 
-use clap::builder::FalseyValueParser;
+use clap::builder::Resettable;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, Command, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::config::{self, Config};
@@ -50,10 +53,15 @@ struct Raw {
 }
 
 const CONFIG_HELP: &str = "\
-Every option can be set by the environment variable that the help of its command names, and, unless
-it is about one call only, in the config file $XDG_CONFIG_HOME/fencepost/config.toml (or ~/.config/…,
-or --config FILE) by its long name: store = \"redis://a,redis://b,redis://c\". What is typed beats the
-environment, which beats the file.";
+Examples:
+  fencepost run nightly -- ./report.sh     a second one waits until the first is done
+  fencepost status nightly                 who holds it?
+  fencepost doctor                         is the store fit to hold locks?
+
+Options can be set by environment variables, which the help of each command names, and by their long
+names in $XDG_CONFIG_HOME/fencepost/config.toml (or --config FILE) and /etc/fencepost/config.toml:
+store = \"redis://a,redis://b,redis://c\". The command line beats the environment, which beats the
+user's file, which beats the system's.";
 
 #[derive(Subcommand)]
 enum RawCommand {
@@ -76,10 +84,31 @@ enum RawCommand {
 // For programs. No doc comment: it would become the help of the whole command.
 #[derive(Args)]
 struct RawJson {
-    /// Print it as JSON
-    #[arg(long, value_parser = FalseyValueParser::new())]
+    /// Print JSON
+    #[arg(long, value_parser = flag)]
     #[arg(env = "FENCEPOST_JSON", hide_env_values = true)]
+    #[arg(help_heading = "Output")]
     json: bool,
+}
+
+/// Reads what the environment or the config file says of a flag.
+fn flag(text: &str) -> Result<bool, &'static str> {
+    match text.to_ascii_lowercase().as_str() {
+        "1" | "true" | "yes" | "on" | "y" | "t" => Ok(true),
+        // A variable that is set to nothing is as good as none.
+        "0" | "false" | "no" | "off" | "n" | "f" | "" => Ok(false),
+        _ => Err("expected true or false"),
+    }
+}
+
+/// What is typed beats what the environment says, and that beats the config file.
+fn rank(matches: &ArgMatches, id: &str) -> u8 {
+    match matches.value_source(id) {
+        Some(ValueSource::CommandLine) => 3,
+        Some(ValueSource::EnvVariable) => 2,
+        Some(_) => 1,
+        None => 0,
+    }
 }
 
 /// What the user wants.
@@ -120,26 +149,81 @@ impl Job {
 
 /// The definition of all arguments: also for completions and man pages.
 pub(crate) fn definition() -> Command {
-    Raw::command()
+    let mut definition = Raw::command();
+    let commands = definition.get_subcommands();
+    let names: Vec<_> = commands
+        .map(|command| command.get_name().to_owned())
+        .collect();
+    for name in names {
+        definition = definition.mut_subcommand(name, extra::with_help);
+    }
+    definition
 }
 
 /// From words to what is to be done.
 pub(crate) fn parse(words: Vec<OsString>) -> Result<Asked, Failure> {
     let matches = match definition().try_get_matches_from(&words) {
         Ok(matches) => matches,
-        Err(error) => return not_a_job(&error),
+        Err(error) => return not_a_job(&error, &words),
     };
-    let matches = match config_of(&matches)? {
+    let config = config_of(&matches)?;
+    let matches = match &config {
         None => matches,
         Some(config) => config
             .defaults_of(definition())?
             .try_get_matches_from(&words)
             // They were in order without it.
-            .map_err(|error| config.blame(&sentence(&error)))?,
+            .map_err(|error| {
+                let option = option_of(&error, &words).and_then(|arg| arg.long);
+                config.blame(option.as_deref(), &sentence(&error))
+            })?,
     };
-    let raw = Raw::from_arg_matches(&matches).map_err(|error| usage(&error))?;
+    let job = checked(&matches);
+    job.map_err(|failure| with_origins(failure, &matches, config.as_ref()))
+}
+
+/// Says where an option comes from that cannot be used, if it was not typed.
+fn with_origins(mut failure: Failure, matches: &ArgMatches, config: Option<&Config>) -> Failure {
+    let Some((name, matches)) = matches.subcommand() else {
+        return failure;
+    };
+    let definition = definition();
+    let Some(command) = definition.find_subcommand(name) else {
+        return failure;
+    };
+    for arg in command.get_arguments() {
+        let Some(long) = arg.get_long() else { continue };
+        if !names_option(&failure.message, long) {
+            continue;
+        }
+        let origin = match (matches.value_source(arg.get_id().as_str()), arg.get_env()) {
+            (Some(ValueSource::EnvVariable), Some(variable)) => {
+                Some(format!("the environment variable {}", variable.display()))
+            }
+            (Some(ValueSource::DefaultValue), _) => config.and_then(|config| config.origin(long)),
+            _ => None,
+        };
+        if let Some(origin) = origin {
+            failure.hints.push(format!("--{long} is set by {origin}"));
+        }
+    }
+    failure
+}
+
+/// Whether the sentence speaks of that option, and not of one that begins like it.
+fn names_option(sentence: &str, long: &str) -> bool {
+    let option = format!("--{long}");
+    let mut places = sentence.match_indices(&option);
+    places.any(|(at, _)| {
+        let behind = sentence[at + option.len()..].chars().next();
+        !behind.is_some_and(|c| c.is_alphanumeric() || c == '-')
+    })
+}
+
+fn checked(matches: &ArgMatches) -> Result<Asked, Failure> {
+    let raw = Raw::from_arg_matches(matches).map_err(|error| usage(&error))?;
     let Some((_, matches)) = matches.subcommand() else {
-        return Err(Failure::usage("a subcommand is missing"));
+        return Err(Failure::usage("no command given"));
     };
     let job = match raw.command {
         RawCommand::Run(raw) => Job::Run(raw.checked(matches)?),
@@ -160,28 +244,105 @@ pub(crate) fn parse(words: Vec<OsString>) -> Result<Asked, Failure> {
     Ok(Asked::Job(Box::new(job)))
 }
 
-/// The config file, for a command that looks at it.
+/// The config files, for a command that looks at them.
 fn config_of(matches: &ArgMatches) -> Result<Option<Config>, Failure> {
     let Some((_, matches)) = matches.subcommand() else {
         return Ok(None);
     };
     match matches.try_get_one::<OsString>("config") {
-        Ok(path) => config::find(path.map(AsRef::as_ref)),
-        // It has no use for it.
+        Ok(path) => config::find(path.map(AsRef::as_ref)).map(Some),
+        // It has no use for them.
         Err(_) => Ok(None),
     }
 }
 
-fn not_a_job(error: &clap::Error) -> Result<Asked, Failure> {
+fn not_a_job(error: &clap::Error, words: &[OsString]) -> Result<Asked, Failure> {
     match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
             Ok(Asked::Answer(error.render().to_string()))
         }
-        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => Err(Failure::usage(
-            "what to do is missing; see `fencepost --help`",
-        )),
-        _ => Err(usage(error)),
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            Err(Failure::usage("no command given; see `fencepost --help`"))
+        }
+        _ => match variable_of(error, words) {
+            Some(variable) => Err(Failure::usage(format!(
+                "environment variable {variable}: {}",
+                sentence(error)
+            ))),
+            None => {
+                let command = words.get(1).and_then(|word| word.to_str());
+                let known = |name: &&str| definition().find_subcommand(name).is_some();
+                let page = command.filter(known).map(|name| format!(" {name}"));
+                let page = page.unwrap_or_default();
+                let why = with_fd_hint(sentence(error), error, words);
+                let (end, see) = if why.ends_with('?') {
+                    (" ", "See")
+                } else {
+                    ("; ", "see")
+                };
+                Err(Failure::usage(format!(
+                    "{why}{end}{see} `fencepost{page} --help`"
+                )))
+            }
+        },
     }
+}
+
+/// `flock 9` locks a file descriptor that the shell has opened; there is no such thing here.
+fn with_fd_hint(why: String, error: &clap::Error, words: &[OsString]) -> String {
+    let is_number = |word: &OsString| {
+        word.to_str()
+            .is_some_and(|word| word.parse::<u32>().is_ok())
+    };
+    let is_fd = error.kind() == ErrorKind::MissingRequiredArgument
+        && words.get(1).is_some_and(|word| word == "run")
+        && words.last().is_some_and(is_number);
+    match is_fd {
+        true => format!(
+            "{why}; a file descriptor cannot be locked: for a part of a script use `fencepost \
+             acquire` and `fencepost release`"
+        ),
+        false => why,
+    }
+}
+
+/// What is known of the option that an error is about.
+struct Culprit {
+    long: Option<String>,
+    variable: Option<String>,
+}
+
+fn option_of(error: &clap::Error, words: &[OsString]) -> Option<Culprit> {
+    let Some(ContextValue::String(shown)) = error.get(ContextKind::InvalidArg) else {
+        return None;
+    };
+    let mut all = definition();
+    all.build();
+    let command = all.find_subcommand(words.get(1)?)?;
+    let arg = command
+        .get_arguments()
+        .find(|arg| arg.to_string() == *shown)?;
+    Some(Culprit {
+        long: arg.get_long().map(str::to_owned),
+        variable: arg.get_env().map(|name| name.display().to_string()),
+    })
+}
+
+/// The variable whose value is wrong, if it is one: the words are in order without the environment.
+fn variable_of(error: &clap::Error, words: &[OsString]) -> Option<String> {
+    let variable = option_of(error, words)?.variable?;
+    std::env::var_os(&variable)?;
+    let command = words.get(1)?.to_str()?;
+    let alone = definition().mut_subcommand(command, |command| {
+        let without = |arg: clap::Arg| match arg.get_env() {
+            Some(name) if name == variable.as_str() => arg.env(Resettable::Reset),
+            _ => arg,
+        };
+        command.mut_args(without)
+    });
+    let still = alone.try_get_matches_from(words).err();
+    let still = still.is_some_and(|still| sentence(&still) == sentence(error));
+    (!still).then_some(variable)
 }
 
 fn usage(error: &clap::Error) -> Failure {
@@ -189,7 +350,7 @@ fn usage(error: &clap::Error) -> Failure {
 }
 
 /// One sentence of what clap says on several lines, with the beginning of what was typed: a
-/// thousand names are no sentence.
+/// thousand names are no sentence. What may have been meant is part of it.
 fn sentence(error: &clap::Error) -> String {
     let mut text = error.render().to_string();
     if let Some(ContextValue::String(typed)) = error.get(ContextKind::InvalidValue)
@@ -202,7 +363,25 @@ fn sentence(error: &clap::Error) -> String {
     let words: Vec<_> = words.map(str::trim).collect();
     let sentence = words.join(" ");
     let sentence = sentence.strip_prefix("error: ").unwrap_or(&sentence);
-    sentence.to_owned()
+    match suggestion(error) {
+        Some(meant) => format!("{sentence}: did you mean {meant}?"),
+        None => sentence.to_owned(),
+    }
+}
+
+fn suggestion(error: &clap::Error) -> Option<String> {
+    [
+        ContextKind::SuggestedArg,
+        ContextKind::SuggestedSubcommand,
+        ContextKind::SuggestedValue,
+    ]
+    .into_iter()
+    .find_map(|kind| match error.get(kind)? {
+        ContextValue::String(meant) => Some(meant.clone()),
+        // The most similar comes last.
+        ContextValue::Strings(meant) => meant.last().cloned(),
+        _ => None,
+    })
 }
 
 #[cfg(test)]
@@ -220,7 +399,9 @@ mod tests {
         raw.build();
         for command in raw.get_subcommands() {
             let options = command.get_arguments().filter(|arg| !arg.is_positional());
-            for option in options.filter(|arg| arg.get_id() != "help") {
+            // What is about one call only, and what an outer call of ours may have set, is typed.
+            let typed = |arg: &&clap::Arg| ["help", "value"].contains(&arg.get_id().as_str());
+            for option in options.filter(|arg| !typed(arg) && !arg.is_hide_set()) {
                 let by_env = option.get_env().is_some();
                 assert!(by_env, "{} {}", command.get_name(), option.get_id());
             }

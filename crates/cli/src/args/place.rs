@@ -13,9 +13,10 @@ use crate::exit::Failure;
 use crate::store::Store;
 
 #[derive(Args)]
+#[command(next_help_heading = "Store")]
 pub(super) struct RawPlace {
-    /// Where the locks are: file:PATH, redis://HOST, rediss://HOST, redis+unix:///PATH, or several,
-    /// separated by commas [default: a file in $XDG_STATE_HOME or ~/.local/state]
+    /// Where the locks are: file:PATH, redis://HOST, rediss://HOST, redis+unix:///PATH, or several
+    /// servers separated by commas [default: a file in $XDG_STATE_HOME or ~/.local/state]
     // The value may have a password in it.
     #[arg(
         long,
@@ -25,26 +26,33 @@ pub(super) struct RawPlace {
     )]
     store: Option<String>,
 
-    #[command(flatten)]
-    tls: RawTls,
+    /// What stands before every key on Redis: `--prefix locks:` keeps lock "job" at the key
+    /// `locks:job`. All clients must use the same
+    #[arg(long, value_name = "TEXT")]
+    #[arg(env = "FENCEPOST_PREFIX", hide_env_values = true)]
+    prefix: Option<String>,
 
-    /// Whether a Redis server that restarted a short while ago may vote at once, or has to wait
-    /// because it may have forgotten locks [default: trust for one or two, delay for more]
+    /// Whether a Redis server that restarted recently may vote at once (trust), or only after
+    /// --max-ttl, because it may have forgotten locks (delay) [default: trust for one or two
+    /// servers, delay for more]
     #[arg(long, value_name = "POLICY")]
     #[arg(env = "FENCEPOST_RESTART_POLICY", hide_env_values = true)]
     restart_policy: Option<RawRestartPolicy>,
 
-    /// The longest TTL that anybody uses on these nodes: all clients must agree on it, because a
-    /// restarted node does not vote for that long
+    /// Longest TTL that any client of these servers uses. All clients must use the same: a restarted
+    /// server does not vote for that long
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = duration::parse)]
     #[arg(env = "FENCEPOST_MAX_TTL", hide_env_values = true)]
     max_ttl: Duration,
 
-    /// The config file [default: $XDG_CONFIG_HOME/fencepost/config.toml, if it is there]
+    /// Config file, in place of $XDG_CONFIG_HOME/fencepost/config.toml
     // Read before everything else: see `config_of`.
     #[arg(long, value_name = "FILE")]
     #[arg(env = "FENCEPOST_CONFIG", hide_env_values = true)]
     config: Option<OsString>,
+
+    #[command(flatten)]
+    tls: RawTls,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -56,6 +64,7 @@ enum RawRestartPolicy {
 /// Where the locks are, and what to think of nodes that restarted.
 pub(crate) struct Place {
     pub(crate) store: Store,
+    pub(crate) prefix: Option<String>,
     pub(crate) tls: TlsOptions,
     pub(crate) restart_policy: Option<RestartPolicy>,
     pub(crate) max_ttl: Duration,
@@ -67,6 +76,7 @@ impl RawPlace {
         Ok(Place {
             tls: self.tls.checked(&store, matches)?,
             store,
+            prefix: self.prefix,
             restart_policy: self.restart_policy.map(|policy| match policy {
                 RawRestartPolicy::Trust => RestartPolicy::Trust,
                 RawRestartPolicy::Delay => RestartPolicy::Delay,
@@ -85,6 +95,9 @@ impl Place {
         }
         if let Some((certificate, key)) = &self.tls.client_pem {
             builder = builder.tls_client(certificate.clone(), key.clone());
+        }
+        if let Some(prefix) = &self.prefix {
+            builder = builder.prefix(prefix);
         }
         match self.restart_policy {
             Some(policy) => builder.restart_policy(policy),

@@ -3,12 +3,12 @@
 use std::ffi::OsString;
 use std::time::Duration;
 
-use clap::builder::FalseyValueParser;
-use clap::{ArgMatches, Args, ValueEnum};
+use clap::{ArgAction, ArgMatches, Args, ValueEnum};
 use fencepost::{LockName, Owner};
 
 use super::claim::{Claim, RawClaim};
 use super::place::{Place, RawPlace};
+use super::{flag, rank};
 use crate::duration::{self, Readable};
 use crate::exit::Failure;
 use crate::names::Names;
@@ -30,62 +30,79 @@ const LONGEST_SEMAPHORE: usize = 480;
 
 /// Hold a lock while a command runs
 ///
-/// The command runs in a process group of its own and has FENCEPOST_LOCK, FENCEPOST_TOKEN (the
-/// fencing token) and FENCEPOST_DEADLINE in its environment: the milliseconds since 1970 until
-/// which the lock was ours when the command began. The lock is renewed all the time, so the true
-/// deadline moves on; when it cannot be renewed, the group gets TERM, and KILL before the deadline.
-/// INT, TERM, HUP and QUIT are passed on to the group. What the command leaves behind in its group
-/// is stopped before the lock is given back. If we are killed with -9, the group is killed; what
-/// has left the group (by setsid, as daemons do) is beyond our reach.
+/// The command runs in a process group of its own, with FENCEPOST_LOCK, FENCEPOST_TOKEN (the fencing
+/// token) and FENCEPOST_DEADLINE (milliseconds since 1970) in its environment. The lock is renewed
+/// while the command runs. If it cannot be renewed, the group gets TERM, and KILL before the lock
+/// expires. INT, TERM, HUP and QUIT are passed on to the group. What the command leaves behind in its
+/// group is stopped before the lock is released. If fencepost is killed with -9, the group is killed.
+/// A process that leaves the group (setsid, as daemons do) escapes all of this.
 ///
-/// Several names, separated by commas, are several locks: all or none, and whoever names them in
-/// another order never waits in a circle. Then FENCEPOST_TOKENS has a line for each, "TOKEN NAME",
-/// and there is no FENCEPOST_TOKEN. With --slots, FENCEPOST_SLOT is the number of the slot. With
-/// --shared, all who say so run at once, and nobody beside them.
+/// Several names, separated by commas, are several locks: all or none, without deadlock, in whatever
+/// order they are given. Then FENCEPOST_TOKENS has a line for each, "TOKEN NAME", and there is no
+/// FENCEPOST_TOKEN.
+///
+/// The options of flock(1) work here: `flock -n FILE COMMAND` becomes
+/// `fencepost run -n FILE COMMAND`.
 #[derive(Args)]
-#[command(after_help = RUN_EXIT_CODES)]
 pub(super) struct RawRun {
-    /// The lock's name, or several: a,b,c. A comma that is part of a name is written \,
+    /// Name of the lock, or several: a,b,c. Write a comma that is part of a name as \,
     #[arg(value_name = "NAME", value_parser = Names::parse)]
     names: Names,
 
-    /// Let up to this many run at once, each with a slot of its own: from 0 to K - 1. All who use the
-    /// name have to say the same number; it does not exclude a run without --slots
-    #[arg(long, value_name = "K")]
+    /// Semaphore: let up to K commands run at once, each with a slot number from 0 to K - 1 in
+    /// FENCEPOST_SLOT. All who use the name must give the same K; it does not exclude a run without
+    /// --slots
+    #[arg(long, value_name = "K", help_heading = "Locking")]
     #[arg(env = "FENCEPOST_SLOTS", hide_env_values = true)]
     slots: Option<usize>,
 
-    /// Share the lock with all who say so too, as readers do: a run without --shared excludes them
-    /// all. Who waits is served in the order of coming
-    #[arg(long, conflicts_with = "slots", value_parser = FalseyValueParser::new())]
+    /// Shared (read) lock: held together with all others who say --shared; a run without it excludes
+    /// them all
+    #[arg(short, long, conflicts_with = "slots", value_parser = flag, help_heading = "Locking")]
+    #[arg(overrides_with = "exclusive")]
     #[arg(env = "FENCEPOST_SHARED", hide_env_values = true)]
     shared: bool,
+
+    /// Exclusive (write) lock; the default
+    #[arg(short = 'x', short_alias = 'e', long, value_parser = flag, help_heading = "Locking")]
+    #[arg(overrides_with = "shared")]
+    #[arg(env = "FENCEPOST_EXCLUSIVE", hide_env_values = true)]
+    exclusive: bool,
+
+    /// For flock's sake: there is no file descriptor to close
+    #[arg(short = 'o', long = "close", action = ArgAction::SetTrue, hide = true)]
+    _close: bool,
 
     #[command(flatten)]
     under: RawUnder,
 }
 
-/// Run a command while we lead
+/// Run a command while this process leads an election
 ///
-/// At most one leads at a time: whoever has the lock of the election's name. It proclaims a value,
-/// an address for example, that `fencepost leader` shows to everybody. The command begins when we
-/// are elected, and when it ends we resign. When the leadership is lost, the command is stopped as
+/// At most one process leads at a time: whoever holds the lock of the election's name. It proclaims a
+/// value, an address for example, that `fencepost leader` shows to everybody. The command starts when
+/// we are elected, and when it ends we resign. If the leadership is lost, the command is stopped as
 /// `run` does it. It has FENCEPOST_LOCK (the election), FENCEPOST_TOKEN, FENCEPOST_DEADLINE and
 /// FENCEPOST_ELECT_VALUE in its environment.
 #[derive(Args)]
-#[command(after_help = RUN_EXIT_CODES)]
 pub(super) struct RawElect {
-    /// The election's name
+    /// Name of the election
     #[arg(value_parser = Names::parse_one)]
     name: LockName,
 
     /// What everybody sees of us while we lead [default: host:pid:command]
-    #[arg(long, env = "FENCEPOST_ELECT_VALUE", hide_env_values = true)]
+    // Not from the environment: an election inside an election would proclaim the outer one's value.
+    #[arg(long, help_heading = "Election")]
     value: Option<String>,
 
-    /// When to campaign again instead of ending. Neither after INT, TERM or QUIT, nor when the
-    /// command cannot be executed
-    #[arg(long, value_name = "WHEN", default_value = "never")]
+    /// When to campaign again instead of ending. Never after INT, TERM or QUIT, nor when the command
+    /// cannot be executed
+    #[arg(
+        long,
+        value_name = "WHEN",
+        default_value = "never",
+        help_heading = "Election"
+    )]
     #[arg(env = "FENCEPOST_AGAIN", hide_env_values = true)]
     again: Again,
 
@@ -107,55 +124,44 @@ pub(crate) enum Again {
 // What is common to the commands that run one. No doc comment: it would become their help.
 #[derive(Args)]
 struct RawUnder {
-    /// The command and its arguments
+    /// Command and its arguments
     #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
     command: Vec<OsString>,
-
-    #[command(flatten)]
-    place: RawPlace,
 
     #[command(flatten)]
     claim: RawClaim,
 
     /// Stop the command after this long [default: never]
-    #[arg(long, value_name = "TIME", value_parser = duration::parse)]
+    #[arg(long, value_name = "TIME", value_parser = duration::parse, help_heading = "Holding")]
     #[arg(env = "FENCEPOST_MAX_HOLD", hide_env_values = true)]
     max_hold: Option<Duration>,
 
     /// How long before the end of a lock that cannot be renewed the command gets TERM
     /// [default: 2s, or a third of the TTL]
-    #[arg(long, value_name = "TIME", value_parser = duration::parse)]
+    #[arg(long, value_name = "TIME", value_parser = duration::parse, help_heading = "Holding")]
     #[arg(env = "FENCEPOST_GRACE", hide_env_values = true)]
     grace: Option<Duration>,
 
-    /// Say what happens as lines of JSON on stderr
-    #[arg(long, value_parser = FalseyValueParser::new())]
-    #[arg(env = "FENCEPOST_JSON", hide_env_values = true)]
-    json: bool,
-
     /// Run this by `sh -c` when the lock was lost and the command is dead; FENCEPOST_REASON says
     /// how it was lost
-    #[arg(long, value_name = "COMMAND")]
+    #[arg(long, value_name = "COMMAND", help_heading = "Holding")]
     #[arg(env = "FENCEPOST_ON_LOST", hide_env_values = true)]
     on_lost: Option<OsString>,
 
     /// The command is one string for `sh -c`
-    #[arg(long, value_parser = FalseyValueParser::new())]
+    #[arg(short = 'c', long, visible_alias = "command", value_parser = flag)]
     #[arg(env = "FENCEPOST_SHELL", hide_env_values = true)]
+    #[arg(help_heading = "Command")]
     shell: bool,
+
+    /// Print events as lines of JSON on stderr
+    #[arg(long, value_parser = flag, help_heading = "Output")]
+    #[arg(env = "FENCEPOST_JSON", hide_env_values = true)]
+    json: bool,
+
+    #[command(flatten)]
+    place: RawPlace,
 }
-
-const RUN_EXIT_CODES: &str = "\
-Exit codes:
-  the command's own, or 128+n when signal n killed it
-  64   the arguments cannot be used
-  69   no quorum, or the store cannot be reached
-  75   somebody else has the lock, or still had it when the wait was over (-E changes it)
-  79   the lock was lost, and the command was stopped
-  126  the command cannot be executed
-  127  there is no such command
-
-Times are written 250ms, 10s, 2m or 1h.";
 
 /// A command, and what is to be held while it runs.
 pub(crate) struct RunJob {
@@ -174,7 +180,10 @@ pub(crate) struct RunJob {
 
 impl RawRun {
     pub(super) fn checked(self, matches: &ArgMatches) -> Result<RunJob, Failure> {
-        let target = target(self.names, self.slots, self.shared)?;
+        // What is typed beats what is not, and --exclusive is the default.
+        let shared = self.shared
+            && !(self.exclusive && rank(matches, "exclusive") > rank(matches, "shared"));
+        let target = target(self.names, self.slots, shared)?;
         self.under.checked(matches, Again::Never, |_| target)
     }
 }
@@ -184,8 +193,8 @@ fn target(names: Names, slots: Option<usize>, shared: bool) -> Result<Target, Fa
     match (names.only(), slots) {
         (Ok(name), None) if shared => Ok(Target::Shared(name)),
         (Err(names), None) if shared => Err(Failure::usage(format!(
-            "--shared is for one name, and these are {}; run one under the other: fencepost run A \
-             --shared -- fencepost run B --shared -- …, by all in the same order",
+            "--shared takes one name, got {}; nest them: fencepost run A --shared -- fencepost run \
+             B --shared -- …, everywhere in the same order",
             names.iter().count()
         ))),
         (Ok(name), None) => Ok(Target::One(name)),
@@ -195,8 +204,8 @@ fn target(names: Names, slots: Option<usize>, shared: bool) -> Result<Target, Fa
             Ok(Target::Slot { of, slots })
         }
         (Err(names), Some(_)) => Err(Failure::usage(format!(
-            "--slots is for one name, and these are {}; run one under the other: fencepost run A \
-             --slots K -- fencepost run B -- …",
+            "--slots takes one name, got {}; nest them: fencepost run A --slots K -- fencepost run \
+             B -- …",
             names.iter().count()
         ))),
     }
@@ -205,12 +214,12 @@ fn target(names: Names, slots: Option<usize>, shared: bool) -> Result<Target, Fa
 /// Whether the name can be that of a semaphore with so many slots.
 pub(super) fn check_slots(of: &LockName, slots: usize) -> Result<(), Failure> {
     if !(1..=MOST_SLOTS).contains(&slots) {
-        let message = format!("--slots is 1 to {MOST_SLOTS}, and not {slots}");
+        let message = format!("--slots must be 1 to {MOST_SLOTS}, got {slots}");
         return Err(Failure::usage(message));
     }
     if of.as_str().len() > LONGEST_SEMAPHORE {
         return Err(Failure::usage(format!(
-            "with --slots a name has at most {LONGEST_SEMAPHORE} bytes; take a shorter one"
+            "with --slots a name has at most {LONGEST_SEMAPHORE} bytes"
         )));
     }
     Ok(())
@@ -230,7 +239,7 @@ fn checked_value(value: String) -> Result<String, Failure> {
     match Owner::new(&value) {
         Ok(_) if !value.is_empty() => Ok(value),
         _ => Err(Failure::usage(format!(
-            "a --value has 1 to 200 bytes and no control characters, and this one has {} bytes",
+            "--value must have 1 to 200 bytes and no control characters; this one has {} bytes",
             value.len()
         ))),
     }
@@ -262,15 +271,14 @@ impl RawUnder {
 
     fn checked_grace(&self, ttl: Duration) -> Result<Duration, Failure> {
         if self.max_hold.is_some_and(|time| time.is_zero()) {
-            return Err(Failure::usage("a --max-hold of 0 leaves no time to run"));
+            return Err(Failure::usage("--max-hold 0 leaves no time to run"));
         }
         let hold = self.max_hold.unwrap_or(Duration::MAX).min(ttl);
         match self.grace {
             None => Ok(GRACE.min(hold / GRACE_SHARE)),
             Some(grace) if grace <= hold / MOST_GRACE_SHARE => Ok(grace),
             Some(grace) => Err(Failure::usage(format!(
-                "a --grace of {} is too long: it is at most half of --ttl and of --max-hold, \
-                 which is {} here",
+                "--grace {} is too long: at most half of --ttl and of --max-hold, {} here",
                 Readable(grace),
                 Readable(hold / MOST_GRACE_SHARE)
             ))),
@@ -290,7 +298,7 @@ fn checked_command(command: Vec<OsString>, shell: bool) -> Result<Vec<OsString>,
                 .collect())
         }
         (true, words) => Err(Failure::usage(format!(
-            "with --shell the command is one string, and these are {words} words; quote it"
+            "--shell takes the command as one string, got {words} words; quote it"
         ))),
     }
 }

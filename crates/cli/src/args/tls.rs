@@ -13,6 +13,7 @@ use fencepost::Error;
 use fencepost::internals::redis::TlsOptions;
 
 use crate::exit::Failure;
+use crate::fault;
 use crate::store::Store;
 
 /// The most bytes of a file of certificates: what is longer is no such file.
@@ -27,19 +28,19 @@ type Identity = (Vec<u8>, Vec<u8>);
 
 // No doc comment: it would become the help of the whole command.
 #[derive(Args)]
+#[command(next_help_heading = "TLS (rediss:// servers)")]
 pub(super) struct RawTls {
-    /// For rediss://: whom to trust, a PEM file with the certificate of the authority that signed
-    /// those of the servers, or with several [default: whom this system trusts]
+    /// CA certificates (PEM) to verify the servers with [default: the system's]
     #[arg(long = CA, value_name = "FILE", id = CA)]
     #[arg(env = "FENCEPOST_TLS_CA", hide_env_values = true)]
     ca: Option<PathBuf>,
 
-    /// For rediss:// servers that ask who we are: our certificate, a PEM file
+    /// Client certificate (PEM) for mutual TLS
     #[arg(long = CERT, value_name = "FILE", id = CERT)]
     #[arg(env = "FENCEPOST_TLS_CERT", hide_env_values = true)]
     cert: Option<PathBuf>,
 
-    /// The private key of --tls-cert, a PEM file; it may be the same one
+    /// Private key (PEM) of --tls-cert; may be in the same file
     #[arg(long = KEY, value_name = "FILE", id = KEY)]
     #[arg(env = "FENCEPOST_TLS_KEY", hide_env_values = true)]
     key: Option<PathBuf>,
@@ -126,8 +127,6 @@ fn read(option: &str, path: &Path) -> Result<Vec<u8>, Failure> {
 
 /// What the library says of the files that are named by these words.
 fn refused(words: &str, error: &Error) -> Failure {
-    let why = error.to_string();
-    // The words say more than the name of the option.
-    let why = why.rsplit("cannot be used: ").next().unwrap_or(&why);
+    let why = fault::reason(error);
     Failure::usage(format!("{words} cannot be used: {why}"))
 }

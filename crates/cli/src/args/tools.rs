@@ -16,12 +16,12 @@ const MOST_TASKS: usize = 1000;
 /// The longest time it takes.
 const LONGEST_BENCH: Duration = Duration::from_secs(600);
 
-/// Check every node and say what is unsafe and how to mend it
+/// Check whether the nodes are safe, and say how to fix what is not
 ///
-/// Connects to each node and looks at its version, role, uptime, persistence, eviction policy,
-/// clock, latency and access rights, and whether two of them are the same server. Changes nothing
-/// but a key `fencepost:doctor` of its own. Exits with 0 when nothing is unsafe, with 1 when
-/// something is, and with 69 when fewer than a majority of the nodes could vote.
+/// Connects to each node and checks its version, role, uptime, persistence, eviction policy, clock,
+/// latency and access rights, and whether two of them are the same server. Writes nothing but a key
+/// `fencepost:doctor` of its own. Exits with 0 if nothing is unsafe, with 1 if something is, and with
+/// 69 if fewer than a majority of the nodes could vote.
 #[derive(Args)]
 pub(super) struct RawDoctor {
     #[command(flatten)]
@@ -31,10 +31,10 @@ pub(super) struct RawDoctor {
     json: RawJson,
 }
 
-/// Measure how fast your own nodes grant and release locks
+/// Measure how fast the nodes grant and release locks
 ///
-/// Takes and gives back locks of its own (`fencepost:bench:PID:N`) as fast as it can. The figures are
-/// those of this machine, these nodes and this moment: compare only what was measured together.
+/// Acquires and releases locks of its own (`fencepost:bench:PID:N`) as fast as it can. Compare only
+/// figures that were measured together: they depend on the machine and on the moment.
 #[derive(Args)]
 pub(super) struct RawBench {
     /// How long to measure
@@ -42,12 +42,12 @@ pub(super) struct RawBench {
     #[arg(env = "FENCEPOST_BENCH_TIME", hide_env_values = true)]
     time: Duration,
 
-    /// How many tasks at once, each with a lock of its own
+    /// Number of concurrent tasks, each with a lock of its own
     #[arg(long, value_name = "N", default_value_t = 1)]
     #[arg(env = "FENCEPOST_BENCH_TASKS", hide_env_values = true)]
     tasks: usize,
 
-    /// Also draw the histogram into this file
+    /// Also draw the histogram into this SVG file
     #[arg(long, value_name = "FILE")]
     #[arg(env = "FENCEPOST_BENCH_SVG", hide_env_values = true)]
     svg: Option<PathBuf>,
@@ -59,25 +59,19 @@ pub(super) struct RawBench {
     json: RawJson,
 }
 
-/// Print a script that completes commands and options in your shell
+/// Print a completion script for a shell
 ///
-///   fencepost completions bash >~/.local/share/bash-completion/completions/fencepost
-///   fencepost completions zsh >~/.zfunc/_fencepost
-///   fencepost completions fish >~/.config/fish/completions/fencepost.fish
+/// In bash, zsh and fish it also completes the names of locks that are held or remembered.
 #[derive(Args)]
-#[command(verbatim_doc_comment)]
 pub(super) struct RawCompletions {
-    /// The shell
+    /// Shell
     shell: Shell,
 }
 
 /// Write the man pages into a directory
-///
-///   fencepost man ~/.local/share/man/man1
 #[derive(Args)]
-#[command(verbatim_doc_comment)]
 pub(super) struct RawMan {
-    /// The directory; it is made if it is missing
+    /// Directory; created if missing
     #[arg(value_name = "DIR")]
     directory: PathBuf,
 }
@@ -120,12 +114,12 @@ impl RawBench {
     pub(super) fn checked(self, matches: &ArgMatches) -> Result<BenchJob, Failure> {
         if !(1..=MOST_TASKS).contains(&self.tasks) {
             return Err(Failure::usage(format!(
-                "--tasks is 1 to {MOST_TASKS}, and not {}",
+                "--tasks must be 1 to {MOST_TASKS}, got {}",
                 self.tasks
             )));
         }
         if self.time.is_zero() || self.time > LONGEST_BENCH {
-            return Err(Failure::usage("--time is more than 0 and at most 10m"));
+            return Err(Failure::usage("--time must be more than 0 and at most 10m"));
         }
         Ok(BenchJob {
             time: self.time,

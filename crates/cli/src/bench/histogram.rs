@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+/// How many digits of a time are kept.
+const DIGITS: u8 = 3;
 /// How many buckets a time that is twice as long is away.
 const PER_DOUBLING: f64 = 2.0;
 /// The widest bar, in characters.
@@ -9,34 +11,51 @@ const WIDEST: usize = 50;
 /// The parts of a character that a bar can end with.
 const PARTS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
 
+/// The times of one operation, in nanoseconds, to three digits: however many there are, they take the
+/// same room.
+#[derive(Clone, Debug)]
+pub(super) struct Times(hdrhistogram::Histogram<u64>);
+
+impl Default for Times {
+    fn default() -> Self {
+        Self(hdrhistogram::Histogram::new(DIGITS).expect("as many digits as it can count"))
+    }
+}
+
+impl Times {
+    pub(super) fn add(&mut self, time: Duration) {
+        // It grows to hold whatever there is.
+        let _ = self.0.record(nanos(time));
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(super) fn summary(&self) -> Summary {
+        let at = |share| Duration::from_nanos(self.0.value_at_quantile(share));
+        Summary {
+            count: self.0.len(),
+            median: at(0.5),
+            p90: at(0.9),
+            p99: at(0.99),
+            longest: Duration::from_nanos(self.0.max()),
+        }
+    }
+}
+
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
 /// The figures of one operation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Summary {
-    pub(super) count: usize,
+    pub(super) count: u64,
     pub(super) median: Duration,
     pub(super) p90: Duration,
     pub(super) p99: Duration,
     pub(super) longest: Duration,
-}
-
-impl Summary {
-    pub(super) fn of(times: &[Duration]) -> Self {
-        let mut sorted = times.to_vec();
-        sorted.sort_unstable();
-        let at = |share: f64| {
-            // The smallest time that this share of all times does not exceed.
-            let rank = (share * sorted.len() as f64).ceil() as usize;
-            let index = rank.saturating_sub(1);
-            sorted.get(index).copied().unwrap_or_default()
-        };
-        Self {
-            count: sorted.len(),
-            median: at(0.5),
-            p90: at(0.9),
-            p99: at(0.99),
-            longest: at(1.0),
-        }
-    }
 }
 
 /// How many times fell where. The buckets grow with the times, so that both the usual and the rare
@@ -45,26 +64,29 @@ impl Summary {
 pub(super) struct Histogram {
     /// The number of the first bucket.
     first: i32,
-    counts: Vec<usize>,
+    counts: Vec<u64>,
 }
 
 impl Histogram {
-    pub(super) fn of(times: &[Duration]) -> Self {
-        let buckets: Vec<i32> = times.iter().copied().map(bucket).collect();
-        let (Some(&first), Some(&last)) = (buckets.iter().min(), buckets.iter().max()) else {
+    pub(super) fn of(times: &Times) -> Self {
+        let recorded = || {
+            let recorded = times.0.iter_recorded();
+            recorded.map(|it| (bucket(it.value_iterated_to()), it.count_at_value()))
+        };
+        let (Some((first, _)), Some((last, _))) = (recorded().next(), recorded().last()) else {
             return Self::default();
         };
         // At most a hundred: from a nanosecond to a century.
         let mut counts = vec![0; usize::try_from(last - first).unwrap_or(0) + 1];
-        for bucket in buckets {
+        for (bucket, count) in recorded() {
             let index = usize::try_from(bucket - first).unwrap_or(0);
-            counts[index] += 1;
+            counts[index] += count;
         }
         Self { first, counts }
     }
 
     /// From, to, and how many.
-    pub(super) fn buckets(&self) -> impl Iterator<Item = (Duration, Duration, usize)> {
+    pub(super) fn buckets(&self) -> impl Iterator<Item = (Duration, Duration, u64)> {
         let numbered = (self.first..).zip(&self.counts);
         numbered.map(|(number, count)| (lower(number), lower(number + 1), *count))
     }
@@ -72,7 +94,7 @@ impl Histogram {
     /// One line a bucket, each with its bar.
     pub(super) fn bars(&self) -> String {
         let most = self.counts.iter().max().copied().unwrap_or(0).max(1);
-        let line = |(from, to, count): (Duration, Duration, usize)| {
+        let line = |(from, to, count): (Duration, Duration, u64)| {
             let from = format!("{from:.1?}");
             let to = format!("{to:.1?}");
             let bar = bar(count, most);
@@ -83,9 +105,8 @@ impl Histogram {
     }
 }
 
-fn bucket(time: Duration) -> i32 {
-    let nanos = time.as_nanos().max(1) as f64;
-    (nanos.log2() * PER_DOUBLING).floor() as i32
+fn bucket(nanos: u64) -> i32 {
+    ((nanos.max(1) as f64).log2() * PER_DOUBLING).floor() as i32
 }
 
 fn lower(bucket: i32) -> Duration {
@@ -93,8 +114,9 @@ fn lower(bucket: i32) -> Duration {
     Duration::from_nanos(nanos.round() as u64)
 }
 
-fn bar(count: usize, most: usize) -> String {
-    let eighths = (count * WIDEST * 8).div_ceil(most);
+fn bar(count: u64, most: u64) -> String {
+    let eighths = (count * WIDEST as u64 * 8).div_ceil(most);
+    let eighths = usize::try_from(eighths).unwrap_or(0);
     format!("{}{}", "█".repeat(eighths / 8), PARTS[eighths % 8])
 }
 
@@ -102,34 +124,39 @@ fn bar(count: usize, most: usize) -> String {
 mod tests {
     use super::*;
 
-    const fn us(micros: u64) -> Duration {
-        Duration::from_micros(micros)
+    fn times(micros: impl IntoIterator<Item = u64>) -> Times {
+        let mut times = Times::default();
+        micros
+            .into_iter()
+            .for_each(|time| times.add(Duration::from_micros(time)));
+        times
     }
 
     #[test]
     fn figures_are_those_of_the_times() {
-        let times: Vec<_> = (1..=100).rev().map(us).collect();
-        let summary = Summary::of(&times);
+        let summary = times((1..=100).rev()).summary();
         assert_eq!(summary.count, 100);
-        assert_eq!(
-            [summary.median, summary.p90, summary.p99, summary.longest],
-            [us(50), us(90), us(99), us(100)]
-        );
-        assert_eq!(Summary::of(&[]), Summary::default());
+        let figures = [summary.median, summary.p90, summary.p99, summary.longest];
+        for (figure, micros) in figures.into_iter().zip([50.0, 90.0, 99.0, 100.0]) {
+            let off = figure.as_secs_f64() * 1e6 / micros;
+            assert!((0.999..1.002).contains(&off), "{figure:?} {micros}");
+        }
+        assert_eq!(Times::default().summary(), Summary::default());
     }
 
     #[test]
     fn every_time_is_in_the_bucket_that_says_so() {
-        let times: Vec<_> = [1, 2, 3, 100, 101, 5000].map(us).to_vec();
-        let histogram = Histogram::of(&times);
-        let all: usize = histogram.buckets().map(|(_, _, count)| count).sum();
-        assert_eq!(all, times.len());
+        let all = [1, 2, 3, 100, 101, 5000];
+        let histogram = Histogram::of(&times(all));
+        let count: u64 = histogram.buckets().map(|(_, _, count)| count).sum();
+        assert_eq!(count, all.len() as u64);
         for (from, to, count) in histogram.buckets() {
-            let inside = times.iter().filter(|time| (from..to).contains(time));
-            assert_eq!(inside.count(), count, "{from:?} {to:?}");
+            let inside = all.map(Duration::from_micros).into_iter();
+            let inside = inside.filter(|time| (from..to).contains(time));
+            assert_eq!(inside.count() as u64, count, "{from:?} {to:?}");
         }
-        assert_eq!(Histogram::of(&[Duration::ZERO]).bars().lines().count(), 1);
-        assert_eq!(Histogram::of(&[]).bars(), "");
+        assert_eq!(Histogram::of(&times([0])).bars().lines().count(), 1);
+        assert_eq!(Histogram::of(&times([])).bars(), "");
     }
 
     #[test]

@@ -9,13 +9,14 @@ mod histogram;
 mod svg;
 
 use std::process::ExitCode;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use fencepost::{Client, Error};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
-use self::histogram::{Histogram, Summary};
+use self::histogram::{Histogram, Summary, Times};
 use crate::args::BenchJob;
 use crate::client::{self, Connect, fault};
 use crate::exit::{Exit, Failure};
@@ -26,34 +27,24 @@ use crate::voice;
 const TTL: Duration = Duration::from_secs(10);
 /// After how many turns a lock is also extended.
 const EXTEND_EVERY: usize = 8;
-/// The most turns of one task: its times are kept.
-const MOST_TURNS: usize = 1_000_000;
 
-/// The times of each operation.
+/// What was measured.
 #[derive(Default)]
-struct Times {
-    acquire: Vec<Duration>,
-    extend: Vec<Duration>,
-    release: Vec<Duration>,
+struct Measured {
+    acquire: Times,
+    extend: Times,
+    release: Times,
     /// How many turns failed, and how the first one did.
     failed: usize,
     first: Option<Error>,
 }
 
-impl Times {
-    fn join(&mut self, other: Self) {
-        self.acquire.extend(other.acquire);
-        self.extend.extend(other.extend);
-        self.release.extend(other.release);
-        self.failed += other.failed;
-        self.first = self.first.take().or(other.first);
-    }
-
+impl Measured {
     fn rows(&self) -> [(&'static str, Summary); 3] {
         [
-            ("acquire", Summary::of(&self.acquire)),
-            ("extend", Summary::of(&self.extend)),
-            ("release", Summary::of(&self.release)),
+            ("acquire", self.acquire.summary()),
+            ("extend", self.extend.summary()),
+            ("release", self.release.summary()),
         ]
     }
 }
@@ -62,19 +53,22 @@ pub(crate) fn run(job: &BenchJob) -> Result<ExitCode, Failure> {
     let builder = || job.place.builder();
     let (times, took) = client::with(builder, Connect::First, async |locks| {
         // Once, so that no connection is made and no script is sent while the time is taken.
-        one_turn(locks, &name(0), 0, &mut Times::default())
+        one_turn(locks, &name(0), 0, &Mutex::default())
             .await
             .map_err(|error| fault(&error))?;
-        let start = Instant::now();
+        let (start, times) = (Instant::now(), Arc::default());
         let mut tasks = JoinSet::new();
         for task in 0..job.tasks {
-            tasks.spawn(work(locks.clone(), task, start + job.time));
+            tasks.spawn(work(
+                locks.clone(),
+                task,
+                start + job.time,
+                Arc::clone(&times),
+            ));
         }
-        let mut times = Times::default();
-        while let Some(done) = tasks.join_next().await {
-            times.join(done.unwrap_or_default());
-        }
-        Ok((times, start.elapsed()))
+        while tasks.join_next().await.is_some() {}
+        let took = start.elapsed();
+        Ok((std::mem::take(&mut *lock(&times)), took))
     })?;
     if let (true, Some(error)) = (times.acquire.is_empty(), &times.first) {
         return Err(fault(error));
@@ -99,36 +93,46 @@ fn name(task: usize) -> String {
     format!("fencepost:bench:{}:{task}", std::process::id())
 }
 
-async fn work(locks: Client, task: usize, end: Instant) -> Times {
-    let (name, mut times) = (name(task), Times::default());
-    for turn in 0..MOST_TURNS {
+/// Nothing is awaited while it is locked.
+fn lock(times: &Mutex<Measured>) -> MutexGuard<'_, Measured> {
+    times.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+async fn work(locks: Client, task: usize, end: Instant, times: Arc<Mutex<Measured>>) {
+    let name = name(task);
+    for turn in 0.. {
         if Instant::now() >= end {
             break;
         }
-        if let Err(error) = one_turn(&locks, &name, turn, &mut times).await {
+        if let Err(error) = one_turn(&locks, &name, turn, &times).await {
+            let mut times = lock(&times);
             times.failed += 1;
             times.first.get_or_insert(error);
         }
     }
-    times
 }
 
-async fn one_turn(locks: &Client, name: &str, turn: usize, times: &mut Times) -> Result<(), Error> {
+async fn one_turn(
+    locks: &Client,
+    name: &str,
+    turn: usize,
+    times: &Mutex<Measured>,
+) -> Result<(), Error> {
     let start = Instant::now();
     let lease = locks.try_lock(name).ttl(TTL).renew(false).await?;
-    times.acquire.push(start.elapsed());
+    lock(times).acquire.add(start.elapsed());
     if turn.is_multiple_of(EXTEND_EVERY) {
         let start = Instant::now();
         lease.extend().await?;
-        times.extend.push(start.elapsed());
+        lock(times).extend.add(start.elapsed());
     }
     let start = Instant::now();
     lease.release().await?;
-    times.release.push(start.elapsed());
+    lock(times).release.add(start.elapsed());
     Ok(())
 }
 
-fn as_text(job: &BenchJob, times: &Times, took: Duration, histogram: &Histogram) -> String {
+fn as_text(job: &BenchJob, times: &Measured, took: Duration, histogram: &Histogram) -> String {
     let titles = ["", "times", "per second", "median", "p90", "p99", "longest"];
     let mut rows = vec![titles.map(str::to_owned)];
     for (what, summary) in times.rows() {
@@ -144,7 +148,7 @@ fn as_text(job: &BenchJob, times: &Times, took: Duration, histogram: &Histogram)
         ]);
     }
     let failed = match (&times.first, times.failed) {
-        (Some(error), failed) => format!("\n{failed} turns failed, the first one so: {error}\n"),
+        (Some(error), failed) => format!("\n{failed} rounds failed; the first: {}\n", fault(error)),
         (None, _) => String::new(),
     };
     let tasks = job.tasks;
@@ -155,13 +159,13 @@ fn as_text(job: &BenchJob, times: &Times, took: Duration, histogram: &Histogram)
     )
 }
 
-fn as_json(job: &BenchJob, times: &Times, took: Duration, histogram: &Histogram) -> Value {
+fn as_json(job: &BenchJob, times: &Measured, took: Duration, histogram: &Histogram) -> Value {
     let micros = |time: Duration| time.as_nanos() as f64 / 1000.0;
     let mut json = json!({
         "tasks": job.tasks,
         "seconds": took.as_secs_f64(),
         "failed": times.failed,
-        "first_failure": times.first.as_ref().map(ToString::to_string),
+        "first_failure": times.first.as_ref().map(|error| fault(error).to_string()),
         "histogram": histogram
             .buckets()
             .map(|(from, to, count)| {

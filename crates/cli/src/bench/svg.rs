@@ -28,7 +28,8 @@ pub(super) fn draw(histogram: &Histogram, title: &str) -> String {
     );
     for (index, (from, to, count)) in buckets.into_iter().enumerate() {
         let y = TOP + ROW * index;
-        let (text, length) = (y + 15, (count * LONGEST).div_ceil(most));
+        let (text, length) = (y + 15, (count * LONGEST as u64).div_ceil(most));
+        let length = usize::try_from(length).unwrap_or(LONGEST);
         let (label, end) = (LEFT - 10, LEFT + length + 8);
         svg += &format!(
             "<text x=\"{label}\" y=\"{text}\" text-anchor=\"end\" fill=\"#222222\">\
@@ -48,11 +49,15 @@ fn escaped(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bench::histogram::Times;
     use std::time::Duration;
 
     #[test]
     fn a_picture_has_a_bar_for_each_bucket_and_no_markup_of_others() {
-        let times = [10, 11, 500].map(Duration::from_micros);
+        let mut times = Times::default();
+        for time in [10, 11, 500] {
+            times.add(Duration::from_micros(time));
+        }
         let histogram = Histogram::of(&times);
         let svg = draw(&histogram, "a <b> & c");
         let bars = svg.matches("<rect").count() - 1;

@@ -10,6 +10,7 @@ use fencepost::{NodeError, RestartPolicy};
 
 use crate::duration::Readable;
 use crate::exit::Exit;
+use crate::fault;
 
 /// From how many nodes on restarted ones do not vote, unless the user says otherwise.
 const DELAY_FROM: usize = 3;
@@ -25,7 +26,7 @@ const OLDEST_MAJOR: u64 = 6;
 pub(super) enum Severity {
     /// Good to know.
     Note,
-    /// Works, and should be mended.
+    /// Works, and should be fixed.
     Warning,
     /// Unsafe, or keeps the node from voting.
     Bad,
@@ -42,7 +43,7 @@ pub(super) struct Finding {
     /// What is so, and what may come of it.
     pub(super) why: String,
     /// What to do.
-    pub(super) mend: String,
+    pub(super) fix: String,
 }
 
 /// What was decided about restarts.
@@ -86,7 +87,7 @@ pub(super) fn judge(surveys: &[NodeSurvey], policy: Policy) -> Diagnosis {
         ward.at = Some(index);
         let before = ward.findings.len();
         match &survey.facts {
-            Err(error) => ward.unreachable(error),
+            Err(error) => ward.unreachable(&survey.node, error),
             Ok(Facts::Redis(facts)) => {
                 ward.redis(facts);
                 ward.same_server(&surveys[..index], facts);
@@ -104,6 +105,11 @@ pub(super) fn judge(surveys: &[NodeSurvey], policy: Policy) -> Diagnosis {
         voters,
         needed: surveys.len() / 2 + 1,
     }
+}
+
+/// Whether the node is a file, also if it is none that can be used.
+pub(super) fn is_file(node: &str) -> bool {
+    node.starts_with("file:")
 }
 
 fn keeps_from_voting(finding: &Finding) -> bool {
@@ -124,45 +130,51 @@ impl Ward {
         severity: Severity,
         what: &'static str,
         why: impl Into<String>,
-        mend: impl Into<String>,
+        fix: impl Into<String>,
     ) {
         self.findings.push(Finding {
             node: self.at,
             severity,
             what,
             why: why.into(),
-            mend: mend.into(),
+            fix: fix.into(),
         });
     }
 
-    fn unreachable(&mut self, error: &NodeError) {
-        let (what, mend) = match error {
+    fn unreachable(&mut self, node: &str, error: &NodeError) {
+        let (what, fix) = match error {
+            _ if is_file(node) => (
+                "store",
+                "give --store file:PATH with a path that this user can read and write, on a local \
+                 disk; the default is in $XDG_STATE_HOME or ~/.local/state",
+            ),
             _ if error.to_string().contains("certificate") => (
                 "tls",
-                "give --tls-ca FILE with the certificate of the authority that signed the \
-                 server's, and --tls-cert FILE and --tls-key FILE if the server asks who we are \
-                 (tls-auth-clients); the host in the URL has to be a name that its certificate has",
+                "give --tls-ca FILE with the certificate of the authority that signed the server's, \
+                 and --tls-cert FILE and --tls-key FILE if the server asks for a client certificate \
+                 (tls-auth-clients); the host in the URL must be a name in its certificate",
             ),
             NodeError::Auth(_) => (
                 "auth",
                 "correct user and password in the URL: redis://USER:PASSWORD@HOST, with special \
                  characters percent-encoded",
             ),
-            NodeError::Store(_) => ("store", "do as it says, or give another file:PATH"),
+            NodeError::Store(_) | NodeError::Unusable(_) => {
+                ("store", "do as it says, or give another file:PATH")
+            }
             NodeError::Timeout(_) => (
                 "timeout",
-                "see whether the server hangs, whether a firewall drops what is sent to it, and \
-                 whether it speaks TLS (rediss://) or not (redis://)",
+                "check whether the server hangs, whether a firewall drops packets, and whether it \
+                 speaks TLS (rediss://) or not (redis://)",
             ),
             _ => (
                 "unreachable",
-                "start the server, or correct host and port in the URL; see whether it listens on \
-                 an address that this machine can reach (`bind` in redis.conf), and with TLS or \
-                 without",
+                "start the server, or correct host and port in the URL; check that it listens on an \
+                 address that this machine can reach (`bind` in redis.conf), and whether with TLS",
             ),
         };
-        let why = format!("it cannot be asked: {error}");
-        self.find(Severity::Bad, what, why, mend);
+        let why = format!("cannot be used: {}", fault::node(error));
+        self.find(Severity::Bad, what, why, fix);
     }
 
     fn redis(&mut self, facts: &RedisFacts) {
@@ -175,9 +187,9 @@ impl Ward {
             self.find(
                 Severity::Bad,
                 "cluster",
-                "it is part of a Redis Cluster, which answers for some names only and fails over \
-                 without its locks",
-                "give independent servers instead (cluster-enabled no)",
+                "part of a Redis Cluster, which answers for some names only and fails over without \
+                 its locks",
+                "use independent servers instead (cluster-enabled no)",
             );
         }
         if let Some(ahead) = facts.clock_ahead_us
@@ -189,8 +201,8 @@ impl Ward {
                 Severity::Warning,
                 "clock",
                 format!(
-                    "its clock is {off} {which} ours; after a loss of data tokens grow only as far \
-                     as clocks agree"
+                    "clock is {off} {which} ours; after a loss of data tokens grow only as far as \
+                     clocks agree"
                 ),
                 "run chrony or another NTP client on both machines",
             );
@@ -201,17 +213,16 @@ impl Ward {
                 Severity::Warning,
                 "latency",
                 format!("a round trip takes {time}, and every lock takes at least one"),
-                "take nodes that are nearer, or see what keeps this one busy (redis-cli --latency)",
+                "use nearer servers, or see what keeps this one busy (redis-cli --latency)",
             );
         }
         if facts.link == LinkKind::Plain {
             self.find(
                 Severity::Warning,
                 "tls",
-                "it is reached over a network without TLS: whoever listens in sees the password \
-                 and can take or release any lock",
-                "let the server speak TLS (tls-port in redis.conf) and write rediss://, or keep \
-                 the way to it private",
+                "reached over a network without TLS: whoever listens in sees the password and can \
+                 acquire or release any lock",
+                "enable TLS (tls-port in redis.conf) and write rediss://, or use a private network",
             );
         }
     }
@@ -222,7 +233,7 @@ impl Ward {
             Some(_) => self.find(
                 Severity::Bad,
                 "replica",
-                "it is a replica: it takes no locks, and is behind its master",
+                "a replica: it grants no locks, and lags behind its master",
                 "give the address of a master; replicas do not make locks safer, more independent \
                  masters do",
             ),
@@ -231,7 +242,7 @@ impl Ward {
             self.find(
                 Severity::Bad,
                 "loading",
-                "it is still loading its data",
+                "still loading its data",
                 "wait until it is done",
             );
         }
@@ -254,8 +265,8 @@ impl Ward {
             severity,
             "eviction",
             format!(
-                "it evicts keys when its memory is full (maxmemory-policy {policy}), and an \
-                 evicted key is a lost lock; {follows}"
+                "evicts keys when its memory is full (maxmemory-policy {policy}), and an evicted \
+                 key is a lost lock; {follows}"
             ),
             "CONFIG SET maxmemory-policy noeviction, and the same in redis.conf",
         );
@@ -283,8 +294,8 @@ impl Ward {
                     Severity::Bad,
                     "restarted",
                     format!(
-                        "it was restarted less than {max_ttl} ago and may have forgotten locks, so \
-                         it does not vote for another {left}"
+                        "restarted less than {max_ttl} ago and may have forgotten locks, so it does not \
+                         vote for another {left}"
                     ),
                     format!("wait; to vote at once after the next restart: {MEND}"),
                 );
@@ -293,8 +304,8 @@ impl Ward {
                 Severity::Warning,
                 "restarted",
                 format!(
-                    "it was restarted less than {max_ttl} ago and may have forgotten locks, and \
-                     votes all the same"
+                    "restarted less than {max_ttl} ago and may have forgotten locks, and votes all \
+                     the same"
                 ),
                 format!("use --restart-policy delay, or {MEND}"),
             ),
@@ -306,7 +317,7 @@ impl Ward {
                 self.find(
                     Severity::Note,
                     "persistence",
-                    format!("it does not force every write to disk: {follows}"),
+                    format!("does not sync every write to disk: {follows}"),
                     MEND,
                 );
             }
@@ -319,19 +330,19 @@ impl Ward {
                 NeededFor::Locks,
                 Severity::Bad,
                 "acl",
-                "without that no lock can be taken",
+                "without it no lock can be acquired",
             ),
             (
                 NeededFor::Reentrant,
                 Severity::Note,
                 "acl_reentrant",
-                "so reentrant locks cannot be taken",
+                "so reentrant locks cannot be acquired",
             ),
             (
                 NeededFor::Waking,
                 Severity::Warning,
                 "acl_waking",
-                "so waiters are not woken, and look once a second",
+                "so waiters are not woken, and poll once a second",
             ),
             (
                 NeededFor::Checks,
@@ -379,8 +390,8 @@ impl Ward {
             self.find(
                 Severity::Bad,
                 "version",
-                format!("Redis {version} cannot run our scripts"),
-                "take Redis 6 or newer, or Valkey",
+                format!("Redis {version} cannot run the scripts of fencepost"),
+                "use Redis 6 or newer, or Valkey",
             );
         }
     }
@@ -395,8 +406,8 @@ impl Ward {
             self.find(
                 Severity::Bad,
                 "same_server",
-                format!("it is the same server as {other}, which would vote twice"),
-                "give each server once; a quorum needs servers that fail independently",
+                format!("the same server as {other}, which would vote twice"),
+                "list each server once; a quorum needs servers that fail independently",
             );
         }
     }
@@ -406,8 +417,8 @@ impl Ward {
             self.find(
                 Severity::Warning,
                 "processes",
-                "/proc does not tell who runs here, so the lock of a holder that died is free only \
-                 after its TTL",
+                "/proc does not show the processes of this machine, so the lock of a dead holder is \
+                 free only after its TTL",
                 "mount /proc of this pid namespace, or keep the TTL short",
             );
         }
@@ -415,7 +426,7 @@ impl Ward {
             self.find(
                 Severity::Note,
                 "boots",
-                "the boot has no id here, so a reboot may keep a lock for one TTL",
+                "no boot id here, so a reboot may keep a lock for one TTL",
                 "nothing, unless that is too long",
             );
         }
@@ -423,42 +434,30 @@ impl Ward {
             self.find(
                 Severity::Warning,
                 "permissions",
-                "every user of this machine may write the file, and so take or release any lock",
+                "every user of this machine may write the file, and so acquire or release any lock",
                 "chmod o-w it, and its directory",
             );
         }
     }
 
     fn together(&mut self, surveys: &[NodeSurvey]) {
-        let count = |which: fn(&Facts) -> bool| {
-            let known = surveys
-                .iter()
-                .filter_map(|survey| survey.facts.as_ref().ok());
-            known.filter(|facts| which(facts)).count()
-        };
-        let files = count(|facts| matches!(facts, Facts::File(_)));
+        // Also those that cannot be used: whoever has a broken file does not want to hear of servers.
+        let files = surveys.iter().filter(|survey| is_file(&survey.node));
+        let files = files.count();
         if self.nodes.is_multiple_of(2) {
             let (nodes, fewer) = (self.nodes, self.nodes - 1);
             self.find(
                 Severity::Warning,
                 "even",
                 format!("{nodes} nodes are safe, but tolerate no more failures than {fewer} would"),
-                "take one more or one less: 3 or 5 are best",
-            );
-        }
-        if files > 1 {
-            self.find(
-                Severity::Warning,
-                "files",
-                "several files of one machine fail together: they are slower than one and no safer",
-                "take one file, or servers on several machines",
+                "use one more or one less: 3 or 5 are best",
             );
         }
         if self.nodes == 1 && files == 0 {
             self.find(
                 Severity::Note,
                 "single",
-                "there is one node: while it is down, no lock can be had",
+                "one node only: while it is down, no lock can be acquired",
                 "give 3 or 5 independent servers, separated by commas",
             );
         }
@@ -487,11 +486,19 @@ mod tests {
             NodeError::Store("no".into()),
             NodeError::Timeout(Duration::from_secs(1)),
         ] {
-            ward.unreachable(&error);
+            ward.unreachable("redis://a", &error);
         }
         let what: Vec<_> = ward.findings.iter().map(|finding| finding.what).collect();
         assert_eq!(what, ["auth", "unreachable", "store", "timeout"]);
         assert!(ward.findings.iter().all(keeps_from_voting));
         assert!(ward.delays(), "three nodes");
+        ward.unreachable("file:/x", &NodeError::Other("broken".into()));
+        let last = ward.findings.last().unwrap();
+        assert_eq!(last.what, "store");
+        assert!(
+            last.fix.contains("file:PATH") && !last.fix.contains("server"),
+            "{}",
+            last.fix
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! `fencepost doctor`: what is unsafe about the nodes, and how it is mended.
+//! `fencepost doctor`: what is unsafe about the nodes, and how to fix it.
 //!
 //! - `findings`: from facts to findings. Pure.
 //! - `report`: how they are shown.
@@ -9,6 +9,7 @@ mod report;
 use std::process::ExitCode;
 
 use self::findings::{Policy, judge};
+use self::report::Look;
 use crate::args::DoctorJob;
 use crate::client::{self, fault};
 use crate::exit::Failure;
@@ -27,7 +28,7 @@ pub(crate) fn run(job: &DoctorJob) -> Result<ExitCode, Failure> {
     let diagnosis = judge(&surveys, policy);
     let text = match job.json {
         true => format!("{:#}\n", report::json(&surveys, &diagnosis)),
-        false => report::text(&surveys, &diagnosis),
+        false => report::text(&surveys, &diagnosis, Look::of_stdout()),
     };
     match voice::print(&text) {
         ExitCode::SUCCESS => Ok(diagnosis.exit_code().into()),

@@ -2,14 +2,114 @@
 
 use std::time::Duration;
 
+use anstyle::AnsiColor;
 use fencepost::diagnostics::{Facts, FileFacts, LinkKind, NodeSurvey, RedisFacts};
 use serde_json::{Value, json};
 
 use super::findings::{Diagnosis, Finding, Severity};
 use crate::duration::{Readable, millis};
-use crate::table::{NOTHING, aligned};
+use crate::fault;
+use crate::table::{NOTHING, columns, fitted, wrapped};
 
-pub(super) fn text(surveys: &[NodeSurvey], diagnosis: &Diagnosis) -> String {
+/// How it is shown: how wide, and in which colours.
+#[derive(Clone, Copy)]
+pub(super) struct Look {
+    pub(super) width: Option<usize>,
+    pub(super) colours: bool,
+}
+
+impl Look {
+    /// For whoever reads stdout.
+    pub(super) fn of_stdout() -> Self {
+        // It knows of NO_COLOR, of dumb terminals, and of pipes.
+        let choice = anstream::AutoStream::choice(&std::io::stdout());
+        Self {
+            width: columns(),
+            colours: choice != anstream::ColorChoice::Never,
+        }
+    }
+
+    fn painted(self, text: &str, colour: AnsiColor) -> String {
+        match self.colours {
+            true => {
+                let style = colour.on_default().bold();
+                format!("{style}{text}{style:#}")
+            }
+            false => text.to_owned(),
+        }
+    }
+}
+
+pub(super) fn text(surveys: &[NodeSurvey], diagnosis: &Diagnosis, look: Look) -> String {
+    let mut text = fitted(&rows(surveys), look.width);
+    for (title, severity, colour) in [
+        ("unsafe", Severity::Bad, AnsiColor::Red),
+        ("warnings", Severity::Warning, AnsiColor::Yellow),
+        ("notes", Severity::Note, AnsiColor::Cyan),
+    ] {
+        let of_it = |finding: &&Finding| finding.severity == severity;
+        let found: Vec<_> = diagnosis.findings.iter().filter(of_it).collect();
+        if found.is_empty() {
+            continue;
+        }
+        text += &format!("\n{}\n", look.painted(title, colour));
+        for group in grouped(&found) {
+            text += &shown(surveys, &group, look);
+        }
+    }
+    let (voters, nodes, needed) = (diagnosis.voters, surveys.len(), diagnosis.needed);
+    let verdict = match voters >= needed {
+        true => {
+            let verdict = format!("{voters} of {nodes} nodes can vote, {needed} needed");
+            look.painted(&verdict, AnsiColor::Green)
+        }
+        false => {
+            let verdict = format!("no quorum: {voters} of {nodes} nodes can vote, {needed} needed");
+            look.painted(&verdict, AnsiColor::Red)
+        }
+    };
+    format!("{text}\n{verdict}\n")
+}
+
+/// Findings that are fixed in the same way, together, in the order of the first of each.
+fn grouped<'a>(found: &[&'a Finding]) -> Vec<Vec<&'a Finding>> {
+    let mut groups: Vec<Vec<&Finding>> = Vec::new();
+    for finding in found {
+        let same = groups
+            .iter_mut()
+            .find(|group| group[0].what == finding.what && group[0].fix == finding.fix);
+        match same {
+            Some(group) => group.push(finding),
+            None => groups.push(vec![finding]),
+        }
+    }
+    groups
+}
+
+/// What was found of several nodes, and how it is fixed, once.
+fn shown(surveys: &[NodeSurvey], group: &[&Finding], look: Look) -> String {
+    let node = |finding: &Finding| match finding.node {
+        Some(index) => surveys[index].node.as_str(),
+        None => "all nodes",
+    };
+    let mut text = String::new();
+    let mut said: Vec<&str> = Vec::new();
+    for finding in group {
+        if said.contains(&finding.why.as_str()) {
+            continue;
+        }
+        said.push(&finding.why);
+        let same = group.iter().filter(|other| other.why == finding.why);
+        let nodes: Vec<_> = same.map(|other| node(other)).collect();
+        let sentence = format!("{}: {}", nodes.join(", "), finding.why);
+        text += &wrapped(&sentence, look.width, "  ", "    ");
+    }
+    let fix = group.first().map_or("", |finding| &finding.fix);
+    text + &wrapped(&format!("fix: {fix}"), look.width, "    ", "      ")
+}
+
+/// The table. What is told of none of these nodes has no column.
+fn rows(surveys: &[NodeSurvey]) -> Vec<Vec<String>> {
     let titles = [
         "node",
         "version",
@@ -23,32 +123,11 @@ pub(super) fn text(surveys: &[NodeSurvey], diagnosis: &Diagnosis) -> String {
     ];
     let mut rows = vec![titles.map(str::to_owned)];
     rows.extend(surveys.iter().map(row));
-    let mut text = aligned(&rows);
-    for (title, severity) in [
-        ("unsafe", Severity::Bad),
-        ("to be mended", Severity::Warning),
-        ("good to know", Severity::Note),
-    ] {
-        let of_it = |finding: &&Finding| finding.severity == severity;
-        let found: Vec<_> = diagnosis.findings.iter().filter(of_it).collect();
-        if found.is_empty() {
-            continue;
-        }
-        text += &format!("\n{title}\n");
-        for finding in found {
-            let node = match finding.node {
-                Some(index) => surveys[index].node.as_str(),
-                None => "all nodes",
-            };
-            text += &format!("  {node}: {}\n    mend: {}\n", finding.why, finding.mend);
-        }
-    }
-    let (voters, nodes, needed) = (diagnosis.voters, surveys.len(), diagnosis.needed);
-    let verdict = match voters >= needed {
-        true => format!("{voters} of {nodes} nodes can vote, {needed} are needed"),
-        false => format!("no quorum: {voters} of {nodes} nodes can vote, {needed} are needed"),
-    };
-    format!("{text}\n{verdict}\n")
+    let is_told = |column: &usize| rows[1..].iter().any(|row| row[*column] != NOTHING);
+    let columns: Vec<_> = (0..titles.len()).filter(is_told).collect();
+    let rows = rows.iter();
+    rows.map(|row| columns.iter().map(|column| row[*column].clone()).collect())
+        .collect()
 }
 
 fn row(survey: &NodeSurvey) -> [String; 9] {
@@ -113,17 +192,12 @@ fn clock(ahead: i64) -> String {
         1.. => "+",
         _ => "-",
     };
-    format!(
-        "{sign}{}",
-        Readable(Duration::from_micros(ahead.unsigned_abs()))
-    )
+    let millis = Duration::from_millis(ahead.unsigned_abs() / 1000);
+    format!("{sign}{}", Readable(millis))
 }
 
 fn latency(time: Duration) -> String {
-    match time < Duration::from_millis(10) {
-        true => format!("{}us", time.as_micros()),
-        false => Readable(time).to_string(),
-    }
+    Readable(time).to_string()
 }
 
 fn link(kind: LinkKind) -> &'static str {
@@ -137,7 +211,7 @@ fn link(kind: LinkKind) -> &'static str {
 
 pub(super) fn json(surveys: &[NodeSurvey], diagnosis: &Diagnosis) -> Value {
     let nodes = surveys.iter().map(|survey| match &survey.facts {
-        Err(error) => json!({ "node": survey.node, "error": error.to_string() }),
+        Err(error) => json!({ "node": survey.node, "error": fault::node(error) }),
         Ok(Facts::Redis(facts)) => redis(&survey.node, facts),
         Ok(Facts::File(facts)) => file(&survey.node, facts),
         Ok(_) => json!({ "node": survey.node }),
@@ -152,7 +226,7 @@ pub(super) fn json(surveys: &[NodeSurvey], diagnosis: &Diagnosis) -> Value {
             },
             "what": finding.what,
             "why": finding.why,
-            "mend": finding.mend,
+            "fix": finding.fix,
         })
     });
     json!({

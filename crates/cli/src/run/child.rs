@@ -3,7 +3,8 @@
 use std::ffi::OsString;
 use std::io;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::process::Stdio;
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, killpg, raise};
@@ -26,28 +27,31 @@ pub(super) struct Child {
 
 impl Child {
     /// Starts the command in a group of its own, and hands it our terminal if it is to have the
-    /// foreground. Call it on the main thread: the command dies with the thread that started it.
+    /// foreground. If it cannot be executed within `valid_for`, it is not executed at all. Call it
+    /// on the main thread: the command dies with the thread that started it.
     pub(super) fn start(
         command: &[OsString],
         env: &Environment,
         foreground: bool,
+        valid_for: Duration,
     ) -> io::Result<Self> {
-        Self::spawn(command, env, Stdio::inherit(), foreground)
+        let shim = shim::around(command, foreground, Some(valid_for))?;
+        Self::spawn(shim, env, Stdio::inherit(), foreground)
     }
 
     /// The same, without stdin and without the terminal.
     pub(super) fn start_aside(command: &[OsString], env: &Environment) -> io::Result<Self> {
-        Self::spawn(command, env, Stdio::null(), false)
+        let shim = shim::around(command, false, None)?;
+        Self::spawn(shim, env, Stdio::null(), false)
     }
 
     fn spawn(
-        command: &[OsString],
+        mut shim: Command,
         env: &Environment,
         stdin: Stdio,
         foreground: bool,
     ) -> io::Result<Self> {
         adopt_orphans();
-        let mut shim = shim::around(command, foreground)?;
         env.set_on(&mut shim);
         let process = shim.stdin(stdin).process_group(0).spawn()?;
         let pid = i32::try_from(process.id()).map_err(io::Error::other)?;

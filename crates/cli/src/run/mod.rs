@@ -18,7 +18,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use fencepost::{Error, HolderProcess, LockName, LossReason};
+use fencepost::{Error, HolderProcess};
 use tokio::time::{sleep, timeout};
 
 use self::again::{Circumstances, End};
@@ -29,16 +29,20 @@ use crate::args::{RunJob, Wait};
 use crate::client::{self, LAST_WORD};
 use crate::duration::Readable;
 use crate::exit::{Exit, Failure, by_signal};
+use crate::fault;
 use crate::guard::Guard;
 use crate::held::Held;
 use crate::owner;
 use crate::shim::cannot_run;
 use crate::signals::Signals;
+use crate::teller;
 use crate::voice::{Ended, Event, Loss};
 use crate::wait::{self, Acquired, Want};
 
 /// How long the command of `--on-lost` may take.
 const ON_LOST_LIMIT: Duration = Duration::from_secs(60);
+/// How long what was said before the command begins may take to be written.
+const TELLING_LIMIT: Duration = Duration::from_millis(50);
 
 pub(crate) fn run(job: &RunJob) -> Result<ExitCode, Failure> {
     let runtime = client::runtime()?;
@@ -87,6 +91,7 @@ impl Turn {
         Self {
             end: match failure.exit {
                 Exit::Unavailable => End::NoQuorum,
+                Exit::Lost => End::Lost,
                 _ => End::NotBegun,
             },
             outcome: Err(failure),
@@ -110,11 +115,9 @@ async fn turn(job: &RunJob, signals: &mut Signals) -> Turn {
     // Before a word is said: nobody may have to wait for whoever reads it.
     let released = held.release().await;
     let _ = timeout(LAST_WORD, locks.shutdown()).await;
-    let outcome = outcome.map(|mut outcome| {
-        outcome.finish_telling();
+    let outcome = outcome.inspect(|outcome| {
         let (lock, ended) = (&job.target, outcome.ended);
         job.voice.tell(&Event::Exited { lock, ended });
-        outcome
     });
     tell_release(job, &released);
     let Outcome { ended, lost, .. } = match outcome {
@@ -122,16 +125,17 @@ async fn turn(job: &RunJob, signals: &mut Signals) -> Turn {
         Err(failure) => return Turn::not_begun(failure),
     };
     // It may have ended in time by our clock, and yet somebody else may have been at work meanwhile.
-    let (lost, outcome) = match (lost, &released) {
+    let late = released.as_ref().err();
+    let late = late.and_then(|error| Some((error, fault::loss(error)?)));
+    let (lost, outcome) = match (lost, late) {
         (Some(why), _) => (Some(why), Ok(Exit::Lost.into())),
-        (None, Err(error)) if error.is_lost() => {
-            let which = error.name().and_then(|name| LockName::new(name).ok());
-            let why = error.loss().cloned().unwrap_or(LossReason::Expired);
+        (None, Some((error, (name, why)))) => {
+            let (which, why) = (Some(name.clone()), why.clone());
             let message = format!("the command ended, but {error}");
             let failure = Failure::new(Exit::Lost, message);
             (Some(Loss::Told { which, why }), Err(failure))
         }
-        (None, _) => (None, Ok(exit_code(ended))),
+        (None, None) => (None, Ok(exit_code(ended))),
     };
     let end = match lost {
         None => End::Command(ended),
@@ -164,14 +168,33 @@ async fn command(
     if !foreground {
         signals.listen_to_stop().map_err(fault)?;
     }
-    let child = Child::start(&job.command, env, foreground).map_err(fault)?;
+    // So that what was said does not mix with what the command says; but a terminal that was stopped
+    // (^S) or a pipe that nobody reads must not keep us.
+    teller::finish(Some(TELLING_LIMIT));
+    // Last of all: we may have been stopped since the lock was granted.
+    let valid_for = held.remaining();
+    if valid_for.is_zero() {
+        return Err(not_started(job, held));
+    }
+    let child = Child::start(&job.command, env, foreground, valid_for).map_err(fault)?;
     // After it, so that it need not wait. Without a guard there is still the parent-death signal.
-    let guard = Guard::over(child.group()).ok();
-    let outcome = supervise::supervise(job, child, held, signals).await;
+    let mut guard = Guard::over(child.group()).ok();
+    let outcome = supervise::supervise(job, child, &mut guard, held, signals).await;
     if let (Ok(_), Some(guard)) = (&outcome, guard) {
         guard.dismiss();
     }
     outcome.map_err(|error| Failure::new(Exit::Internal, format!("cannot wait: {error}")))
+}
+
+/// That the lock was lost before the command began.
+fn not_started(job: &RunJob, held: &Held) -> Failure {
+    let (which, why) = match held.loss() {
+        Some((which, why)) => (which, why.to_string()),
+        None => (None, "it expired".into()),
+    };
+    let part = job.target.part(which.as_ref());
+    let message = format!("{part} was lost before the command could be started: {why}");
+    Failure::new(Exit::Lost, message)
 }
 
 fn want(job: &RunJob) -> Want<'_> {
@@ -192,8 +215,11 @@ fn tell_release(job: &RunJob, released: &Result<(), Error>) {
     match released {
         Ok(()) => job.voice.tell(&Event::Released { lock }),
         // That is told by whoever knows more of it.
-        Err(why) if why.is_lost() => {}
-        Err(why) => job.voice.tell(&Event::NotReleased { lock, why }),
+        Err(error) if fault::loss(error).is_some() => {}
+        Err(error) => {
+            let why = &Failure::of(error, job.claim.busy);
+            job.voice.tell(&Event::NotReleased { lock, why });
+        }
     }
 }
 

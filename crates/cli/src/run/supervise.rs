@@ -1,20 +1,21 @@
 //! Looks after the command while it runs: passes signals on, and stops it in time when the lock
 //! cannot be kept.
 //!
-//! Nothing here may block: whoever blocks cannot stop the command in time. So what is said while
-//! the command runs is said by a thread of its own; stderr may be a pipe that nobody reads.
+//! Nothing here may block: whoever blocks cannot stop the command in time.
 
 use std::io;
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
+use nix::unistd::Pid;
 use tokio::time::sleep;
 
 use super::child::Child;
 use super::plan::{Plan, Situation, Step};
 use crate::args::RunJob;
+use crate::guard::Guard;
 use crate::held::Held;
+use crate::orphans;
 use crate::signals::Signals;
 use crate::voice::{Ended, Event, Loss};
 
@@ -29,17 +30,6 @@ pub(super) struct Outcome {
     pub(super) ended: Ended,
     /// Why it was stopped, if the lock could not be kept.
     pub(super) lost: Option<Loss>,
-    teller: Option<JoinHandle<()>>,
-}
-
-impl Outcome {
-    /// Returns when what was to be said is said, however long that takes.
-    pub(super) fn finish_telling(&mut self) {
-        if let Some(teller) = self.teller.take() {
-            // It does not panic, and if it did, there would be nothing more to say.
-            let _ = teller.join();
-        }
-    }
 }
 
 /// What was done to the command so far.
@@ -49,13 +39,13 @@ struct Done {
     killed: Option<Instant>,
     ended: Option<Instant>,
     lost: Option<Loss>,
-    teller: Option<JoinHandle<()>>,
 }
 
 /// Returns when nothing is left of the command's process group.
 pub(super) async fn supervise(
     job: &RunJob,
     mut child: Child,
+    guard: &mut Option<Guard>,
     held: &Held,
     signals: &mut Signals,
 ) -> io::Result<Outcome> {
@@ -67,11 +57,8 @@ pub(super) async fn supervise(
             done.ended.get_or_insert_with(Instant::now);
             let given_up = done.killed.is_some_and(|at| at.elapsed() >= DEAD_LIMIT);
             if child.is_all_gone() || given_up {
-                return Ok(Outcome {
-                    ended,
-                    lost: done.lost,
-                    teller: done.teller,
-                });
+                let lost = done.lost;
+                return Ok(Outcome { ended, lost });
             }
         } else if child.stop_with_it() {
             wake_if_ours(&child, held);
@@ -86,11 +73,24 @@ pub(super) async fn supervise(
                     wake_if_ours(&child, held);
                 }
                 Some(signal) => child.signal(signal),
-                None => {}
+                None => reap_orphans(&mut child, guard.as_mut()),
             },
             () = held.lost(), if held.is_valid() => {}
             () = sleep(nap) => {}
         }
+    }
+}
+
+/// Takes note of the ends of processes that became our children because their parents had ended, as
+/// the first process of a container has to: otherwise the dead pile up.
+fn reap_orphans(child: &mut Child, guard: Option<&mut Guard>) {
+    let guard_id = guard.as_ref().map(|guard| guard.id());
+    let mine = |pid: Pid| pid == child.group() || Some(pid) == guard_id;
+    if orphans::reap(mine) == guard_id
+        && let Some(guard) = guard
+    {
+        // The dead guard would hide those behind it.
+        guard.take_note();
     }
 }
 
@@ -153,9 +153,8 @@ impl Done {
             return;
         }
         self.lost = Some(why.clone());
-        let (voice, lock) = (job.voice, job.target.clone());
-        let tell = move || voice.tell(&Event::Lost { lock: &lock, why });
-        self.teller = std::thread::Builder::new().spawn(tell).ok();
+        let lock = &job.target;
+        job.voice.tell(&Event::Lost { lock, why });
     }
 }
 
@@ -188,8 +187,9 @@ pub(super) async fn without_lock(
         }
         tokio::select! {
             signal = signals.next_or_child() => {
-                if let Some(signal) = signal {
-                    child.signal(signal);
+                match signal {
+                    Some(signal) => child.signal(signal),
+                    None => reap_orphans(&mut child, None),
                 }
             }
             () = sleep(left.max(DEAD_LOOK)) => {}

@@ -6,18 +6,20 @@
 mod progress;
 mod spinner;
 
+use std::convert::Infallible;
 use std::time::{Duration, Instant};
 
-use fencepost::{Client, Error, ErrorKind, HolderProcess, LockOptions};
+use fencepost::{Client, Error, HolderProcess, LockOptions};
 use nix::sys::signal::Signal;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use self::progress::Told;
 use self::spinner::Spinner;
 use crate::args::{Claim, Place, Wait};
 use crate::client::LAST_WORD;
-use crate::duration::millis;
-use crate::exit::Failure;
+use crate::duration::{Readable, millis};
+use crate::exit::{Failure, Holder};
+use crate::fault;
 use crate::held::Held;
 use crate::signals::Signals;
 use crate::table::since_1970;
@@ -48,10 +50,7 @@ pub(crate) enum Acquired {
 
 /// Connects and waits for it.
 pub(crate) async fn acquire(want: &Want<'_>, signals: &mut Signals) -> Result<Acquired, Failure> {
-    let fault = |error: Error| Failure {
-        message: want.target.refusal(&error),
-        ..Failure::of(&error, want.claim.busy)
-    };
+    let fault = |error: Error| refused(want, &error);
     let builder = want.place.builder().owner(&want.owner);
     let builder = builder.holder_process(want.holder);
     let locks = tokio::select! {
@@ -61,7 +60,7 @@ pub(crate) async fn acquire(want: &Want<'_>, signals: &mut Signals) -> Result<Ac
     let outcome = tokio::select! {
         held = wait(want, &locks) => match held {
             Ok(held) => return Ok(Acquired::Ours(locks, held)),
-            Err(error) => Err(fault(error)),
+            Err(failure) => Err(failure),
         },
         signal = signals.next() => Ok(Acquired::Ended(signal)),
     };
@@ -70,28 +69,33 @@ pub(crate) async fn acquire(want: &Want<'_>, signals: &mut Signals) -> Result<Ac
     outcome
 }
 
-async fn wait(want: &Want<'_>, locks: &Client) -> Result<Held, Error> {
+fn refused(want: &Want<'_>, error: &Error) -> Failure {
+    want.target.refused(Failure::of(error, want.claim.busy))
+}
+
+async fn wait(want: &Want<'_>, locks: &Client) -> Result<Held, Failure> {
     let start = Instant::now();
     let mut waited = None;
     let at_once = options(want).timeout(Duration::ZERO);
     let at_once = want.target.ask(locks, at_once, |_| {}).await;
     let held = match (at_once, want.claim.wait) {
         (Ok(held), _) => held,
-        (Err(error), Wait::AtMost(Duration::ZERO)) => return Err(error),
-        (Err(why), wait) if may_pass(&why) => {
+        (Err(error), Wait::AtMost(Duration::ZERO)) => return Err(refused(want, &error)),
+        (Err(why), wait) if fault::may_pass(&why) => {
             let options = match wait {
                 Wait::AsLongAsItTakes => options(want),
                 Wait::AtMost(time) => options(want).timeout(time.saturating_sub(start.elapsed())),
             };
-            let held = watched(want, locks, options, &why).await?;
+            let held = watched(want, locks, options, &refused(want, &why)).await;
+            let held = held.map_err(|error| gave_up(want, &error, start.elapsed()))?;
             waited = Some(start.elapsed());
             held
         }
-        (Err(error), _) => return Err(error),
+        (Err(error), _) => return Err(refused(want, &error)),
     };
     // The nodes were so slow that it would end before its first renewal.
     if held.remaining() < want.claim.ttl / 2 && want.max_hold.is_none() {
-        held.extend().await?;
+        held.extend().await.map_err(|error| refused(want, &error))?;
     }
     want.voice.tell(&Event::Acquired {
         lock: want.target,
@@ -102,25 +106,65 @@ async fn wait(want: &Want<'_>, locks: &Client) -> Result<Held, Error> {
     Ok(held)
 }
 
-/// Waits, and shows it: at a terminal all the time, otherwise by one line.
+/// Why it cannot be had after all that time.
+fn gave_up(want: &Want<'_>, error: &Error, waited: Duration) -> Failure {
+    let mut failure = refused(want, error);
+    failure.waited = Some(waited);
+    if let Wait::AtMost(limit) = want.claim.wait
+        && (failure.holder.is_some() || waited >= limit)
+    {
+        failure.timed_out = true;
+        let (limit, why) = (Readable(limit), &failure.message);
+        failure.message = format!("gave up after {limit}: {why}");
+    }
+    failure
+}
+
+/// Waits, and shows it: at a terminal all the time, otherwise by a line now and then.
 async fn watched(
     want: &Want<'_>,
     locks: &Client,
     options: LockOptions,
-    why: &Error,
+    why: &Failure,
 ) -> Result<Held, Error> {
     let lock = want.target;
-    let Some(spinner) = Spinner::at_terminal(lock, want.voice) else {
-        want.voice.tell(&Event::Waiting { lock, why });
-        return lock.ask(locks, options, |_| {}).await;
-    };
+    let spinner = Spinner::of(lock, want.voice);
     if let Some(told) = Told::by(why) {
         spinner.tell(told);
+    }
+    if !spinner.is_drawn() {
+        want.voice.tell(&Event::Waiting { lock, why });
     }
     let board = spinner.board();
     tokio::select! {
         held = lock.ask(locks, options, move |progress| board.tell(progress.into())) => held,
-        never = spinner.turn() => match never {},
+        never = spinner.turn(), if spinner.is_drawn() => match never {},
+        never = remind(want, &spinner), if !spinner.is_drawn() => match never {},
+    }
+}
+
+/// Says again and again what is waited for: whoever reads a log shall not wonder.
+async fn remind(want: &Want<'_>, spinner: &Spinner) -> Infallible {
+    let began = Instant::now();
+    loop {
+        match want.claim.remind {
+            Duration::ZERO => std::future::pending().await,
+            time => sleep(time).await,
+        }
+        let latest = spinner.latest();
+        let holder = latest.and_then(|(told, at)| {
+            let remaining = told.remaining.map(|time| time.saturating_sub(at.elapsed()));
+            Some(Holder {
+                by: told.by?,
+                remaining,
+            })
+        });
+        want.voice.tell(&Event::StillWaiting {
+            lock: want.target,
+            line: &spinner.line(),
+            holder,
+            waited: began.elapsed(),
+        });
     }
 }
 
@@ -131,12 +175,6 @@ fn options(want: &Want<'_>) -> LockOptions {
         Some(time) => options.max_hold(time),
         None => options,
     }
-}
-
-/// Whether waiting may help.
-fn may_pass(error: &Error) -> bool {
-    use ErrorKind::{Held, NoQuorum, Timeout, TooLate};
-    matches!(error.kind(), Held | Timeout | NoQuorum | TooLate)
 }
 
 /// The milliseconds since 1970 at the end of what remains.

@@ -4,7 +4,9 @@
 
 use std::time::Duration;
 
-use fencepost::{Error, Progress};
+use fencepost::Progress;
+
+use crate::exit::Failure;
 
 /// Who has the lock, and when it may be ours. Of a semaphore it is the slot whose holder's time ends
 /// first.
@@ -20,10 +22,10 @@ pub(super) struct Told {
 
 impl Told {
     /// What an attempt that failed has told.
-    pub(super) fn by(why: &Error) -> Option<Self> {
-        let holder = why.holder()?;
+    pub(super) fn by(why: &Failure) -> Option<Self> {
+        let holder = why.holder.as_ref()?;
         Some(Self {
-            by: Some(holder.owner.to_string()),
+            by: Some(holder.by.clone()),
             remaining: holder.remaining,
             place: None,
         })

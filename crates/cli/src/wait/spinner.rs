@@ -1,24 +1,34 @@
 //! [`Spinner`]: one line at the terminal that moves while we wait.
 //!
 //! Nothing of it may be left when the wait is over, however it ends, and nothing of it may be
-//! written where it is not a person who reads.
+//! written where it is not a person who reads, or not our turn: a job in the background would draw
+//! over the prompt.
+//!
+//! By hand and not by `indicatif`, which leaves the cursor behind the line and clears as many rows as
+//! the line had when it was drawn: a terminal (tmux) that shrank from 110 to 50 columns kept two stale
+//! rows of it for good (0.18.6). Here the cursor goes back to the first column, which keeps its place
+//! when the terminal wraps the line anew, and everything from there on is cleared: none was left.
 
 use std::convert::Infallible;
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use nix::unistd::{getpgrp, tcgetpgrp};
 use tokio::time::sleep;
+use unicode_width::UnicodeWidthStr;
 
 use super::progress::Told;
 use crate::duration::Readable;
+use crate::table::{self, fitting};
 use crate::target::Target;
+use crate::teller;
 use crate::voice::Voice;
 
 const FRAMES: [char; 10] = ['⠋', '⠙', '⠹', '⠸', '⠼', '⠴', '⠦', '⠧', '⠇', '⠏'];
 const EVERY: Duration = Duration::from_millis(100);
-/// Back to the first column, and away with what is there.
-const CLEAR: &str = "\r\x1b[2K";
+/// Back to the first column, and away with what is there and below.
+const CLEAR: &str = "\r\x1b[J";
 /// Where the terminal does not tell how wide it is.
 const USUAL_WIDTH: usize = 80;
 
@@ -27,6 +37,7 @@ pub(super) struct Spinner {
     words: Words,
     began: Instant,
     board: Board,
+    is_drawn: bool,
 }
 
 /// What is said of what is waited for.
@@ -55,18 +66,22 @@ impl Board {
 }
 
 impl Spinner {
-    /// A spinner, if a person looks at stderr and wants to be told something.
-    pub(super) fn at_terminal(target: &Target, voice: Voice) -> Option<Self> {
+    /// It is drawn if a person looks at stderr and wants to be told something.
+    pub(super) fn of(target: &Target, voice: Voice) -> Self {
         let dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
-        let fits = voice == Voice::Plain && !dumb && std::io::stderr().is_terminal();
-        fits.then(|| Self {
+        Self {
             words: Words {
                 target: target.to_string(),
                 taken: target.taken(),
             },
             began: Instant::now(),
             board: Board::default(),
-        })
+            is_drawn: voice == Voice::Plain && !dumb && is_our_turn(),
+        }
+    }
+
+    pub(super) fn is_drawn(&self) -> bool {
+        self.is_drawn
     }
 
     /// Takes note of what is known.
@@ -84,13 +99,20 @@ impl Spinner {
         for frame in FRAMES.into_iter().cycle() {
             let line = self.line();
             let line = shortened(&format!("{frame} {line}"), width());
-            write(&format!("{CLEAR}{line}"));
+            if self.is_drawn && is_our_turn() {
+                teller::draw(format!("{CLEAR}{line}\r"));
+            }
             sleep(EVERY).await;
         }
         std::future::pending().await
     }
 
-    fn line(&self) -> String {
+    /// What is known, and when it was said.
+    pub(super) fn latest(&self) -> Option<(Told, Instant)> {
+        self.board.latest()
+    }
+
+    pub(super) fn line(&self) -> String {
         let latest = self.board.latest();
         let told = latest.as_ref().map(|(told, at)| (told, at.elapsed()));
         describe(&self.words, told, self.began.elapsed())
@@ -99,8 +121,17 @@ impl Spinner {
 
 impl Drop for Spinner {
     fn drop(&mut self) {
-        write(CLEAR);
+        if self.is_drawn && is_our_turn() {
+            teller::say(CLEAR.to_owned());
+        }
     }
+}
+
+/// Whether stderr is a terminal, and none in whose background we are. One that is not our session's
+/// does not tell.
+fn is_our_turn() -> bool {
+    let err = std::io::stderr();
+    err.is_terminal() && !tcgetpgrp(&err).is_ok_and(|group| group != getpgrp())
 }
 
 /// What the line says of what was told some time ago.
@@ -117,13 +148,12 @@ fn describe(words: &Words, told: Option<(&Told, Duration)>, waited: Duration) ->
         None => String::new(),
     };
     let held = match (&told.by, told.remaining) {
-        // Its holder may renew it: so long it lasts at least, unless it is given back.
         (Some(by), Some(time)) => {
             let left = seconds(time.saturating_sub(ago));
-            format!("{taken} for {left} by {by}")
+            format!("{taken} by {by} (expires in {left} unless renewed)")
         }
-        (Some(by), None) => format!("{taken} by {by}"),
-        (None, _) => "it passes on".to_owned(),
+        (Some(by), None) => format!("{taken} by {by} (no expiry)"),
+        (None, _) => "handed on".to_owned(),
     };
     format!("waiting for {target} ({waited}){place}: {held}")
 }
@@ -139,26 +169,14 @@ fn seconds(time: Duration) -> String {
 /// What fits on one line, so that there is one line to clear.
 fn shortened(line: &str, width: usize) -> String {
     let room = width.saturating_sub(1);
-    match line.chars().count() {
-        length if length <= room => line.to_owned(),
-        _ => {
-            let kept: String = line.chars().take(room.saturating_sub(1)).collect();
-            format!("{kept}…")
-        }
+    match line.width() <= room {
+        true => line.to_owned(),
+        false => format!("{}…", fitting(line, room.saturating_sub(1))),
     }
 }
 
 fn width() -> usize {
-    match rustix::termios::tcgetwinsize(std::io::stderr()) {
-        Ok(size) if size.ws_col > 0 => size.ws_col.into(),
-        _ => USUAL_WIDTH,
-    }
-}
-
-fn write(text: &str) {
-    let mut err = std::io::stderr();
-    // A terminal that was hung up must not end us.
-    let _ = err.write_all(text.as_bytes()).and_then(|()| err.flush());
+    table::width_of(&std::io::stderr()).unwrap_or(USUAL_WIDTH)
 }
 
 #[cfg(test)]
@@ -180,15 +198,19 @@ mod tests {
         let line = describe(&words, Some((&progress, ago)), waited);
         assert_eq!(
             line,
-            "waiting for lock \"job\" (1m 5s), number 2 in line: held for 15s by web-3:7:sh"
+            "waiting for lock \"job\" (1m 5s), number 2 in line: held by web-3:7:sh (expires in 15s unless \
+             renewed)"
         );
         progress.place = Some(1);
         progress.remaining = None;
         let line = describe(&words, Some((&progress, ago)), waited);
-        assert!(line.ends_with("next in line: held by web-3:7:sh"), "{line}");
+        assert!(
+            line.ends_with("next in line: held by web-3:7:sh (no expiry)"),
+            "{line}"
+        );
         progress.by = None;
         let line = describe(&words, Some((&progress, ago)), waited);
-        assert!(line.ends_with("next in line: it passes on"), "{line}");
+        assert!(line.ends_with("next in line: handed on"), "{line}");
         assert_eq!(
             describe(&words, None, Duration::ZERO),
             "waiting for lock \"job\" (0s)"
@@ -202,8 +224,8 @@ mod tests {
         let line = describe(&words, Some((&progress, ago)), waited);
         assert_eq!(
             line,
-            "waiting for a slot of \"pool\" (1m 5s), next in line: all 3 are taken, one for 15s by \
-             web-3:7:sh"
+            "waiting for a slot of \"pool\" (1m 5s), next in line: all 3 are taken, one by \
+             web-3:7:sh (expires in 15s unless renewed)"
         );
     }
 
@@ -213,5 +235,8 @@ mod tests {
         assert_eq!(shortened("abcd", 4), "ab…");
         assert_eq!(shortened("äöüß", 3), "ä…");
         assert_eq!(shortened("abc", 0), "…");
+        // Each of these takes two columns.
+        assert_eq!(shortened("日本語", 7), "日本語");
+        assert_eq!(shortened("日本語", 6), "日本…");
     }
 }

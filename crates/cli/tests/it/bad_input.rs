@@ -4,14 +4,18 @@ use crate::bench::Bench;
 
 /// What does not fit into `run job … touch began`, and what is said to it.
 const RUN: &[(&str, &str)] = &[
-    ("--tll 5s", "'--tll'"),
-    ("--ttl 5", "the unit is missing"),
-    ("--ttl soon", "begin with a number"),
+    ("--tll 5s", "did you mean --ttl?"),
+    (
+        "--store redis://127.0.0.1:1 --prefix a{b",
+        "--prefix cannot be used",
+    ),
+    ("--ttl 5x", "unknown unit \"x\""),
+    ("--ttl soon", "not a duration"),
     ("--ttl 1ms", "the shortest is 10 ms"),
     ("--ttl 48h", "the longest is 24 h"),
-    ("--ttl 5m", "above max_ttl"),
+    ("--ttl 5m", "above --max-ttl"),
     ("--wait=-1s", "--wait"),
-    ("--wait 1s --no-wait", "exclude each other"),
+    ("--wait 1s --no-wait", "cannot be used together"),
     ("--grace 20s", "is too long"),
     ("--max-hold 0s", "no time to run"),
     ("-E 256", "256"),
@@ -22,9 +26,9 @@ const RUN: &[(&str, &str)] = &[
     ("--store redis://", "redis://"),
     ("--store redis://h:x", "redis://"),
     ("--store memory:", "exclude nobody"),
-    ("--store file:a,file:a", "twice"),
-    ("--slots 0", "--slots is 1 to 1000"),
-    ("--slots 1001", "--slots is 1 to 1000"),
+    ("--store file:a,file:a", "duplicate"),
+    ("--slots 0", "--slots must be 1 to 1000"),
+    ("--slots 1001", "--slots must be 1 to 1000"),
     ("--slots=-1", "'-1'"),
     ("--slots many", "'many'"),
     ("--slots 99999999999999999999", "--slots"),
@@ -38,6 +42,7 @@ const RUN: &[(&str, &str)] = &[
 /// Whole commands that cannot be used, and what is said to them.
 const COMMANDS: &[(&str, &str)] = &[
     ("lock", "'lock'"),
+    ("stats job", "did you mean status?"),
     ("run", "<NAME>"),
     ("run job", "<COMMAND>"),
     ("run a} touch began", "hash slot"),
@@ -45,12 +50,12 @@ const COMMANDS: &[(&str, &str)] = &[
     ("run ,a touch began", "it is empty"),
     ("run a,,b touch began", "it is empty"),
     ("run a,b} touch began", "hash slot"),
-    ("run a,b --slots 2 touch began", "--slots is for one name"),
-    ("run a,b --shared touch began", "--shared is for one name"),
+    ("run a,b --slots 2 touch began", "--slots takes one name"),
+    ("run a,b --shared touch began", "--shared takes one name"),
     ("elect job --shared touch began", "'--shared'"),
     ("elect", "<NAME>"),
     ("elect job", "<COMMAND>"),
-    ("elect a,b touch began", "these are 2 names"),
+    ("elect a,b touch began", "expected one name, got 2"),
     ("elect a} touch began", "hash slot"),
     ("elect job --again maybe touch began", "never, lost, always"),
     ("elect job --slots 2 touch began", "'--slots'"),
@@ -58,20 +63,20 @@ const COMMANDS: &[(&str, &str)] = &[
     ("elect job --grace 20s touch began", "is too long"),
     ("elect job --store memory: touch began", "exclude nobody"),
     ("leader", "<NAME>"),
-    ("leader a,b", "these are 2 names"),
-    ("leader job --every 5s", "give --watch, too"),
-    ("leader job --watch --every 0s", "keep the nodes busy"),
-    ("leader job --watch --every often", "begin with a number"),
+    ("leader a,b", "expected one name, got 2"),
+    ("leader job --every 5s", "--every needs --watch"),
+    ("leader job --watch --every 0s", "at least 50ms"),
+    ("leader job --watch --every often", "not a duration"),
     ("leader job --store file:", "the path is missing"),
     ("acquire", "<NAME>"),
     ("acquire a}", "hash slot"),
-    ("acquire a,b", "these are 2 names"),
+    ("acquire a,b", "expected one name, got 2"),
     ("acquire job --ttl 1ms", "the shortest is 10 ms"),
-    ("acquire job --ttl 5m", "above max_ttl"),
+    ("acquire job --ttl 5m", "above --max-ttl"),
     ("acquire job --for-pid me", "a process id or `none`"),
     ("acquire job --for-pid 0", "a process id or `none`"),
     ("acquire job --for-pid 4294967295", "no process"),
-    ("acquire job --export --json", "exclude each other"),
+    ("acquire job --export --json", "cannot be used together"),
     ("acquire job --store memory:", "exclude nobody"),
     ("extend job", "--value"),
     ("extend job --value v", "--token"),
@@ -87,20 +92,20 @@ const COMMANDS: &[(&str, &str)] = &[
     ),
     (
         "extend job --value v --token 1 --for-pid none",
-        "cannot untie",
+        "--for-pid none",
     ),
     ("release job", "--value"),
-    ("steal job", "say --yes"),
-    ("steal a,b --yes", "these are 2 names"),
-    ("steal job --yes --ttl nine", "begin with a number"),
+    ("steal job", "give --yes"),
+    ("steal a,b --yes", "expected one name, got 2"),
+    ("steal job --yes --ttl nine", "not a duration"),
     ("list a b", "'b'"),
     ("list --store file:", "the path is missing"),
     ("watch", "<NAME>"),
-    ("watch job --every 0s", "keep the nodes busy"),
+    ("watch job --every 0s", "at least 50ms"),
     ("doctor --store redis://", "redis://"),
     ("doctor --store file:", "the path is missing"),
     ("doctor --store ftp://x", "must begin with"),
-    ("doctor --store file:a,file:a", "twice"),
+    ("doctor --store file:a,file:a", "duplicate"),
     ("doctor --max-ttl 0s", "the shortest is 10 ms"),
     ("bench --tasks 0", "1 to 1000"),
     ("bench --tasks many", "'many'"),
@@ -116,7 +121,7 @@ const COMMANDS: &[(&str, &str)] = &[
         "status job --store 127.0.0.1:6379",
         "write redis://HOST:PORT",
     ),
-    ("status job --store file:a,", "with commas between them"),
+    ("status job --store file:a,", "separate several by commas"),
     (
         "status job --store /tmp/locks.db",
         "write file:/tmp/locks.db",
@@ -126,11 +131,14 @@ const COMMANDS: &[(&str, &str)] = &[
 
 /// With words that are empty, or have spaces or control characters in them.
 const ODD_WORDS: &[(&[&str], &str)] = &[
-    (&[], "what to do is missing"),
+    (&[], "no command given"),
     (&["run", "", "touch", "began"], "it is empty"),
     (&["run", "a\nb", "touch", "began"], "control character"),
     (&["run", "a,b\nc", "touch", "began"], "control character"),
-    (&["run", "job", "--ttl", "5 s", "touch", "began"], "no unit"),
+    (
+        &["run", "job", "--ttl", "5 q", "touch", "began"],
+        "unknown unit",
+    ),
     (
         &["run", "job", "--store", "", "touch", "began"],
         "must begin with",
@@ -192,9 +200,9 @@ fn what_is_too_long_or_too_many_is_refused_in_one_sentence() {
     refused(&"x".repeat(513), &[], "longer than 512 bytes");
     refused(&"x".repeat(481), &["--slots", "2"], "at most 480 bytes");
     let many: Vec<_> = (0..1001).map(|n| n.to_string()).collect();
-    refused(&many.join(","), &[], "1001 names");
+    refused(&many.join(","), &[], "got 1001");
     let long: Vec<_> = (0..1000).map(|n| format!("{n:0>110}")).collect();
-    refused(&long.join(","), &[], "too long to be told to a command");
+    refused(&long.join(","), &[], "too long for an environment variable");
     let value = "x".repeat(201);
     let words = ["elect", "job", "--value", &value, "touch", "began"];
     is_refused(&bench, &words, "this one has 201 bytes");
@@ -244,11 +252,16 @@ fn options_come_from_the_environment_and_what_is_typed_beats_it() {
         )
     };
     assert_eq!(
-        ran("FENCEPOST_TTL", "5", &["run", "job", "true"]).0,
+        ran("FENCEPOST_TTL", "5x", &["run", "job", "true"]).0,
         Some(64)
     );
     assert_eq!(
-        ran("FENCEPOST_TTL", "5", &["run", "job", "--ttl", "5s", "true"]).0,
+        ran(
+            "FENCEPOST_TTL",
+            "5x",
+            &["run", "job", "--ttl", "5s", "true"]
+        )
+        .0,
         Some(0)
     );
     assert_eq!(
@@ -267,7 +280,7 @@ fn options_come_from_the_environment_and_what_is_typed_beats_it() {
     assert!(
         ran("FENCEPOST_SHARED", "1", &words)
             .1
-            .contains("for one name")
+            .contains("takes one name")
     );
     let (code, err) = ran("FENCEPOST_JSON", "yes", &["run", "job", "true"]);
     assert_eq!(code, Some(0));

@@ -2,16 +2,21 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::Once;
 use std::time::{Duration, Instant};
 
 use fencepost_tests::{Cluster, eventually};
+use nix::sys::signal::Signal;
 use tempfile::TempDir;
+use tokio::signal::unix::{SignalKind, signal};
 
 /// More than anything here takes on a busy machine.
 pub(crate) const LIMIT: Duration = Duration::from_secs(20);
 
 /// How often runs that could not connect are started again.
 const TRIES: usize = 100;
+/// How long they wait before that.
+const PAUSE: Duration = Duration::from_millis(200);
 
 /// A directory of its own, and the program with its store in it.
 pub(crate) struct Bench {
@@ -48,6 +53,7 @@ impl Bench {
 
     /// The program with these words, in the directory, without options from outside.
     pub(crate) fn command(&self, words: &[&str]) -> Command {
+        ignore_nothing();
         let mut command = Command::new(env!("CARGO_BIN_EXE_fencepost"));
         for (name, _) in std::env::vars_os() {
             if name.to_string_lossy().starts_with("FENCEPOST_") {
@@ -57,6 +63,7 @@ impl Bench {
         command
             .args(words)
             .current_dir(self.dir.path())
+            .env("FENCEPOST_SYSTEM_CONFIG", "")
             .env("XDG_STATE_HOME", self.dir.path())
             .env("XDG_CONFIG_HOME", self.dir.path())
             .stdin(Stdio::null())
@@ -80,8 +87,8 @@ impl Bench {
         )
     }
 
-    /// Runs a script in which `$F` is the program, to its end.
-    pub(crate) fn script(&self, script: &str) -> Ran {
+    /// A shell with a script in which `$F` is the program.
+    pub(crate) fn shell(&self, script: &str) -> Command {
         let command = self.command(&[]);
         let program = command.get_program().to_owned();
         let mut shell = Command::new("sh");
@@ -92,8 +99,13 @@ impl Bench {
                 None => shell.env_remove(name),
             };
         }
-        let shell = shell.env("F", program).stdin(Stdio::null());
-        shell.output().expect("a shell").into()
+        shell.env("F", program).stdin(Stdio::null());
+        shell
+    }
+
+    /// Runs a script like that to its end.
+    pub(crate) fn script(&self, script: &str) -> Ran {
+        self.shell(script).output().expect("a shell").into()
     }
 
     /// Runs a script like that with a stdout that nobody reads any more, and then another.
@@ -109,8 +121,8 @@ impl Bench {
     }
 
     /// Waits until all these runs have run their commands to the end, in silence, for as long as one
-    /// after the other ends. One that could not connect is started again: many that begin at once on
-    /// a busy machine keep a server from answering in time.
+    /// after the other ends. One that got no answer is started again: many that begin at once on a busy
+    /// machine keep a server, or a file, from answering in time. Its command has not run then.
     pub(crate) fn all_run(&self, mut all: Vec<(Vec<&str>, Child)>) {
         let mut tries = TRIES;
         while !all.is_empty() {
@@ -122,8 +134,12 @@ impl Bench {
             });
             let (words, run) = all.swap_remove(ended.expect("just found"));
             let ran = end_of(run);
-            if tries > 0 && ran.code == Some(69) && ran.err.contains("cannot connect") {
+            let unanswered = ["cannot connect", "no answer within"];
+            let unanswered = unanswered.iter().any(|says| ran.err.contains(says));
+            if tries > 0 && ran.code == Some(69) && unanswered {
                 tries -= 1;
+                // Not at once: starting is what keeps the machine busy.
+                std::thread::sleep(PAUSE);
                 let again = self.start(&words);
                 all.push((words, again));
                 continue;
@@ -171,6 +187,42 @@ impl Bench {
     pub(crate) fn pid(&self, name: &str) -> i32 {
         self.await_file(name).parse().expect("a pid")
     }
+}
+
+/// Makes what we start from now on begin with the default for the signals that the program passes on.
+///
+/// Tests that were started by `nohup`, or in the background of a shell without job control, ignore some
+/// of them, and a process inherits that: rightly, the program would then ignore them too. What a process
+/// *handles*, its children do not inherit. So whatever is ignored gets a handler that does nothing, and
+/// the rest stays as it is: ^C still ends the tests.
+fn ignore_nothing() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_io()
+            .build();
+        // The handlers outlive it.
+        let _guard = runtime.as_ref().expect("a runtime").enter();
+        for passed_on in [
+            Signal::SIGHUP,
+            Signal::SIGINT,
+            Signal::SIGQUIT,
+            Signal::SIGTERM,
+            Signal::SIGTSTP,
+        ] {
+            let number = passed_on as i32;
+            if ignored() & (1 << (number - 1)) != 0 {
+                drop(signal(SignalKind::from_raw(number)).expect("a handler"));
+            }
+        }
+    });
+}
+
+/// The set of signals that this process ignores, where the system tells.
+fn ignored() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let set = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    set.map_or(0, |set| u64::from_str_radix(set.trim(), 16).expect("a set"))
 }
 
 /// Asks again and again, until the answer is as it should be.

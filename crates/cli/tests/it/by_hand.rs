@@ -92,7 +92,7 @@ fn a_lock_is_taken_kept_and_given_back_by_three_processes() {
 
         let ran = held.release(bench, store);
         assert_eq!(ran.code, Some(0), "{ran:?}");
-        assert_eq!(ran.out, "lock \"job\" is given back\n");
+        assert_eq!(ran.out, "lock \"job\" released\n");
         assert!(is_free(bench, "job", store));
         let next = Held::take(bench, "job", store);
         assert!(next.token > held.token);
@@ -255,7 +255,7 @@ fn a_lock_is_stolen_only_when_it_was_said_and_the_old_holder_is_named_and_stoppe
         let holder = bench.start_until("up", &words);
         let unasked = bench.run(&[&["steal", "job"], store].concat());
         assert_eq!(unasked.code, Some(64), "{unasked:?}");
-        assert!(unasked.err.contains("say --yes"), "{unasked:?}");
+        assert!(unasked.err.contains("give --yes"), "{unasked:?}");
 
         let thrown_out = format!(":{}:sh", holder.id());
         let ran = bench.run(&[&["steal", "job", "--yes", "--json"], store].concat());
@@ -269,8 +269,15 @@ fn a_lock_is_stolen_only_when_it_was_said_and_the_old_holder_is_named_and_stoppe
         thief.release(bench, store);
 
         let ran = bench.run(&[&["steal", "job", "--yes", "--free"], store].concat());
+        assert_eq!(ran.code, Some(1), "{ran:?}");
+        assert!(ran.err.contains("nobody holds lock \"job\""), "{ran:?}");
+        assert!(is_free(bench, "job", store));
+
+        let held = Held::take(bench, "job", store);
+        let ran = bench.run(&[&["steal", "job", "--yes", "--free"], store].concat());
         assert_eq!(ran.code, Some(0), "{ran:?}");
-        assert_eq!(ran.out, "nobody had lock \"job\"; it is free now\n");
+        assert!(ran.out.ends_with(", and is free now\n"), "{ran:?}");
+        is_lost(|| held.extend(bench, store));
         assert!(is_free(bench, "job", store));
     });
 }

@@ -79,7 +79,7 @@ fn the_file_can_be_named_and_has_to_be_there_then() {
     assert_eq!(output.status.code(), Some(64));
     let said = String::from_utf8(output.stderr).unwrap();
     assert!(
-        said.contains("the config file not-there.toml cannot be read"),
+        said.contains("config file not-there.toml cannot be read"),
         "{said}"
     );
 }
@@ -87,14 +87,17 @@ fn the_file_can_be_named_and_has_to_be_there_then() {
 #[test]
 fn a_file_that_cannot_be_used_is_64_and_one_sentence_that_names_it() {
     for (text, says) in [
-        ("stroe = \"file:x\"", "there is no option \"stroe\""),
-        ("ttl = \"5\"", "the unit is missing"),
-        ("ttl = 5", "the unit is missing"),
+        (
+            "\nstroe = \"file:x\"",
+            "line 2: there is no option \"stroe\"",
+        ),
+        ("ttl = \"5x\"", "line 1: invalid value '5x'"),
+        ("# one\n\nttl = \"soon\"", "line 3: invalid value 'soon'"),
         ("ttl = 5.5", "the value of ttl"),
         ("[run]\nttl = \"5s\"", "the value of run"),
         ("store = [1, 2]", "the value of store"),
-        ("store = ", "cannot be used"),
-        ("store = \"file:x\"\nstore = \"file:y\"", "cannot be used"),
+        ("store = ", "line 1: "),
+        ("store = \"file:x\"\nstore = \"file:y\"", "line 2: "),
         ("value = \"x\"", "there is no option \"value\""),
         ("slots = 3", "there is no option \"slots\""),
         ("watch = true", "there is no option \"watch\""),
@@ -106,11 +109,107 @@ fn a_file_that_cannot_be_used_is_64_and_one_sentence_that_names_it() {
         let ran = configured(text).run(&["run", "job", "--", "touch", "began"]);
         assert_eq!(ran.code, Some(64), "{text}: {ran:?}");
         assert!(
-            ran.err.starts_with("fencepost: the config file "),
+            ran.err.starts_with("fencepost: config file "),
             "{text}: {ran:?}"
         );
         assert!(ran.err.contains("config.toml"), "{text}: {ran:?}");
         assert!(ran.err.contains(says), "{text}: {ran:?}");
         assert_eq!(ran.err.lines().count(), 1, "{text}: {ran:?}");
     }
+}
+
+#[test]
+fn the_users_file_beats_that_of_the_system() {
+    let bench = configured("conflict-exit-code = 11\n");
+    let system = bench.path("system.toml");
+    fs::write(
+        &system,
+        "conflict-exit-code = 9\nno-wait = true\nstore = \"file:system\"\n",
+    )
+    .unwrap();
+    let code = |words: &[&str], config: &str| {
+        let mut command = bench.command(&[&["run", "job"], words, &["--", "true"]].concat());
+        command.env("FENCEPOST_SYSTEM_CONFIG", &system);
+        if !config.is_empty() {
+            command.env("FENCEPOST_CONFIG", config);
+        }
+        command.output().unwrap().status.code()
+    };
+    assert_eq!(code(&[], ""), Some(0));
+    assert!(bench.path("system").exists());
+    let taken = bench.run(&["acquire", "job", "--store", "file:system"]);
+    assert_eq!(taken.code, Some(0), "{taken:?}");
+    assert_eq!(code(&[], ""), Some(11));
+    // A file that is named stands in place of the user's.
+    fs::write(bench.path("mine.toml"), "").unwrap();
+    assert_eq!(code(&[], "mine.toml"), Some(9));
+    assert_eq!(code(&["-E", "7"], "mine.toml"), Some(7));
+    fs::write(&system, "\n\nstroe = 1\n").unwrap();
+    let mut command = bench.command(&["status", "job"]);
+    let output = command
+        .env("FENCEPOST_SYSTEM_CONFIG", &system)
+        .output()
+        .unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        said.contains("system.toml, line 3: there is no option \"stroe\""),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_value_that_cannot_be_used_is_blamed_on_where_it_comes_from() {
+    let bench = Bench::new();
+    for (variable, value, says) in [
+        (
+            "FENCEPOST_TTL",
+            "5x",
+            "environment variable FENCEPOST_TTL: invalid value '5x'",
+        ),
+        (
+            "FENCEPOST_QUIET",
+            "maybe",
+            "environment variable FENCEPOST_QUIET: invalid value 'maybe'",
+        ),
+        (
+            "FENCEPOST_FAIR",
+            "2",
+            "environment variable FENCEPOST_FAIR: ",
+        ),
+        (
+            "FENCEPOST_CONFLICT_EXIT_CODE",
+            "256",
+            "environment variable FENCEPOST_CONFLICT_EXIT_CODE: ",
+        ),
+        (
+            "FENCEPOST_STORE",
+            "ftp://x",
+            "--store is set by the environment variable FENCEPOST_STORE",
+        ),
+        (
+            "FENCEPOST_GRACE",
+            "1h",
+            "--grace is set by the environment variable FENCEPOST_GRACE",
+        ),
+    ] {
+        let mut command = bench.command(&["run", "job", "--", "touch", "began"]);
+        let output = command.env(variable, value).output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(64), "{variable}: {said}");
+        assert!(said.contains(says), "{variable}: {said}");
+    }
+    for value in ["", "0", "no", "1", "Yes", "TRUE"] {
+        let mut command = bench.command(&["run", "job", "--", "true"]);
+        let output = command.env("FENCEPOST_QUIET", value).output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{value}");
+    }
+    // What is typed is not blamed on the environment.
+    let mut command = bench.command(&["run", "job", "--ttl", "5y5", "--", "true"]);
+    let output = command.env("FENCEPOST_TTL", "10s").output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(!said.contains("FENCEPOST_TTL"), "{said}");
+    let configured = configured("\nstore = \"ftp://x\"\n");
+    let ran = configured.run(&["run", "job", "--", "touch", "began"]);
+    assert!(ran.err.contains("config.toml, line 2"), "{ran:?}");
+    assert!(!bench.path("began").exists());
 }

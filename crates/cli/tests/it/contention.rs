@@ -68,7 +68,10 @@ fn a_second_run_waits_for_the_first_and_says_for_whom() {
     assert_eq!(end_of(second).code, Some(0));
     assert_eq!(bench.await_file("order"), "first\nsecond");
     let said = fs::read_to_string(said).unwrap();
-    assert!(said.contains("fencepost: got lock \"job\" after"), "{said}");
+    assert!(
+        said.contains("fencepost: acquired lock \"job\" after"),
+        "{said}"
+    );
 }
 
 #[test]

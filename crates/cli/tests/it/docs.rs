@@ -58,10 +58,7 @@ fn the_script_of_the_documentation_works() {
         ran.out.starts_with("first 1") && ran.out.contains("second 1"),
         "{ran:?}"
     );
-    assert!(
-        ran.out.ends_with("lock \"nightly\" is given back\n"),
-        "{ran:?}"
-    );
+    assert!(ran.out.ends_with("lock \"nightly\" released\n"), "{ran:?}");
 }
 
 #[test]

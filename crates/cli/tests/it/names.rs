@@ -39,7 +39,7 @@ fn all_are_taken_or_none() {
     assert_eq!(end_of(waiter).code, Some(0));
     assert!(bench.path("began").exists());
     let said = fs::read_to_string(bench.path("said")).unwrap();
-    assert!(said.contains("got locks \"a,b,c\" after"), "{said}");
+    assert!(said.contains("acquired locks \"a,b,c\" after"), "{said}");
 }
 
 fn crossing_orders_end_and_exclude(store: &[&str]) {

@@ -77,3 +77,104 @@ fn man_pages_have_every_command_and_option() {
     assert_eq!(ran.code, Some(73), "{ran:?}");
     assert_eq!(ran.err.lines().count(), 1, "{ran:?}");
 }
+
+#[test]
+fn the_help_has_headings_and_examples_and_what_matters_comes_first() {
+    let bench = Bench::new();
+    let help = bench.run(&["run", "--help"]).out;
+    let place = |words: &str| {
+        help.find(words)
+            .unwrap_or_else(|| panic!("{words}: {help}"))
+    };
+    let order = [
+        "Locking:",
+        "Waiting:",
+        "--wait",
+        "Holding:",
+        "--ttl",
+        "Store:",
+        "TLS (",
+        "--tls-ca",
+        "Examples:",
+        "Exit codes:",
+    ];
+    let places: Vec<_> = order.map(place).to_vec();
+    assert!(places.is_sorted(), "{help}");
+    for (name, _) in options(&bench) {
+        let help = bench.run(&[&name, "--help"]).out;
+        assert!(help.contains("Examples:\n  "), "{name}: {help}");
+        assert!(help.contains("Exit codes:\n  "), "{name}: {help}");
+    }
+}
+
+#[test]
+fn man_pages_have_the_sections_that_people_look_for() {
+    let bench = Bench::new();
+    bench.run(&["man", "man1"]);
+    let mut pages = 0;
+    for page in fs::read_dir(bench.path("man1")).unwrap() {
+        let page = page.unwrap().path();
+        let text = fs::read_to_string(&page).unwrap();
+        for section in [
+            "EXIT STATUS",
+            "ENVIRONMENT",
+            "FILES",
+            "EXAMPLES",
+            "SEE ALSO",
+        ] {
+            let title = format!(".SH \"{section}\"\n");
+            let (_, rest) = text
+                .split_once(&title)
+                .unwrap_or_else(|| panic!("{page:?} {section}"));
+            assert!(
+                !rest.starts_with(".SH") && !rest.is_empty(),
+                "{page:?}: {section}"
+            );
+        }
+        assert!(text.contains("/etc/fencepost/config.toml"), "{page:?}");
+        pages += 1;
+    }
+    assert!(pages >= 15, "{pages}");
+    let run = fs::read_to_string(bench.path("man1/fencepost-run.1")).unwrap();
+    assert!(run.contains("FENCEPOST_TTL\\fR\nsets \\-\\-ttl\n"), "{run}");
+}
+
+#[test]
+fn names_of_locks_are_completed() {
+    let bench = Bench::new();
+    for name in ["nightly-report", "nightly-sync", "deploy"] {
+        bench.run(&["acquire", name, "--for-pid", "none"]);
+    }
+    let script = bench.run(&["completions", "bash"]).out;
+    fs::write(bench.path("complete.bash"), script).unwrap();
+    let complete = |words: &str| {
+        // As bash calls it, with the words so far.
+        let script = format!(
+            r#"bash -c '
+            PATH="$(dirname "$F"):$PATH"; . ./complete.bash
+            COMP_WORDS=({words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1))
+            _fencepost_or_names fencepost "${{COMP_WORDS[COMP_CWORD]}}" "${{COMP_WORDS[COMP_CWORD - 1]}}"
+            printf "%s\n" "${{COMPREPLY[@]}}"'"#
+        );
+        let ran = bench.script(&script);
+        assert_eq!(ran.code, Some(0), "{ran:?}");
+        let mut found: Vec<_> = ran.out.lines().map(str::to_owned).collect();
+        found.sort();
+        found
+    };
+    assert_eq!(
+        complete("fencepost status night"),
+        ["nightly-report", "nightly-sync"]
+    );
+    assert_eq!(complete("fencepost run dep"), ["deploy"]);
+    assert_eq!(complete("fencepost steal nightly-s"), ["nightly-sync"]);
+    assert_eq!(complete("fencepost stat"), ["status"]);
+    assert!(complete("fencepost status --js").contains(&"--json".to_owned()));
+    for (shell, says) in [
+        ("zsh", "_fencepost_names'"),
+        ("fish", "fencepost list --all --names"),
+    ] {
+        let script = bench.run(&["completions", shell]).out;
+        assert!(script.matches(says).count() >= 1, "{shell}: {script}");
+    }
+}

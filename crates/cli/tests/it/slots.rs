@@ -91,7 +91,7 @@ fn as_many_as_there_are_slots_run_at_once_and_the_next_one_waits() {
     }
     assert_eq!(end_of(waiter).code, Some(0));
     let said = fs::read_to_string(bench.path("said")).unwrap();
-    assert!(said.contains("got a slot of \"pool\" after"), "{said}");
+    assert!(said.contains("acquired a slot of \"pool\" after"), "{said}");
 }
 
 #[test]

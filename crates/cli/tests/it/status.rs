@@ -10,14 +10,18 @@ fn a_table_for_people_and_json_for_programs_tell_who_holds_it() {
     let bench = Bench::new();
     let free = bench.run(&["status", "job"]);
     assert_eq!(free.code, Some(0), "{free:?}");
-    assert!(free.out.contains("holder     nobody\n"), "{free:?}");
+    assert!(free.out.contains("holder      nobody\n"), "{free:?}");
 
     let line = "echo $FENCEPOST_TOKEN >up; sleep 60";
     let holder = bench.start_until("up", &["run", "job", "--shell", line]);
     let token: u64 = bench.await_file("up").parse().unwrap();
     let table = bench.run(&["status", "job"]).out;
     let owner = format!(":{}:sh", holder.id());
-    for row in ["lock       job\n", &format!("token      {token}\n"), &owner] {
+    for row in [
+        "lock        job\n",
+        &format!("token       {token}\n"),
+        &owner,
+    ] {
         assert!(table.contains(row), "{row}: {table}");
     }
     let json = bench.run(&["status", "job", "--json"]).out;
@@ -71,7 +75,7 @@ fn those_who_read_are_named_one_by_one() {
     };
     let _readers = ["web-1", "web-2"].map(read);
     let table = bench.run(&["status", "job", "--store", &url]).out;
-    for row in ["holder     readers\n", "reader     web-1, for "] {
+    for row in ["holder      readers\n", "reader      web-1 (expires in "] {
         assert!(table.contains(row), "{row}: {table}");
     }
     let json = bench.run(&["status", "job", "--json", "--store", &url]).out;

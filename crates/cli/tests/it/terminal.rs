@@ -1,13 +1,14 @@
 //! What people see at a terminal, and what is not written where nobody looks.
 
 use std::fs;
+use std::process::Command;
 
 use serde_json::Value;
 
 use crate::bench::{Bench, end_of, send};
 use crate::pty::Terminal;
 
-const CLEAR: &str = "\r\u{1b}[2K";
+pub(crate) const CLEAR: &str = "\r\u{1b}[J";
 
 /// A lock that is held, and what it takes to give it back.
 fn take(bench: &Bench) -> String {
@@ -23,14 +24,14 @@ fn a_spinner_tells_for_whom_we_wait_and_is_gone_in_the_end() {
     let owner = value.split_once(':').unwrap().1;
     let owner: String = owner.chars().take(12).collect();
     let waiter = Terminal::start(bench.command(&["run", "job", "--", "echo", "ran"]));
-    waiter.shows("waiting for lock \"job\" (0s): held for ");
+    waiter.shows("waiting for lock \"job\" (0s): held by ");
     waiter.shows(&owner);
     // It moves, and goes on telling how long still.
     for frame in ['⠋', '⠙', '⠹'] {
         waiter.shows(&format!("{CLEAR}{frame} "));
     }
     waiter.shows(" (1s)");
-    waiter.shows(", next in line: held for ");
+    waiter.shows(", next in line: held by ");
     assert_eq!(
         bench.run(&["release", "job", "--value", &value]).code,
         Some(0)
@@ -40,7 +41,7 @@ fn a_spinner_tells_for_whom_we_wait_and_is_gone_in_the_end() {
     assert_eq!(code, Some(0), "{seen}");
     let (_, after) = seen.rsplit_once(CLEAR).unwrap();
     assert!(
-        after.starts_with("fencepost: got lock \"job\" after "),
+        after.starts_with("fencepost: acquired lock \"job\" after "),
         "{after:?}"
     );
     assert!(after.ends_with("ran\r\n"), "{after:?}");
@@ -53,19 +54,19 @@ fn the_spinner_tells_what_else_is_waited_for() {
             "run b",
             "run a,b",
             "waiting for locks \"a,b\" (",
-            "s), next in line: held for ",
+            "s), next in line: held by ",
         ),
         (
             "run pool --slots 1",
             "run pool --slots 1",
-            "waiting for a slot of \"pool\" (0s): held for ",
-            "s), next in line: held for ",
+            "waiting for a slot of \"pool\" (0s): held by ",
+            "s), next in line: held by ",
         ),
         (
             "elect job --value me",
             "elect job",
-            "waiting for the leadership of \"job\" (0s): held for ",
-            "s), next in line: held for ",
+            "waiting for the leadership of \"job\" (0s): held by ",
+            "s), next in line: held by ",
         ),
     ] {
         let bench = Bench::new();
@@ -98,8 +99,8 @@ fn the_spinner_tells_that_all_slots_are_taken_until_when_and_by_whom() {
     let waiter = bench.command(&["run", "pool", "--slots", "2", "--", "echo", "ran"]);
     let waiter = Terminal::start(waiter);
     // The one with the shorter TTL ends first, however often both renew theirs.
-    waiter.shows("waiting for a slot of \"pool\" (0s): all 2 are taken, one for ");
-    waiter.shows("s), next in line: all 2 are taken, one for 2");
+    waiter.shows("waiting for a slot of \"pool\" (0s): all 2 are taken, one by ");
+    waiter.shows("s), next in line: all 2 are taken, one by ");
     for holder in holders {
         send("TERM", i32::try_from(holder.id()).unwrap());
         end_of(holder);
@@ -114,7 +115,7 @@ fn a_signal_while_the_spinner_turns_leaves_a_clean_line() {
     let bench = Bench::new();
     take(&bench);
     let waiter = Terminal::start(bench.command(&["acquire", "job"]));
-    waiter.shows("held for");
+    waiter.shows("held by");
     send("INT", i32::try_from(waiter.child.id()).unwrap());
     let (code, seen) = waiter.end();
     assert_eq!(code, Some(128 + 2), "{seen}");
@@ -157,7 +158,7 @@ fn without_a_terminal_there_is_one_line_at_the_start_and_one_at_the_end() {
         said.lines()
             .nth(1)
             .unwrap()
-            .contains("got lock \"job\" after"),
+            .contains("acquired lock \"job\" after"),
         "{said}"
     );
 }
@@ -170,7 +171,7 @@ fn a_theft_is_confirmed_at_the_terminal() {
         ("n\n", 75, "nothing was stolen"),
         ("\n", 75, "nothing was stolen"),
         ("\u{4}", 75, "nothing was stolen"),
-        ("y\n", 0, "was taken from "),
+        ("y\n", 0, "was stolen from "),
     ] {
         let mut terminal = Terminal::start(bench.command(&["steal", "job"]));
         terminal.shows("Steal it? [y/N] ");
@@ -183,4 +184,171 @@ fn a_theft_is_confirmed_at_the_terminal() {
         assert_eq!(ended, Some(code), "{seen}");
         assert!(seen.contains(says), "{answer:?}: {seen}");
     }
+}
+
+/// A shell with the terminal as its own, in which `$F` is the program.
+pub(crate) fn shell(bench: &Bench, script: &str) -> Terminal {
+    let program = bench.command(&[]);
+    let mut shell = Command::new("setsid");
+    shell.args(["--ctty", "--wait", "bash", "-m", "-c", script]);
+    shell.current_dir(bench.path(""));
+    for (name, value) in program.get_envs() {
+        match value {
+            Some(value) => shell.env(name, value),
+            None => shell.env_remove(name),
+        };
+    }
+    shell.env("F", program.get_program());
+    Terminal::start(shell)
+}
+
+/// It drew over the prompt.
+#[test]
+fn a_job_in_the_background_draws_nothing_and_one_in_the_foreground_does() {
+    let bench = Bench::new();
+    take(&bench);
+    let (code, seen) = shell(&bench, r#""$F" run job --wait 700ms -- true & wait"#).end();
+    assert_eq!(code, Some(0), "{seen}");
+    assert!(!seen.contains('\u{1b}') && !seen.contains('⠋'), "{seen:?}");
+    // What is said elsewhere is said here, too: a line at the start and one at the end.
+    assert!(
+        seen.contains("fencepost: waiting: lock \"job\" is held by"),
+        "{seen:?}"
+    );
+    assert!(
+        seen.contains("fencepost: gave up after 700ms: lock \"job\" is held"),
+        "{seen:?}"
+    );
+    let (code, seen) = shell(&bench, r#""$F" run job --wait 700ms -- true"#).end();
+    assert_eq!(code, Some(75), "{seen}");
+    assert!(seen.contains('⠋'), "{seen:?}");
+}
+
+/// A line of which the terminal makes two when it shrinks was cleared by half. The cursor waits in the
+/// first column, where such a line begins, and all from there on is cleared.
+#[test]
+fn the_line_can_be_cleared_whole_after_the_terminal_has_shrunk() {
+    let bench = Bench::new();
+    take(&bench);
+    let waiter = bench.command(&["run", "job", "--wait", "1s", "--", "true"]);
+    let (_, seen) = Terminal::start(waiter).end();
+    let frames: Vec<_> = seen
+        .split(CLEAR)
+        .filter(|frame| frame.contains("waiting for"))
+        .collect();
+    assert!(frames.len() >= 3, "{seen:?}");
+    for frame in frames {
+        assert!(frame.ends_with('\r') && !frame.contains('\n'), "{frame:?}");
+    }
+}
+
+#[test]
+fn wide_characters_do_not_make_the_line_too_long() {
+    let bench = Bench::new();
+    let name = "夜間バッチ処理".repeat(6);
+    assert_eq!(
+        bench.run(&["acquire", &name, "--for-pid", "none"]).code,
+        Some(0)
+    );
+    let script = format!(r#"stty cols 40; "$F" run {name} --wait 500ms -- true"#);
+    let (_, seen) = shell(&bench, &script).end();
+    let frames = seen.split(CLEAR).filter(|frame| frame.starts_with('⠋'));
+    for frame in frames {
+        // Each of these takes two columns.
+        let wide = frame.chars().filter(|c| *c > '\u{2fff}').count();
+        let columns = frame.trim_end().chars().count() + wide;
+        assert!((30..40).contains(&columns), "{columns}: {frame:?}");
+    }
+    assert!(seen.contains('…'), "{seen:?}");
+}
+
+/// Every event has a time; whoever waited is told how long.
+#[test]
+fn events_have_a_time_and_tell_how_long_was_waited() {
+    let bench = Bench::new();
+    let value = take(&bench);
+    let words = ["run", "job", "--json", "--wait", "300ms", "--", "true"];
+    let ran = bench.run(&words);
+    assert_eq!(ran.code, Some(75), "{ran:?}");
+    let events = |text: &str| -> Vec<Value> {
+        let lines = text.lines().map(|line| serde_json::from_str(line).unwrap());
+        lines.collect()
+    };
+    let told = events(&ran.err);
+    assert_eq!(told.len(), 2, "{told:?}");
+    assert_eq!(
+        (&told[0]["event"], &told[1]["event"]),
+        (&"waiting".into(), &"failed".into())
+    );
+    assert_eq!(told[1]["timed_out"], true);
+    let waited = told[1]["waited_ms"].as_u64().unwrap();
+    assert!((300..20_000).contains(&waited), "{waited}");
+    assert!(told[1]["holder"].as_str().is_some() && told[1]["remaining_ms"].as_u64().is_some());
+    let no_wait = bench.run(&["run", "job", "--json", "--no-wait", "--", "true"]);
+    let no_wait = events(&no_wait.err);
+    assert_eq!(
+        (no_wait.len(), &no_wait[0]["timed_out"]),
+        (1, &false.into())
+    );
+    bench.run(&["release", "job", "--value", &value]);
+    let ran = events(&bench.run(&words).err);
+    let names: Vec<_> = ran
+        .iter()
+        .map(|event| event["event"].as_str().unwrap())
+        .collect();
+    assert_eq!(names, ["acquired", "exited", "released"]);
+    assert_eq!(ran[0]["waited_ms"], 0);
+    for event in told.iter().chain(&no_wait).chain(&ran) {
+        // 2026-11-16T16:08:10.123Z
+        let time = event["time"].as_str().unwrap();
+        assert!(
+            time.len() == 24 && time.ends_with('Z') && &time[10..11] == "T",
+            "{time}"
+        );
+    }
+}
+
+#[test]
+fn a_list_can_be_watched() {
+    let bench = Bench::new();
+    let mut watcher = Terminal::start(bench.command(&["list", "--watch", "--every", "50ms"]));
+    watcher.shows("no lock is held");
+    take(&bench);
+    watcher.shows("\u{1b}[H\u{1b}[J");
+    watcher.shows("lock  holder");
+    watcher.child.kill().unwrap();
+    watcher.end();
+    // Elsewhere there is something to read only when something has changed.
+    let ran = bench.script(r#""$F" list --watch --every 50ms --json | head -n 1"#);
+    let told: Value = serde_json::from_str(&ran.out).unwrap();
+    assert_eq!(told["locks"][0]["lock"], "job");
+    assert!(told["at_ms"].as_u64().is_some());
+}
+
+#[test]
+fn where_there_is_no_terminal_it_says_now_and_then_what_it_waits_for() {
+    let bench = Bench::new();
+    take(&bench);
+    let words = [
+        "run", "job", "--wait", "1s", "--remind", "200ms", "--", "true",
+    ];
+    let said = bench.run(&words).err;
+    let lines = said.lines().filter(|line| {
+        line.starts_with("fencepost: still waiting for lock \"job\" (")
+            && line.contains(": held by ")
+    });
+    assert!((1..=5).contains(&lines.count()), "{said}");
+    let said = bench
+        .run(&[&words[..4], &["--remind", "0", "--", "true"]].concat())
+        .err;
+    assert_eq!(said.lines().count(), 2, "{said}");
+    let json = [&words[..6], &["--json", "--", "true"]].concat();
+    let said = bench.run(&json).err;
+    let waited = said
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let waited: Vec<_> = waited
+        .map(|event| event["waited_ms"].as_u64().unwrap())
+        .collect();
+    assert!(waited.len() >= 3 && waited.is_sorted(), "{said}");
 }

@@ -42,7 +42,7 @@ fn has_run(ran: &Ran) {
     assert_eq!(told, (Some(0), "ran\n", ""));
 }
 
-/// What `doctor` found of the one node: the kind and how to mend it.
+/// What `doctor` found of the one node: the kind and how to fix it.
 fn found(bench: &Bench, url: &str, options: &[&str]) -> (Option<i32>, Vec<(String, String)>) {
     let ran = bench.run(&[&["doctor", "--json", "--store", url], options].concat());
     let json: Value = serde_json::from_str(&ran.out).unwrap_or_else(|_| panic!("{ran:?}"));
@@ -51,7 +51,7 @@ fn found(bench: &Bench, url: &str, options: &[&str]) -> (Option<i32>, Vec<(Strin
         .expect("as it is printed")
         .iter();
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let findings = findings.map(|it| (text(&it["what"]), text(&it["mend"])));
+    let findings = findings.map(|it| (text(&it["what"]), text(&it["fix"])));
     (ran.code, findings.collect())
 }
 
@@ -120,9 +120,9 @@ fn the_doctor_uses_them_and_says_what_is_missing() {
         let (code, found) = found(&bench, server.url(), options);
         assert_eq!(code, Some(69), "{found:?}");
         let tls = found.iter().find(|(what, _)| what == "tls");
-        let (_, mend) = tls.unwrap_or_else(|| panic!("{found:?}"));
-        assert!(mend.contains("--tls-ca FILE"), "{mend}");
-        assert!(mend.contains("--tls-key FILE"), "{mend}");
+        let (_, fix) = tls.unwrap_or_else(|| panic!("{found:?}"));
+        assert!(fix.contains("--tls-ca FILE"), "{fix}");
+        assert!(fix.contains("--tls-key FILE"), "{fix}");
     }
     let all = [&trusting[..], &CLIENT].concat();
     let (code, found) = found(&bench, server.url(), &all);

@@ -23,7 +23,7 @@ use crate::store::open::Opener;
 #[cfg(feature = "redis")]
 use crate::store::redis::{Eviction, RedisOptions, Roster, TlsOptions};
 #[cfg(feature = "sqlite")]
-use crate::store::sqlite::HolderProcess;
+use crate::store::sqlite::{FileSpec, HolderProcess};
 use fencepost_core::quorum::{MOST_NODES, Quorum};
 use fencepost_core::ttl::{Drift, Ttl};
 use fencepost_core::value::Owner;
@@ -290,6 +290,7 @@ impl Builder {
                 "an even number of nodes is safe, but tolerates no more failures than one less"
             );
         }
+        self.check_reach()?;
         let opener = self.opener(quorum)?;
         let (clock, drift, node_timeout) = (self.clock.clone(), self.drift, self.node_timeout);
         let (max_hold, max_renewals) = (self.max_hold, self.max_renewals);
@@ -366,6 +367,17 @@ impl Builder {
         }
     }
 
+    /// Refuses a quorum with nodes that not every client reaches.
+    pub(super) fn check_reach(&self) -> Result<(), Error> {
+        let urls = self.nodes.iter().map(|source| match source {
+            Source::Url(url) => url.as_str(),
+            #[cfg(feature = "sqlite")]
+            Source::File(_) => "file:PATH",
+            _ => "",
+        });
+        crate::store::open::check_reach(&urls.collect::<Vec<_>>())
+    }
+
     fn open_nodes(self, opener: &Opener) -> Result<Vec<Arc<dyn Node>>, Error> {
         let mut nodes: Vec<Arc<dyn Node>> = Vec::new();
         for source in self.nodes {
@@ -376,7 +388,7 @@ impl Builder {
                 }
                 Source::Url(url) => opener.url(&url)?,
                 #[cfg(feature = "sqlite")]
-                Source::File(path) => opener.file(&path)?,
+                Source::File(path) => opener.file(FileSpec::new(path))?,
                 #[cfg(feature = "redis")]
                 Source::Connection(label, connection) => opener.connection(&label, connection),
             };

@@ -3,14 +3,16 @@
 use futures_util::future::join_all;
 
 use super::builder::{Builder, Source, duplicate, invalid};
-use crate::error::Error;
+use crate::error::{Cause, Error};
 use crate::store::facts::{Facts, NodeSurvey};
 use crate::store::open::Opener;
+#[cfg(feature = "sqlite")]
+use crate::store::sqlite::FileSpec;
 use fencepost_core::quorum::{MOST_NODES, Quorum};
 
 impl Builder {
     /// Asks every node what it is like, also those that would not be let vote. It takes no lock;
-    /// on Redis it writes and deletes a key `fencepost:doctor`, to see whether it may.
+    /// it writes and deletes a key or a row `fencepost:doctor`, to see whether it may.
     ///
     /// # Errors
     /// As [`build`](Self::build). A node that cannot be asked is part of the answer.
@@ -21,6 +23,7 @@ impl Builder {
             return Err(invalid("nodes", why));
         };
         fencepost_core::ttl::Ttl::new(self.max_ttl)?;
+        self.check_reach()?;
         let opener = self.opener(quorum)?;
         let mut asked = Vec::new();
         for source in &self.nodes {
@@ -47,10 +50,15 @@ impl Builder {
         match source {
             Source::Url(url) => match url.split_once(':') {
                 #[cfg(feature = "sqlite")]
-                Some(("file", path)) if !path.trim_start_matches('/').is_empty() => {
-                    let path = path.strip_prefix("//").unwrap_or(path);
+                Some(("file", path)) => {
+                    let spec = FileSpec::parse(path).map_err(|why| {
+                        Error::from(Cause::InvalidUrl {
+                            url: url.clone(),
+                            why,
+                        })
+                    })?;
                     Ok(Box::pin(crate::store::sqlite::survey(
-                        path.into(),
+                        spec,
                         self.clock.clone(),
                     )))
                 }
@@ -69,7 +77,7 @@ impl Builder {
             },
             #[cfg(feature = "sqlite")]
             Source::File(path) => Ok(Box::pin(crate::store::sqlite::survey(
-                path.clone(),
+                FileSpec::new(path),
                 self.clock.clone(),
             ))),
             Source::Made(node) => Ok(other(node.address())),

@@ -1,7 +1,5 @@
 //! From a URL to a node.
 
-#[cfg(feature = "sqlite")]
-use std::path::Path;
 use std::sync::Arc;
 
 use super::Node;
@@ -9,7 +7,7 @@ use super::memory::MemoryNode;
 #[cfg(feature = "redis")]
 use super::redis::{RedisNode, RedisOptions, Roster};
 #[cfg(feature = "sqlite")]
-use super::sqlite::{HolderProcess, SqliteNode};
+use super::sqlite::{FileSpec, HolderProcess, SqliteNode};
 use crate::error::{Cause, Error};
 use crate::runtime::clock::Clock;
 
@@ -34,6 +32,22 @@ pub(crate) fn is_redis(scheme: &str) -> bool {
     )
 }
 
+/// Refuses a quorum in which a node is another one for each client: they would all hold the lock.
+pub(crate) fn check_reach(urls: &[&str]) -> Result<(), Error> {
+    let of_one = |url: &&&str| matches!(url.split_once(':'), Some(("file" | "memory", _)));
+    // The same one twice is told by who opens them.
+    let is_one = urls.iter().all(|url| *url == urls[0]);
+    match urls.iter().find(of_one) {
+        Some(url) if !is_one => Err(Error::from(Cause::InvalidUrl {
+            url: (*url).to_owned(),
+            why: "it is seen by this machine only, and a quorum needs nodes that every client \
+                  reaches; use it alone, or servers only"
+                .into(),
+        })),
+        _ => Ok(()),
+    }
+}
+
 impl Opener {
     pub(crate) fn url(&self, url: &str) -> Result<Arc<dyn Node>, Error> {
         match url.split_once(':') {
@@ -52,15 +66,13 @@ impl Opener {
 
     #[cfg(feature = "sqlite")]
     fn file_url(&self, url: &str, path: &str) -> Result<Arc<dyn Node>, Error> {
-        // file:PATH, and also file:///absolute/path as people write it.
-        let path = path.strip_prefix("//").unwrap_or(path);
-        if path.is_empty() {
-            return Err(Error::from(Cause::InvalidUrl {
+        let spec = FileSpec::parse(path).map_err(|why| {
+            Error::from(Cause::InvalidUrl {
                 url: url.to_owned(),
-                why: "the path is missing; write file:PATH".into(),
-            }));
-        }
-        self.file(Path::new(path))
+                why,
+            })
+        })?;
+        self.file(spec)
     }
 
     #[cfg(not(feature = "sqlite"))]
@@ -69,8 +81,8 @@ impl Opener {
     }
 
     #[cfg(feature = "sqlite")]
-    pub(crate) fn file(&self, path: &Path) -> Result<Arc<dyn Node>, Error> {
-        let node = SqliteNode::open_for(path, self.clock.clone(), self.holder)?;
+    pub(crate) fn file(&self, spec: FileSpec) -> Result<Arc<dyn Node>, Error> {
+        let node = SqliteNode::open_or_look(spec, self.clock.clone(), self.holder)?;
         Ok(Arc::new(node))
     }
 
@@ -118,4 +130,30 @@ fn without_feature(url: &str, feature: &str) -> Error {
         url: url.to_owned(),
         why: format!("fencepost was built without its feature {feature}"),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_another_one_for_each_client_is_refused_in_a_quorum() {
+        for alone in [
+            &["file:a"][..],
+            &["memory:"],
+            &["redis://a", "redis://b"],
+            &[],
+        ] {
+            assert_eq!(check_reach(alone), Ok(()));
+        }
+        for mixed in [
+            ["redis://u:secret@a", "file:b"],
+            ["memory:b", "valkey://u:secret@a"],
+            ["file:a", "file:b"],
+        ] {
+            let why = check_reach(&mixed).unwrap_err().to_string();
+            assert!(why.contains("this machine only"), "{why}");
+            assert!(!why.contains("secret"), "{why}");
+        }
+    }
 }

@@ -4,6 +4,11 @@
 //! - `hammer work FILE COUNTER ROUNDS` takes the lock `job`, adds one to the number in the file
 //!   COUNTER, gives the lock back; ROUNDS times. Prints the longest wait for the lock.
 //! - `hammer hold FILE COUNTER` does it once and keeps the lock; prints `holding`.
+//! - `hammer turns URL TURNS` takes the lock `job` and gives it back, TURNS times; each time prints
+//!   what happened, and waits for a line on its input before and after.
+//! - `hammer look URL` prints who holds the lock `job`, and the names of all locks.
+//! - `hammer fork URL` takes the lock `job` and forks; the child tries everything that it could do
+//!   with what it inherited. Prints what came of it.
 //! - `hammer commands FILE COMMANDS` acquires and releases a lock that nobody else wants, and
 //!   prints how long the commands took.
 
@@ -16,9 +21,8 @@ use std::time::{Duration, Instant};
 use fencepost::internals::Node;
 use fencepost::internals::clock::{Clock, SystemClock};
 use fencepost::internals::sqlite::SqliteNode;
-use fencepost::{AttemptValue, FencingToken, LockName, Owner, Ttl};
+use fencepost::{AttemptValue, Client, FencingToken, LockName, NamePattern, Owner, Ttl};
 use fencepost_core::lock::{Command, Reply};
-use fencepost_tests::random_number;
 
 /// Much longer than any test waits: only the death of the holder frees the lock in time.
 const TTL: Duration = Duration::from_secs(30);
@@ -33,6 +37,9 @@ async fn main() -> ExitCode {
         ["open", file] => open(file).await,
         ["work", file, counter, rounds] => work(file, Path::new(counter), rounds).await,
         ["hold", file, counter] => hold(file, Path::new(counter)).await,
+        ["turns", url, turns] => self::turns(url, turns).await,
+        ["look", url] => look(url).await,
+        ["fork", url] => fork(url).await,
         ["commands", file, many] => commands(file, many).await,
         _ => Err("see the head of hammer.rs".into()),
     };
@@ -62,7 +69,8 @@ impl Lock {
     }
 
     async fn try_acquire(&mut self) -> Outcome<Option<FencingToken>> {
-        self.value = AttemptValue::labelled(random_number(), &Owner::new("hammer")?);
+        self.value =
+            AttemptValue::labelled(fencepost_tests::random_number(), &Owner::new("hammer")?);
         let acquire = Command::Acquire {
             value: self.value.clone(),
             ttl: Ttl::new(TTL)?,
@@ -138,6 +146,94 @@ async fn hold(file: &str, counter: &Path) -> Outcome<()> {
     count(counter, token)?;
     println!("holding");
     std::future::pending().await
+}
+
+/// Waits until the test says that it goes on.
+fn next_line() -> Outcome<()> {
+    match std::io::stdin().read_line(&mut String::new())? {
+        0 => Err("the test is over".into()),
+        _ => Ok(()),
+    }
+}
+
+async fn turns(url: &str, turns: &str) -> Outcome<()> {
+    let locks = Client::connect(url).await?;
+    println!("ready");
+    for _ in 0..turns.parse::<u32>()? {
+        next_line()?;
+        match locks.try_lock("job").ttl(TTL).renew(false).await {
+            Err(error) => println!("refused: {error}"),
+            Ok(lease) => {
+                println!("holding");
+                next_line()?;
+                match lease.release().await {
+                    Ok(()) => println!("released"),
+                    Err(error) => println!("not released: {error}"),
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+async fn look(url: &str) -> Outcome<()> {
+    let locks = Client::builder().url(url).build()?;
+    let status = locks.status("job").await?;
+    for node in &status.nodes {
+        match &node.lock {
+            Ok(lock) => println!("held: {}", lock.holder.is_some()),
+            Err(error) => println!("{error}"),
+        }
+    }
+    let listing = locks.list(&NamePattern::all()).await?;
+    let names: Vec<_> = listing
+        .locks
+        .iter()
+        .map(|lock| lock.name.as_str())
+        .collect();
+    println!("locks: {}", names.join(" "));
+    Ok(())
+}
+
+async fn fork(url: &str) -> Outcome<()> {
+    let locks = Client::connect(url).await?;
+    let lease = locks.try_lock("job").ttl(TTL).renew(false).await?;
+    match fork::fork() {
+        Ok(fork::Fork::Child) => {
+            let other = locks.try_lock("other").ttl(TTL).renew(false).await;
+            println!("child locks: {}", say(other.err()));
+            let listed = locks.list(&NamePattern::all()).await;
+            println!("child lists: {}", say(listed.err()));
+            println!("child opens: {}", say(Client::connect(url).await.err()));
+            drop(lease);
+            locks.shutdown().await;
+            println!("child is done");
+            Ok(())
+        }
+        Ok(fork::Fork::Parent(_)) => {
+            let ended = rustix::process::wait(rustix::process::WaitOptions::empty())?;
+            println!(
+                "child ended: {:?}",
+                ended.and_then(|(_, how)| how.exit_status())
+            );
+            println!("parent is valid: {}", lease.is_valid());
+            let rival = Client::connect(url).await?;
+            let rival = rival.try_lock("job").ttl(TTL).renew(false).await;
+            println!(
+                "rival is refused: {}",
+                rival.is_err_and(|error| error.is_held())
+            );
+            lease.extend().await?;
+            lease.release().await?;
+            println!("parent released");
+            Ok(())
+        }
+        Err(error) => Err(format!("no fork: {error}").into()),
+    }
+}
+
+fn say(error: Option<fencepost::Error>) -> String {
+    error.map_or_else(|| "ALLOWED".into(), |error| error.to_string())
 }
 
 async fn commands(file: &str, many: &str) -> Outcome<()> {

@@ -70,8 +70,8 @@ impl RetryBudget {
                 self.take_heart();
                 true
             }
-            // A lock of another kind has this name: only people can settle that.
-            Cause::NoQuorum { nodes, .. } if only_wrong_kinds(nodes) => false,
+            // A lock of another kind has this name, or a disk is full: only people can settle that.
+            Cause::NoQuorum { nodes, .. } if only_for_people(nodes) => false,
             Cause::NoQuorum { .. } => {
                 let since = *self.no_quorum_since.get_or_insert_with(Instant::now);
                 self.limit.is_some() || since.elapsed() < self.ttl.get()
@@ -82,14 +82,15 @@ impl RetryBudget {
     }
 }
 
-/// Whether nodes have failed, and all of them for this reason.
-fn only_wrong_kinds(nodes: &[NodeReport]) -> bool {
+/// Whether nodes have failed, and all of them for reasons that do not pass by themselves.
+fn only_for_people(nodes: &[NodeReport]) -> bool {
     let failures = nodes.iter().filter_map(|report| match &report.outcome {
         NodeOutcome::Failed(error) => Some(error),
         _ => None,
     });
     let mut failures = failures.peekable();
-    failures.peek().is_some() && failures.all(|error| matches!(error, NodeError::WrongType(_)))
+    failures.peek().is_some()
+        && failures.all(|error| matches!(error, NodeError::WrongType(_) | NodeError::Unusable(_)))
 }
 
 fn is_quarantined(report: &NodeReport) -> bool {

@@ -6,9 +6,16 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What such a child is told.
-pub(super) const FORKED: &str = "this process was forked while the file was open, and SQLite does \
-                                 not survive that; fork first and open it then";
+use crate::error::NodeError;
+
+/// What such a child is told. Nothing was carried out, and nothing ever will be.
+pub(super) fn forked() -> NodeError {
+    NodeError::Unusable(
+        "this process was forked while the file was open, and SQLite does not survive that; fork \
+         first and open it then"
+            .into(),
+    )
+}
 
 /// How many files are open, in the lower half, and in which process, in the upper half. Not a
 /// mutex: a fork may copy a locked one.
@@ -20,13 +27,13 @@ pub(super) struct Open(());
 
 impl Open {
     /// Counts one more, or fails in a forked child.
-    pub(super) fn register() -> Result<Self, String> {
+    pub(super) fn register() -> Result<Self, NodeError> {
         let pid = std::process::id();
         OPEN.fetch_update(Ordering::AcqRel, Ordering::Acquire, |open| {
             one_more(open, pid)
         })
         .map(|_| Self(()))
-        .map_err(|_| FORKED.into())
+        .map_err(|_| forked())
     }
 }
 

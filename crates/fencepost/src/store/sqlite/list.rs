@@ -3,25 +3,32 @@
 //! By a connection of its own, so that a long list never holds up a lock; and through SQLite, as
 //! everything that opens the file must be.
 
-use std::path::Path;
+use rusqlite::Connection;
 
 use super::fault::explain;
 use super::file;
-use super::fork::Open;
+use super::place::FileSpec;
 use super::row::Row;
+use crate::error::NodeError;
 use fencepost_core::name::LockName;
 use fencepost_core::pattern::{NamePattern, Names};
 
 /// How many rows are read at once.
 const PAGE: u32 = 1000;
 
-pub(super) fn names(path: &Path, wanted: &NamePattern) -> Result<Names, String> {
-    let _open = Open::register()?;
-    let connection = file::open(path)?;
+pub(super) fn names(spec: &FileSpec, wanted: &NamePattern) -> Result<Names, NodeError> {
+    match file::open(spec, file::WHEN_OPENED) {
+        Ok(open) => read(&open.connection, wanted).map_err(|error| explain(&error)),
+        Err(NodeError::ReadOnly(_)) => file::look(spec, |connection| read(connection, wanted)),
+        Err(error) => Err(error),
+    }
+}
+
+fn read(connection: &Connection, wanted: &NamePattern) -> rusqlite::Result<Names> {
     let mut names = Names::default();
     let mut last = String::new();
     loop {
-        let page = Row::names_after(&connection, &last, PAGE).map_err(|error| explain(&error))?;
+        let page = Row::names_after(connection, &last, PAGE)?;
         let Some(end) = page.last() else {
             return Ok(names);
         };

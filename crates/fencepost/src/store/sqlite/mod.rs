@@ -3,7 +3,8 @@
 //! | file | what it answers |
 //! | --- | --- |
 //! | `place` | may a lock file be here? |
-//! | `file` | is this file ours? Opens it, or makes it |
+//! | `files` | which three files are these? |
+//! | `file` | is this file ours, and does everybody see the same? Opens it, or makes it |
 //! | `store` | one command, one transaction |
 //! | `row` | how is a lock written down? |
 //! | `boot` | was a row written before the last reboot? |
@@ -21,11 +22,14 @@
 //! here. Nothing here may open the file other than through SQLite: closing any handle to it would
 //! drop the locks that SQLite holds on it for this process.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use self::holder::Bond;
+use self::fault::{READ_ONLY, sentence};
+use self::holder::{Bond, Holder};
+use self::store::Store;
+use self::watch::Watch;
 use self::worker::Worker;
 use super::{Call, Listener, Names, Node, WakeSink};
 use crate::error::{Cause, Error, NodeError};
@@ -39,6 +43,7 @@ mod boot;
 mod busy;
 mod fault;
 mod file;
+mod files;
 mod fork;
 mod holder;
 mod list;
@@ -51,6 +56,7 @@ mod watch;
 mod worker;
 
 pub use holder::HolderProcess;
+pub(crate) use place::FileSpec;
 pub(crate) use survey::survey;
 
 /// A file of locks, shared by all processes of one machine. Clones share the connection; any
@@ -71,7 +77,7 @@ pub(crate) use survey::survey;
 pub struct SqliteNode {
     worker: Worker,
     address: Arc<str>,
-    path: Arc<PathBuf>,
+    spec: Arc<FileSpec>,
 }
 
 impl SqliteNode {
@@ -95,20 +101,53 @@ impl SqliteNode {
         clock: Arc<dyn Clock>,
         holder: HolderProcess,
     ) -> Result<Self, Error> {
-        let path = path.as_ref();
-        let address = format!("file:{}", path.display());
-        match Worker::start(path, clock, holder) {
-            Ok(worker) => Ok(Self {
-                worker,
-                address: address.into(),
-                // It stays right when the process changes its working directory.
-                path: Arc::new(std::path::absolute(path).unwrap_or_else(|_| path.into())),
-            }),
-            Err(why) => Err(Error::from(Cause::Store {
+        let spec = FileSpec::new(path.as_ref());
+        let store = Holder::find(holder)
+            .map_err(NodeError::Store)
+            .and_then(|holder| Store::open(spec.clone(), Arc::clone(&clock), holder));
+        Self::over(store, spec, clock)
+    }
+
+    /// As [`open_for`](Self::open_for). Where this process may read the file and not write it, the
+    /// node can be asked who holds what, and says so when it is to vote.
+    pub(crate) fn open_or_look(
+        spec: FileSpec,
+        clock: Arc<dyn Clock>,
+        holder: HolderProcess,
+    ) -> Result<Self, Error> {
+        let store = Holder::find(holder)
+            .map_err(NodeError::Store)
+            .and_then(|holder| Store::open_or_look(spec.clone(), Arc::clone(&clock), holder));
+        Self::over(store, spec, clock)
+    }
+
+    fn over(
+        store: Result<Store, NodeError>,
+        spec: FileSpec,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Self, Error> {
+        let address = spec.address();
+        let store = store.map_err(|error| match error {
+            NodeError::ReadOnly(_) => READ_ONLY.into(),
+            other => sentence(other),
+        });
+        let node = store.and_then(|store| Self::with(store, spec, clock));
+        node.map_err(|why| {
+            Error::from(Cause::Store {
                 store: address,
                 why,
-            })),
-        }
+            })
+        })
+    }
+
+    fn with(store: Store, spec: FileSpec, clock: Arc<dyn Clock>) -> Result<Self, String> {
+        let address = spec.address().into();
+        let spec = spec.made_absolute();
+        Ok(Self {
+            worker: Worker::start(store, Watch::new(spec.clone(), clock))?,
+            address,
+            spec: Arc::new(spec),
+        })
     }
 }
 
@@ -131,12 +170,16 @@ impl Node for SqliteNode {
         &self.address
     }
 
+    fn hello(&self) -> Pin<Box<dyn Future<Output = Result<(), NodeError>> + Send + '_>> {
+        Box::pin(std::future::ready(self.worker.hello()))
+    }
+
     fn names<'a>(
         &'a self,
         wanted: &'a NamePattern,
     ) -> Pin<Box<dyn Future<Output = Result<Names, NodeError>> + Send + 'a>> {
-        let (path, wanted) = (Arc::clone(&self.path), wanted.clone());
-        let look = move || list::names(&path, &wanted).map_err(NodeError::Store);
+        let (spec, wanted) = (Arc::clone(&self.spec), wanted.clone());
+        let look = move || list::names(&spec, &wanted);
         Box::pin(async {
             let looked = tokio::task::spawn_blocking(look).await;
             looked.unwrap_or_else(|error| Err(NodeError::Store(error.to_string())))

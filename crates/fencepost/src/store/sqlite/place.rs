@@ -1,154 +1,344 @@
-//! Where a lock file may be: a regular file, on a disk of this machine.
+//! Where a lock file may be: one regular file with one name, on a disk of this machine.
 //!
 //! It must never open the file (see the [module above](super)), only look at it from outside.
 
-use std::fs;
-use std::io::ErrorKind;
+use std::fs::{self, DirBuilder, Metadata, Permissions};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-/// Checks the place, makes the directories that lead to it, and returns its full path, which stays
-/// right when the process changes its working directory.
-pub(super) fn prepare(path: &Path) -> Result<PathBuf, String> {
-    // SQLite takes an empty path for a database that nobody else can see.
-    if path.as_os_str().is_empty() {
-        return Err("the path is empty; give the path of a file".into());
+use rustix::fs::{Access, AtFlags, CWD};
+use rustix::io::Errno;
+
+use super::fault::{MAY_NOT_OPEN, explain_io};
+use super::place::local::is_known_to_be_local;
+use crate::error::NodeError;
+
+mod local;
+
+/// What may stand behind a path.
+const OPTIONS: &str = "?mode=group (shared with the users of its group) and ?filesystem=any \
+                       (skips the check that the disk is local)";
+/// How many symbolic links may follow each other, as on Linux.
+const MOST_LINKS: usize = 40;
+
+/// Which file, and what the user said of it: `PATH`, or `PATH?mode=group&filesystem=any`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct FileSpec {
+    pub(super) path: PathBuf,
+    pub(super) sharing: Sharing,
+    /// Whether the disk may be of a kind that is not known to be local.
+    pub(super) any_filesystem: bool,
+}
+
+/// Who may use the files and directories that we make.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sharing {
+    /// Their owner.
+    Private,
+    /// Their group, too.
+    Group,
+}
+
+impl Sharing {
+    fn file_mode(self) -> u32 {
+        match self {
+            Self::Private => 0o600,
+            Self::Group => 0o660,
+        }
     }
-    let path = std::path::absolute(path).map_err(|error| error.to_string())?;
-    let there = match fs::metadata(&path) {
-        Ok(file) if file.is_file() => &path,
-        Ok(file) if file.is_dir() => {
+
+    /// With the group bit, so that what another user makes there belongs to the group, too.
+    fn directory_mode(self) -> u32 {
+        match self {
+            Self::Private => 0o700,
+            Self::Group => 0o2770,
+        }
+    }
+}
+
+impl FileSpec {
+    /// A path without options: it may have any character in it.
+    pub(crate) fn new(path: impl Into<PathBuf>) -> Self {
+        Self {
+            path: path.into(),
+            sharing: Sharing::Private,
+            any_filesystem: false,
+        }
+    }
+
+    /// What stands behind `file:` in a URL: `PATH`, also as `//PATH`, and options.
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        let text = text.strip_prefix("//").unwrap_or(text);
+        let (path, options) = match text.split_once('?') {
+            Some((path, options)) => (path, Some(options)),
+            None => (text, None),
+        };
+        if path.is_empty() {
+            return Err("the path is missing; write file:PATH".into());
+        }
+        let mut spec = Self::new(path);
+        for option in options.into_iter().flat_map(|options| options.split('&')) {
+            match option {
+                "mode=group" => spec.sharing = Sharing::Group,
+                "filesystem=any" => spec.any_filesystem = true,
+                _ => {
+                    return Err(format!(
+                        "unknown option {option:?} behind its path; there are {OPTIONS}"
+                    ));
+                }
+            }
+        }
+        Ok(spec)
+    }
+
+    /// The node's address, for people.
+    pub(super) fn address(&self) -> String {
+        format!("file:{}", self.path.display())
+    }
+
+    /// The same, right also when the process changes its working directory.
+    pub(super) fn made_absolute(mut self) -> Self {
+        if let Ok(path) = std::path::absolute(&self.path) {
+            self.path = path;
+        }
+        self
+    }
+
+    /// Checks the place, makes the directories that lead to it, and returns its one path: without
+    /// symbolic links, and right also when the process changes its working directory.
+    pub(super) fn prepare(&self) -> Result<PathBuf, NodeError> {
+        self.check().map_err(NodeError::Store)
+    }
+
+    fn check(&self) -> Result<PathBuf, String> {
+        // SQLite takes an empty path for a database that nobody else can see.
+        if self.path.as_os_str().is_empty() {
+            return Err("the path is empty; give the path of a file".into());
+        }
+        let path = follow_links(&self.path).map_err(|error| error.to_string())?;
+        let there = match fs::metadata(&path) {
+            Ok(file) => Some(file),
+            Err(error) if error.kind() == ErrorKind::NotFound => None,
+            Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+                return Err(MAY_NOT_OPEN.into());
+            }
+            Err(error) => return Err(format!("it cannot be looked at: {error}")),
+        };
+        if there.as_ref().is_some_and(Metadata::is_dir) {
             return Err("it is a directory; give the path of a file in it".into());
         }
-        Ok(_) => return Err("it is not a regular file; give the path of one".into()),
-        Err(error) if error.kind() == ErrorKind::NotFound => {
-            let Some(parent) = path.parent() else {
-                return Err("it has no directory; give the path of a file".into());
-            };
-            fs::create_dir_all(parent).map_err(|error| {
-                let parent = parent.display();
-                format!("its directory {parent} cannot be made ({error}); make it, or give another")
-            })?;
-            parent
+        let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+            return Err("it has no directory; give the path of a file".into());
+        };
+        if there.is_none() {
+            make_directories(parent, self.sharing.directory_mode())?;
         }
-        Err(error) => return Err(format!("it cannot be looked at: {error}")),
-    };
-    match network(there) {
-        Some(kind) => Err(format!(
-            "it is on {kind}, a network file system, and a lock file serves the processes of one \
-             machine; give a path on a local disk, or use Redis for several machines"
-        )),
-        None => Ok(path),
+        let parent = fs::canonicalize(parent)
+            .map_err(|error| format!("its directory cannot be looked at: {error}"))?;
+        if self.sharing == Sharing::Group {
+            check_group(&parent)?;
+        }
+        let path = parent.join(name);
+        if let Some(file) = &there {
+            check_file(&path, file)?;
+        }
+        if !self.any_filesystem {
+            is_known_to_be_local(if there.is_some() { &path } else { &parent })?;
+        }
+        Ok(path)
+    }
+
+    /// Makes an empty file, if there is none, for those who may use it.
+    ///
+    /// SQLite gives its side files the same mode, whatever the umask.
+    pub(super) fn make(&self, path: &Path) -> Result<(), NodeError> {
+        let mode = self.sharing.file_mode();
+        match make_empty(path, mode) {
+            Err(error) if error.kind() != ErrorKind::AlreadyExists => {
+                return Err(explain_io(&error));
+            }
+            _ => {}
+        }
+        // The umask takes rights away; and who made it may not have come this far yet.
+        let file = fs::metadata(path).map_err(|error| explain_io(&error))?;
+        let is_ours = file.uid() == rustix::process::geteuid().as_raw();
+        let lacks = self.sharing == Sharing::Group && file.mode() & mode != mode;
+        if is_ours && lacks {
+            let permissions = Permissions::from_mode(file.mode() & 0o7777 | mode);
+            fs::set_permissions(path, permissions).map_err(|error| explain_io(&error))?;
+        }
+        Ok(())
     }
 }
 
-/// Which file this is, so that one that was deleted or replaced is noticed.
+/// What this process may do with a lock file that is there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct FileId(u64, u64);
+pub(super) enum Rights {
+    /// Vote.
+    Write,
+    /// Look.
+    Read,
+}
 
-impl FileId {
-    /// The file that is at this path now, if there is one.
-    pub(super) fn at(path: &Path) -> Option<Self> {
-        use std::os::unix::fs::MetadataExt;
-
-        let file = fs::metadata(path).ok()?;
-        Some(Self(file.dev(), file.ino()))
+impl Rights {
+    /// To write, side files have to be made and deleted, too.
+    pub(super) fn of(path: &Path) -> Result<Self, NodeError> {
+        let parent = path.parent().unwrap_or(path);
+        if may(path, Access::WRITE_OK) && may(parent, Access::WRITE_OK) {
+            return Ok(Self::Write);
+        }
+        match may(path, Access::READ_OK) {
+            true => Ok(Self::Read),
+            false => Err(NodeError::Store(MAY_NOT_OPEN.into())),
+        }
     }
 }
 
-/// File systems that other machines may have mounted too, by the number that `statfs` gives.
-#[cfg(any(target_os = "linux", target_os = "android"))]
-const NETWORK: [(u32, &str); 13] = [
-    (0x6969, "NFS"),
-    (0x517b, "SMB"),
-    (0xff53_4d42, "CIFS"),
-    (0xfe53_4d42, "SMB2"),
-    (0x0102_1997, "9p"),
-    (0x00c3_6400, "Ceph"),
-    (0x5346_414f, "AFS"),
-    (0x7375_7245, "Coda"),
-    (0x0bd0_0bd0, "Lustre"),
-    (0x4750_4653, "GPFS"),
-    (0x7461_636f, "OCFS2"),
-    (0x0116_1970, "GFS2"),
-    (0x1983_0326, "BeeGFS"),
-];
-
-/// What `statfs` gives for everything that is served by a program: some are local, some are not.
-#[cfg(any(target_os = "linux", target_os = "android"))]
-const FUSE: u32 = 0x6573_5546;
-
-/// Those that are not, as the mount table names them.
-const NETWORK_BY_PROGRAM: [&str; 8] = [
-    "virtiofs",
-    "fuse.sshfs",
-    "fuse.glusterfs",
-    "fuse.ceph",
-    "fuse.ceph-fuse",
-    "fuse.rclone",
-    "fuse.s3fs",
-    "fuse.juicefs",
-];
-
-/// The network file system that this is on, if it is on one.
-#[cfg(any(target_os = "linux", target_os = "android"))]
-fn network(path: &Path) -> Option<&'static str> {
+fn may(path: &Path, what: Access) -> bool {
+    let asked = rustix::fs::accessat(CWD, path, what, AtFlags::EACCESS);
     // What cannot be asked is decided when SQLite opens the file.
-    let magic = rustix::fs::statfs(path).ok()?.f_type as u32;
-    if magic == FUSE {
-        let device = rustix::fs::stat(path).ok()?.st_dev;
-        let device = format!(
-            "{}:{}",
-            rustix::fs::major(device),
-            rustix::fs::minor(device)
-        );
-        let table = fs::read_to_string("/proc/self/mountinfo").ok()?;
-        return by_program(&table, &device);
+    !matches!(asked, Err(Errno::ACCESS | Errno::PERM | Errno::ROFS))
+}
+
+/// Follows the links at the end of a path, also when they lead to what is not there yet: the
+/// standard library only follows those that lead somewhere.
+fn follow_links(path: &Path) -> io::Result<PathBuf> {
+    let mut path = std::path::absolute(path)?;
+    for _ in 0..MOST_LINKS {
+        let Ok(target) = fs::read_link(&path) else {
+            return Ok(path);
+        };
+        path = path.parent().unwrap_or(Path::new("/")).join(target);
     }
-    let (_, kind) = NETWORK.iter().find(|(number, _)| *number == magic)?;
-    Some(kind)
+    Err(io::Error::other("too many symbolic links"))
+}
+
+fn make_directories(parent: &Path, mode: u32) -> Result<(), String> {
+    let missing: Vec<_> = parent.ancestors().take_while(|dir| !dir.exists()).collect();
+    let made = DirBuilder::new().recursive(true).mode(mode).create(parent);
+    // The umask takes rights away. Only from those that we made, and the outermost first.
+    let made = made.and_then(|()| {
+        let mut missing = missing.iter().rev();
+        missing.try_for_each(|dir| fs::set_permissions(dir, Permissions::from_mode(mode)))
+    });
+    made.map_err(|error| {
+        let parent = parent.display();
+        format!("its directory {parent} cannot be made ({error}); make it, or give another")
+    })
+}
+
+/// Where new files get the group of whoever makes them, the side files that one user makes shut
+/// the others out.
+fn check_group(parent: &Path) -> Result<(), String> {
+    const HANDS_ON: u32 = 0o2000;
+    let directory = fs::metadata(parent).map_err(|error| error.to_string())?;
+    if directory.mode() & HANDS_ON == 0 {
+        let parent = parent.display();
+        return Err(format!(
+            "mode=group needs a directory that hands its group on to new files; run chgrp GROUP \
+             {parent} && chmod 2770 {parent}"
+        ));
+    }
+    Ok(())
+}
+
+/// A file that is there: has it one name?
+fn check_file(path: &Path, file: &Metadata) -> Result<(), String> {
+    if !file.is_file() {
+        return Err("it is not a regular file; give the path of one".into());
+    }
+    if file.nlink() > 1 {
+        return Err(format!(
+            "it has {} names (hard links), and each would have locks of its own; delete all but \
+             one",
+            file.nlink()
+        ));
+    }
+    if is_mounted_by_itself(path) {
+        return Err(format!(
+            "it is mounted by itself, so others reach it under a path with locks of its own; mount \
+             its directory instead, as in docker run -v DIRECTORY:{}",
+            path.parent().unwrap_or(path).display()
+        ));
+    }
+    Ok(())
+}
+
+/// Whether the file itself is a mount point, as after `mount --bind FILE FILE`.
+fn is_mounted_by_itself(path: &Path) -> bool {
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    {
+        use rustix::fs::{StatxAttributes, StatxFlags};
+        let root = StatxAttributes::MOUNT_ROOT;
+        if let Ok(seen) = rustix::fs::statx(CWD, path, AtFlags::empty(), StatxFlags::TYPE)
+            && seen.stx_attributes_mask.contains(root)
+        {
+            return seen.stx_attributes.contains(root);
+        }
+    }
+    // Before Linux 5.8.
+    let table = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    local::is_mount_point(&table, path)
+}
+
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn make_empty(path: &Path, mode: u32) -> io::Result<()> {
+    use rustix::fs::{FileType, Mode};
+    // Not by opening it: to close it again would drop the locks that another thread has on it by
+    // then.
+    rustix::fs::mknodat(
+        CWD,
+        path,
+        FileType::RegularFile,
+        Mode::from_raw_mode(mode),
+        0,
+    )
+    .map_err(io::Error::from)
 }
 
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
-fn network(_: &Path) -> Option<&'static str> {
-    None
-}
-
-/// The network file system that the mount table has under this device number.
-fn by_program(table: &str, device: &str) -> Option<&'static str> {
-    let kind = table.lines().find_map(|line| {
-        let (mount, kind) = line.split_once(" - ")?;
-        let same = mount.split(' ').nth(2) == Some(device);
-        same.then(|| kind.split(' ').next()).flatten()
-    })?;
-    NETWORK_BY_PROGRAM.into_iter().find(|known| *known == kind)
+fn make_empty(path: &Path, mode: u32) -> io::Result<()> {
+    use std::os::unix::fs::OpenOptionsExt;
+    let mut options = fs::OpenOptions::new();
+    options.write(true).create_new(true).mode(mode).open(path)?;
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const TABLE: &str = "\
-        22 1 254:0 / / rw,relatime - ext4 /dev/root rw\n\
-        50 22 0:45 / /mnt/far rw,nosuid shared:7 - fuse.sshfs host: rw,user_id=0\n\
-        51 22 0:46 / /mnt/near rw,nosuid - fuse.gocryptfs /x rw,user_id=0\n";
-
-    #[test]
-    fn a_served_file_system_is_refused_only_if_it_is_a_network_one() {
-        assert_eq!(by_program(TABLE, "0:45"), Some("fuse.sshfs"));
-        assert_eq!(by_program(TABLE, "0:46"), None);
-        assert_eq!(by_program(TABLE, "254:0"), None);
-        assert_eq!(by_program(TABLE, "9:9"), None);
-    }
-
     #[test]
     fn an_empty_path_is_refused() {
-        assert!(prepare(Path::new("")).unwrap_err().contains("empty"));
+        assert!(FileSpec::new("").check().unwrap_err().contains("empty"));
     }
 
     #[test]
     fn a_path_without_a_directory_is_made_full() {
-        let path = prepare(Path::new("locks.db")).unwrap();
+        let path = FileSpec::new("locks.db").check().unwrap();
         assert!(path.is_absolute() && path.ends_with("locks.db"));
         assert!(!path.exists(), "looking makes no file");
+    }
+
+    #[test]
+    fn links_that_lead_in_a_circle_are_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let link = dir.path().join("locks.db");
+        std::os::unix::fs::symlink(&link, &link).unwrap();
+        let why = FileSpec::new(link).check().unwrap_err();
+        assert!(why.contains("too many symbolic links"), "{why}");
+    }
+
+    #[test]
+    fn options_stand_behind_the_path() {
+        let plain = FileSpec::parse("///a/b").unwrap();
+        assert_eq!(plain, FileSpec::new("/a/b"));
+        let both = FileSpec::parse("a?filesystem=any&mode=group").unwrap();
+        assert_eq!(both.path, Path::new("a"));
+        assert!(both.any_filesystem && both.sharing == Sharing::Group);
+        for wrong in ["", "?mode=group", "a?mode=all", "a?", "a?mode=group&"] {
+            assert!(FileSpec::parse(wrong).is_err(), "{wrong}");
+        }
     }
 }

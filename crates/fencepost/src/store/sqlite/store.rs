@@ -4,37 +4,34 @@
 //! It must never read the clock before it has read the row: while a command waits for its turn
 //! time passes, and by an old time a new holder's TTL would seem longer than it is.
 
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use rusqlite::{Connection, TransactionBehavior};
 
 use super::boot::{self, Boot};
-use super::fault::explain;
-use super::file;
-use super::fork::Open;
+use super::fault::{LOOK_ONLY, explain};
+use super::file::{self, Change, OpenFile};
 use super::holder::{Bond, Holder};
-use super::place::{self, FileId};
+use super::place::FileSpec;
 use super::process::Process;
 use super::row::Row;
+use crate::error::NodeError;
 use crate::runtime::clock::Clock;
 use fencepost_core::lock::{COUNTER_RETENTION, Command, LockState, Now, Reply};
 use fencepost_core::name::LockName;
 use fencepost_core::ticket::Wake;
+use fencepost_core::ttl::Readable;
 
 /// After so many changes, a few rows are looked at, to sweep out names that nobody needs any more.
 const SWEEP_EVERY: u32 = 16;
 /// How many rows: as many as there were changes, so that sweeping keeps up with new names.
 const SWEEP_ROWS: u32 = SWEEP_EVERY;
 
-/// An open lock file.
+/// A lock file.
 pub(super) struct Store {
-    connection: Connection,
-    /// After the connection: it says that there is one.
-    _open: Open,
-    path: PathBuf,
-    file: Option<FileId>,
+    spec: FileSpec,
+    file: State,
     here: Here,
     /// Changes since the last sweep.
     changes: u32,
@@ -42,6 +39,17 @@ pub(super) struct Store {
     swept_to: String,
     /// Whom the last command has woken.
     woken: Vec<Wake>,
+}
+
+/// What there is of the file.
+enum State {
+    Open(Box<OpenFile>),
+    /// This process may read it and not write it. It is opened for each look.
+    LookOnly,
+    /// It is closed because its log or index was deleted, and opened again for the next command.
+    Closed,
+    /// It was deleted or replaced. Until that time locks may be held that only the old one knew of.
+    Replaced(Duration),
 }
 
 /// What a row is judged by: this machine, this boot, this process.
@@ -56,25 +64,39 @@ struct Here {
 }
 
 impl Store {
-    /// With this process as the holder.
-    pub(super) fn open(path: &Path, clock: Arc<dyn Clock>) -> Result<Self, String> {
-        let us = super::holder::HolderProcess::This;
-        Self::open_for(path, clock, Holder::find(us)?)
-    }
-
-    pub(super) fn open_for(
-        path: &Path,
+    /// Opens the file for voting.
+    pub(super) fn open(
+        spec: FileSpec,
         clock: Arc<dyn Clock>,
         holder: Holder,
-    ) -> Result<Self, String> {
-        boot::check_time_namespace()?;
-        let path = place::prepare(path)?;
-        let open = Open::register()?;
-        Ok(Self {
-            connection: file::open(&path)?,
-            _open: open,
-            file: FileId::at(&path),
-            path,
+    ) -> Result<Self, NodeError> {
+        boot::check_time_namespace().map_err(NodeError::Store)?;
+        let spec = spec.made_absolute();
+        let file = file::open(&spec, file::WHEN_OPENED)?;
+        Ok(Self::new(spec, State::Open(Box::new(file)), clock, holder))
+    }
+
+    /// Opens the file for voting, or for looking where this process may not write it.
+    pub(super) fn open_or_look(
+        spec: FileSpec,
+        clock: Arc<dyn Clock>,
+        holder: Holder,
+    ) -> Result<Self, NodeError> {
+        match Self::open(spec.clone(), Arc::clone(&clock), holder) {
+            Err(NodeError::ReadOnly(_)) => Ok(Self::new(
+                spec.made_absolute(),
+                State::LookOnly,
+                clock,
+                holder,
+            )),
+            other => other,
+        }
+    }
+
+    fn new(spec: FileSpec, file: State, clock: Arc<dyn Clock>, holder: Holder) -> Self {
+        Self {
+            spec,
+            file,
             here: Here {
                 clock,
                 boot: Boot::current(),
@@ -84,7 +106,12 @@ impl Store {
             changes: 0,
             swept_to: String::new(),
             woken: Vec::new(),
-        })
+        }
+    }
+
+    /// Whether it can never vote.
+    pub(super) fn is_look_only(&self) -> bool {
+        matches!(self.file, State::LookOnly)
     }
 
     /// Carries out one command.
@@ -93,25 +120,29 @@ impl Store {
         name: &LockName,
         command: &Command,
         bond: Bond,
-    ) -> Result<Reply, String> {
-        if self.is_replaced() {
-            // The others no longer see what we write, and we do not see what they write.
-            let path = self.path.display();
-            tracing::warn!(%path, "the lock file was deleted or replaced: all locks are lost");
-            self.open_again()?;
-        }
+    ) -> Result<Reply, NodeError> {
         self.woken.clear();
-        let done = match command {
-            Command::Inspect => self.look(name.as_str()),
-            _ => self.change(name.as_str(), command, bond),
+        let done = match (command, &self.file) {
+            (Command::Inspect, State::LookOnly) => {
+                return file::look(&self.spec, |file| self.here.look(file, name.as_str()));
+            }
+            (_, State::LookOnly) => return Err(NodeError::ReadOnly(LOOK_ONLY.into())),
+            (Command::Inspect, _) => {
+                self.ready()?;
+                self.here.look(self.connection()?, name.as_str())
+            }
+            _ => {
+                self.ready()?;
+                self.change(name.as_str(), command, bond)
+            }
         };
         done.map_err(|error| match error {
             rusqlite::Error::FromSqlConversionFailure(..)
             | rusqlite::Error::IntegralValueOutOfRange(..)
-            | rusqlite::Error::InvalidColumnType(..) => format!(
+            | rusqlite::Error::InvalidColumnType(..) => NodeError::Store(format!(
                 "the row of lock \"{name}\" is damaged ({error}); delete it once nobody holds the \
                  lock"
-            ),
+            )),
             other => explain(&other),
         })
     }
@@ -124,28 +155,99 @@ impl Store {
     /// A number that is another one after another connection has changed the file. `None` when
     /// that cannot be told.
     pub(super) fn version(&mut self) -> Option<i64> {
-        if self.is_replaced() && self.open_again().is_err() {
-            return None;
-        }
-        let statement = self.connection.prepare_cached("PRAGMA data_version");
+        self.ready().ok()?;
+        let connection = self.connection().ok()?;
+        let statement = connection.prepare_cached("PRAGMA data_version");
         statement.ok()?.query_row([], |columns| columns.get(0)).ok()
     }
 
     /// Whose turn it is, if the lock is free.
-    pub(super) fn next_in_line(&self, name: &LockName) -> rusqlite::Result<Vec<Wake>> {
-        let row = Row::read(&self.connection, name.as_str())?;
+    pub(super) fn next_in_line(&mut self, name: &LockName) -> Result<Vec<Wake>, NodeError> {
+        self.ready()?;
+        let row = Row::read(self.connection()?, name.as_str()).map_err(|error| explain(&error))?;
         let now = self.here.now().elapsed;
         let (state, _) = self.here.brought_up_to_date(row.as_ref(), now);
         Ok(state.next_in_line(now))
     }
 
-    fn is_replaced(&self) -> bool {
-        FileId::at(&self.path) != self.file
+    /// Writes something that nobody sees, to find out whether that is possible.
+    pub(super) fn probe(&mut self, name: &LockName) -> Result<(), NodeError> {
+        self.ready()?;
+        let State::Open(file) = &mut self.file else {
+            return Err(NodeError::ReadOnly(LOOK_ONLY.into()));
+        };
+        let row = Row {
+            state: LockState::default(),
+            process: None,
+            boot: self.here.boot.clone(),
+            written: self.here.now().elapsed,
+        };
+        let mut write = || -> rusqlite::Result<()> {
+            let transaction = file
+                .connection
+                .transaction_with_behavior(TransactionBehavior::Immediate)?;
+            // Not over a lock that somebody gave this name.
+            if Row::read(&transaction, name.as_str())?.is_none() {
+                row.write(&transaction, name.as_str())?;
+                Row::delete(&transaction, name.as_str())?;
+            }
+            transaction.commit()
+        };
+        write().map_err(|error| explain(&error))
     }
 
-    fn open_again(&mut self) -> Result<(), String> {
-        let clock = Arc::clone(&self.here.clock);
-        *self = Self::open_for(&self.path, clock, self.here.holder)?;
+    fn connection(&self) -> Result<&Connection, NodeError> {
+        match &self.file {
+            State::Open(file) => Ok(&file.connection),
+            _ => Err(NodeError::Store("it is not open".into())),
+        }
+    }
+
+    /// Sees to it that the files that we have open are those that all others see.
+    fn ready(&mut self) -> Result<(), NodeError> {
+        self.notice_changes()?;
+        match &self.file {
+            State::Open(_) | State::LookOnly => return Ok(()),
+            State::Replaced(until) => {
+                let left = until.saturating_sub(self.here.now().elapsed);
+                if !left.is_zero() {
+                    return Err(NodeError::Store(format!(
+                        "it was deleted or replaced while in use, and with it the locks that are \
+                         held; it votes again in {}, when the last of them has expired",
+                        Readable(left)
+                    )));
+                }
+            }
+            State::Closed => {}
+        }
+        let file = file::open(&self.spec, file::WHEN_REOPENED)?;
+        self.file = State::Open(Box::new(file));
+        Ok(())
+    }
+
+    /// Lets go of files that are no longer those that others see.
+    ///
+    /// To be called before each vote, and now and then by who does nothing: nobody who comes can
+    /// vote as long as we have a deleted file open.
+    pub(super) fn notice_changes(&mut self) -> Result<(), NodeError> {
+        let State::Open(file) = &self.file else {
+            return Ok(());
+        };
+        let path = self.spec.path.display();
+        match file.change() {
+            Change::None => {}
+            Change::Database => {
+                // The others no longer see what we write, and we do not see what they write.
+                tracing::warn!(%path, "the lock file was deleted or replaced: its locks are lost");
+                let until = self.here.last_expiry(&file.connection);
+                self.file = State::Replaced(until.map_err(|error| explain(&error))?);
+            }
+            Change::SideFiles => {
+                tracing::warn!(%path, "the -wal or -shm file of the lock file was deleted");
+                file.save_log()?;
+                self.file = State::Closed;
+            }
+        }
         Ok(())
     }
 
@@ -153,21 +255,17 @@ impl Store {
     #[cfg(test)]
     pub(super) fn limit_pages(&self, pages: u32) {
         let limit = format!("PRAGMA max_page_count = {pages}");
-        self.connection
+        self.connection()
+            .expect("it is open")
             .query_row(&limit, [], |_| Ok(()))
             .expect("a limit");
     }
 
-    /// [`Command::Inspect`] needs no turn: it neither waits for a writer nor holds one up.
-    fn look(&self, name: &str) -> rusqlite::Result<Reply> {
-        let row = Row::read(&self.connection, name)?;
-        let now = self.here.now();
-        let (mut state, _) = self.here.brought_up_to_date(row.as_ref(), now.elapsed);
-        Ok(state.apply(&Command::Inspect, now))
-    }
-
     fn change(&mut self, name: &str, command: &Command, bond: Bond) -> rusqlite::Result<Reply> {
-        let transaction = self
+        let State::Open(file) = &mut self.file else {
+            return Err(rusqlite::Error::InvalidQuery);
+        };
+        let transaction = file
             .connection
             .transaction_with_behavior(TransactionBehavior::Immediate)?;
         let before = Row::read(&transaction, name)?;
@@ -207,6 +305,37 @@ impl Here {
         Now {
             elapsed: self.clock.now().since_start(),
             wall_micros: self.clock.wall_micros(),
+        }
+    }
+
+    /// [`Command::Inspect`] needs no turn: it neither waits for a writer nor holds one up.
+    fn look(&self, connection: &Connection, name: &str) -> rusqlite::Result<Reply> {
+        let row = Row::read(connection, name)?;
+        let now = self.now();
+        let (mut state, _) = self.brought_up_to_date(row.as_ref(), now.elapsed);
+        Ok(state.apply(&Command::Inspect, now))
+    }
+
+    /// When the last lock has expired that is held by anybody.
+    fn last_expiry(&self, connection: &Connection) -> rusqlite::Result<Duration> {
+        let mut last = self.now().elapsed;
+        let mut name = String::new();
+        loop {
+            let names = Row::names_after(connection, &name, SWEEP_ROWS)?;
+            let Some(end) = names.last() else {
+                return Ok(last);
+            };
+            name.clone_from(end);
+            for name in &names {
+                let Reply::Snapshot(seen) = self.look(connection, name)? else {
+                    continue;
+                };
+                let now = self.now().elapsed;
+                for held in seen.holder.iter().chain(&seen.readers) {
+                    let left = held.remaining.unwrap_or(COUNTER_RETENTION);
+                    last = last.max(now + left);
+                }
+            }
         }
     }
 

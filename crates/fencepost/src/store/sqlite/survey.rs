@@ -1,13 +1,16 @@
 //! What a file of locks is like.
 
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
 use super::boot::Boot;
+use super::fault::READ_ONLY;
+use super::holder::{Holder, HolderProcess};
+use super::place::FileSpec;
 use super::process::Process;
-use super::{HolderProcess, SqliteNode, list};
-use crate::error::{Cause, NodeError};
+use super::store::Store;
+use super::{SqliteNode, list};
+use crate::error::NodeError;
 use crate::runtime::clock::Clock;
 use crate::store::Node;
 use crate::store::facts::{Facts, FileFacts, NodeSurvey, median};
@@ -17,13 +20,13 @@ use fencepost_core::pattern::NamePattern;
 
 /// How often the time is taken.
 const LOOKS: usize = 5;
-/// A lock that is only looked at.
+/// A lock that is looked at, and whose row is written and deleted again.
 const PROBE: &str = "fencepost:doctor";
 
-/// Opens the file, or makes it, and looks at it.
-pub(crate) async fn survey(path: PathBuf, clock: Arc<dyn Clock>) -> NodeSurvey {
-    let node = format!("file:{}", path.display());
-    let opening = tokio::task::spawn_blocking(move || open(&path, clock)).await;
+/// Opens the file, or makes it, looks at it, and writes to it.
+pub(crate) async fn survey(spec: FileSpec, clock: Arc<dyn Clock>) -> NodeSurvey {
+    let node = spec.address();
+    let opening = tokio::task::spawn_blocking(move || open(spec, clock)).await;
     let opened = opening.unwrap_or_else(|error| Err(NodeError::Store(error.to_string())));
     let facts = match opened {
         Ok((node, facts)) => time(&node, facts).await,
@@ -35,14 +38,18 @@ pub(crate) async fn survey(path: PathBuf, clock: Arc<dyn Clock>) -> NodeSurvey {
     }
 }
 
-fn open(path: &Path, clock: Arc<dyn Clock>) -> Result<(SqliteNode, FileFacts), NodeError> {
-    let node = SqliteNode::open_for(path, clock, HolderProcess::Unbound);
-    let node = node.map_err(|error| match error.cause() {
-        Cause::Store { why, .. } => NodeError::Store(why.clone()),
-        other => NodeError::Store(other.to_string()),
+fn open(spec: FileSpec, clock: Arc<dyn Clock>) -> Result<(SqliteNode, FileFacts), NodeError> {
+    let holder = Holder::find(HolderProcess::Unbound).map_err(NodeError::Store)?;
+    let store = Store::open(spec.clone(), Arc::clone(&clock), holder);
+    let mut store = store.map_err(|error| match error {
+        NodeError::ReadOnly(_) => NodeError::Store(READ_ONLY.into()),
+        other => other,
     })?;
-    let names = list::names(path, &NamePattern::all()).map_err(NodeError::Store)?;
-    let file = std::fs::metadata(path).ok();
+    if let Ok(name) = LockName::new(PROBE) {
+        store.probe(&name)?;
+    }
+    let names = list::names(&spec, &NamePattern::all())?;
+    let file = std::fs::metadata(&spec.path).ok();
     let facts = FileFacts {
         sqlite: rusqlite::version(),
         bytes: file.as_ref().map(std::fs::Metadata::len),
@@ -52,6 +59,7 @@ fn open(path: &Path, clock: Arc<dyn Clock>) -> Result<(SqliteNode, FileFacts), N
         tells_boots: Boot::current().0.is_some(),
         round_trip: std::time::Duration::ZERO,
     };
+    let node = SqliteNode::with(store, spec, clock).map_err(NodeError::Store)?;
     Ok((node, facts))
 }
 

@@ -96,6 +96,11 @@ impl File {
         SqliteNode::open(self.path(), Arc::clone(clock) as Arc<dyn Clock>).unwrap()
     }
 
+    fn store(&self, clock: Arc<HandClock>) -> Store {
+        let us = Holder::find(HolderProcess::This).unwrap();
+        Store::open(FileSpec::new(self.path()), clock, us).unwrap()
+    }
+
     fn sql(&self) -> Connection {
         Connection::open(self.path()).unwrap()
     }
@@ -329,19 +334,78 @@ async fn the_thread_ends_with_the_last_clone_and_leaves_only_the_database() {
     }
 }
 
+/// The file was made again at once, and the lock was given to the next one who asked while its holder
+/// relied on it for another 30 seconds.
 #[tokio::test]
-async fn a_deleted_file_is_made_again_for_all() {
+async fn who_sees_a_deleted_file_does_not_vote_until_its_locks_have_expired() {
     let (file, clock, a) = (File::new(), HandClock::at(secs(1000)), name("a"));
     let (one, two) = (file.node(&clock), file.node(&clock));
     assert_eq!(one.call(&a, acquire("one")).await, granted(1));
     for suffix in ["", "-wal", "-shm"] {
-        let _ = std::fs::remove_file(file.0.path().join(format!("locks.db{suffix}")));
+        std::fs::remove_file(file.0.path().join(format!("locks.db{suffix}"))).unwrap();
     }
+    clock.set(secs(1010));
+    for node in [&one, &two] {
+        for command in [acquire("two"), Command::Inspect, release("one")] {
+            let error = node.call(&a, command).await.unwrap_err().to_string();
+            assert!(error.contains("it was deleted or replaced"), "{error}");
+            assert!(error.contains("votes again in 20s"), "{error}");
+        }
+    }
+    clock.set(secs(1030));
     assert_eq!(one.call(&a, acquire("two")).await, granted(1));
     assert!(
         is_held(&two.call(&a, acquire("three")).await),
         "both see the same file"
     );
+}
+
+#[tokio::test]
+async fn a_deleted_file_in_which_nothing_was_held_is_made_again_at_once() {
+    let (file, clock, a) = (File::new(), HandClock::at(secs(1000)), name("a"));
+    let node = file.node(&clock);
+    assert_eq!(node.call(&a, acquire("one")).await, granted(1));
+    assert_eq!(node.call(&a, release("one")).await, Ok(Reply::Released));
+    for suffix in ["", "-wal", "-shm"] {
+        std::fs::remove_file(file.0.path().join(format!("locks.db{suffix}"))).unwrap();
+    }
+    assert_eq!(node.call(&a, acquire("two")).await, granted(1));
+}
+
+/// Nobody else has it open, so nothing can have been missed.
+#[tokio::test]
+async fn who_is_alone_with_deleted_side_files_goes_on_and_has_lost_nothing() {
+    let (file, clock, a) = (File::new(), HandClock::at(secs(1000)), name("a"));
+    let node = file.node(&clock);
+    assert_eq!(node.call(&a, acquire("one")).await, granted(1));
+    for suffixes in [&["-shm"][..], &["-wal"], &["-wal", "-shm"]] {
+        for suffix in suffixes {
+            std::fs::remove_file(file.0.path().join(format!("locks.db{suffix}"))).unwrap();
+        }
+        assert!(is_held(&node.call(&a, acquire("two")).await));
+        let side_files = std::fs::read_dir(file.0.path()).unwrap().count();
+        assert_eq!(side_files, 3, "all are there again");
+    }
+    assert_eq!(node.call(&a, release("one")).await, Ok(Reply::Released));
+}
+
+/// The other node may be in the middle of a transaction. It notices by itself, sooner or later.
+#[tokio::test]
+async fn who_does_nothing_lets_go_of_deleted_side_files_by_itself() {
+    let (file, clock, a) = (File::new(), HandClock::at(secs(1000)), name("a"));
+    let (idle, node) = (file.node(&clock), file.node(&clock));
+    assert_eq!(idle.call(&a, acquire("one")).await, granted(1));
+    std::fs::remove_file(file.0.path().join("locks.db-shm")).unwrap();
+    let end = Instant::now() + secs(20);
+    let reply = loop {
+        match node.call(&a, acquire("two")).await {
+            Err(error) => assert!(error.to_string().contains("deleted while"), "{error}"),
+            reply => break reply,
+        }
+        assert!(Instant::now() < end, "the other has it open still");
+    };
+    assert!(is_held(&reply), "{reply:?}");
+    assert_eq!(idle.call(&a, release("one")).await, Ok(Reply::Released));
 }
 
 #[tokio::test]
@@ -365,16 +429,19 @@ async fn a_damaged_row_is_an_error_of_its_own_lock_only() {
 #[tokio::test]
 async fn a_full_disk_is_an_error_that_says_so_and_passes() {
     let (file, clock) = (File::new(), HandClock::at(secs(1000)));
-    let mut store = store::Store::open(&file.path(), clock).unwrap();
+    let mut store = file.store(clock);
     store.limit_pages(4);
     let full = (0..1000).find_map(|i| {
         let long = name(&format!("{i:0>500}"));
         store.apply(&long, &acquire("one"), Bond::OfThisNode).err()
     });
-    assert_eq!(full.unwrap(), "the disk is full; make room on it");
+    assert_eq!(
+        full.unwrap(),
+        NodeError::Unusable("the disk is full; make room on it".into())
+    );
     store.limit_pages(1000);
     let reply = store.apply(&name("a"), &acquire("one"), Bond::OfThisNode);
-    assert_eq!(reply.map_err(NodeError::Store), granted(1));
+    assert_eq!(reply, granted(1));
 }
 
 #[tokio::test]
@@ -478,7 +545,7 @@ fn an_empty_file_is_taken_and_missing_directories_are_made() {
 #[test]
 fn a_row_can_be_read_with_the_sqlite3_shell() {
     let (file, clock) = (File::new(), HandClock::at(secs(1000)));
-    let mut store = store::Store::open(&file.path(), clock).unwrap();
+    let mut store = file.store(clock);
     store
         .apply(&name("a"), &acquire("random:web-3"), Bond::OfThisNode)
         .unwrap();

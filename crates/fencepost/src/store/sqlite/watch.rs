@@ -5,11 +5,12 @@
 //! nobody has changed costs a few microseconds.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
+use super::holder::{Holder, HolderProcess};
+use super::place::FileSpec;
 use super::store::Store;
 use crate::runtime::clock::Clock;
 use crate::store::WakeSink;
@@ -32,8 +33,10 @@ const AFTER_FAILURE: Duration = Duration::from_millis(500);
 pub(super) struct Watch {
     audience: Audience,
     shared: Arc<Mutex<Shared>>,
-    path: PathBuf,
+    spec: FileSpec,
     clock: Arc<dyn Clock>,
+    /// The process that the threads run in.
+    pid: u32,
 }
 
 #[derive(Default)]
@@ -46,12 +49,13 @@ struct Shared {
 }
 
 impl Watch {
-    pub(super) fn new(path: PathBuf, clock: Arc<dyn Clock>) -> Self {
+    pub(super) fn new(spec: FileSpec, clock: Arc<dyn Clock>) -> Self {
         Self {
             audience: Audience::default(),
             shared: Arc::default(),
-            path,
+            spec,
             clock,
+            pid: std::process::id(),
         }
     }
 
@@ -74,6 +78,11 @@ impl Watch {
         drop(shared);
         let watch = self.clone();
         Listener::until(move || {
+            if std::process::id() != watch.pid {
+                // Forked, perhaps while a thread that is not here had it locked.
+                std::mem::forget(heard);
+                return;
+            }
             drop(heard);
             let mut shared = watch.shared();
             shared.listeners -= 1;
@@ -116,6 +125,8 @@ impl Watch {
         while let Some(names) = self.names() {
             if names.is_empty() {
                 told.clear();
+                // Who has it open and looks at nothing would not notice that it was deleted.
+                store = None;
                 std::thread::park();
                 continue;
             }
@@ -123,11 +134,14 @@ impl Watch {
                 std::thread::park_timeout(AFTER_FAILURE);
                 continue;
             };
-            let now = open.version();
-            let has_changed = now.is_none() || now != version;
+            let Some(now) = open.version() else {
+                std::thread::park_timeout(AFTER_FAILURE);
+                continue;
+            };
+            let has_changed = version != Some(now);
             let anyway = LOOK_ANYWAY + LOOK_ANYWAY_FOR_EACH * names.len() as u32;
             if has_changed || last_look.elapsed() >= anyway {
-                version = now;
+                version = Some(now);
                 last_look = Instant::now();
                 for name in &names {
                     self.look(open, name, &mut told);
@@ -143,7 +157,8 @@ impl Watch {
 
     fn open<'s>(&self, store: &'s mut Option<Store>) -> Option<&'s mut Store> {
         if store.is_none() {
-            *store = Store::open(&self.path, Arc::clone(&self.clock)).ok();
+            let us = Holder::find(HolderProcess::This).ok()?;
+            *store = Store::open(self.spec.clone(), Arc::clone(&self.clock), us).ok();
         }
         store.as_mut()
     }

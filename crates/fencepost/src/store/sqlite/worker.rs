@@ -5,18 +5,20 @@
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::Path;
 use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::Thread;
+use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot};
 
-use super::fork::FORKED;
-use super::holder::{Bond, Holder, HolderProcess};
+use super::fault::LOOK_ONLY;
+use super::fork::forked;
+use super::holder::Bond;
 use super::store::Store;
 use super::watch::Watch;
 use crate::error::NodeError;
-use crate::runtime::clock::Clock;
 use crate::store::{Listener, WakeSink};
 use fencepost_core::lock::{Command, Reply};
 use fencepost_core::name::LockName;
@@ -29,6 +31,10 @@ use fencepost_core::ticket::ClientId;
 /// is not polled again would keep those behind it from theirs for ever.
 const QUEUE: usize = 1 << 16;
 
+/// How often a thread that has nothing to do looks whether its files are still there. Until it has
+/// let go of deleted ones, nobody who comes can vote.
+const IDLE_LOOK: Duration = Duration::from_secs(1);
+
 /// A handle to the thread. The thread ends when the last one is dropped and the queue is empty; it
 /// does not keep the process alive.
 #[derive(Clone)]
@@ -36,6 +42,7 @@ pub(super) struct Worker {
     queue: mpsc::Sender<Job>,
     /// The process that the thread runs in.
     pid: u32,
+    is_look_only: bool,
     watch: Watch,
 }
 
@@ -47,15 +54,10 @@ struct Job {
 }
 
 impl Worker {
-    /// Opens the file and starts the thread.
-    pub(super) fn start(
-        path: &Path,
-        clock: Arc<dyn Clock>,
-        holder: HolderProcess,
-    ) -> Result<Self, String> {
-        let store = Store::open_for(path, Arc::clone(&clock), Holder::find(holder)?)?;
+    /// Starts the thread.
+    pub(super) fn start(store: Store, watch: Watch) -> Result<Self, String> {
         let (queue, jobs) = mpsc::channel(QUEUE);
-        let watch = Watch::new(path.to_owned(), clock);
+        let is_look_only = store.is_look_only();
         let watching = watch.clone();
         std::thread::Builder::new()
             .name("fencepost-file".into())
@@ -64,13 +66,30 @@ impl Worker {
         Ok(Self {
             queue,
             pid: std::process::id(),
+            is_look_only,
             watch,
         })
     }
 
+    /// Why it cannot vote, if it never can.
+    pub(super) fn hello(&self) -> Result<(), NodeError> {
+        match self.is_look_only {
+            true => Err(NodeError::ReadOnly(LOOK_ONLY.into())),
+            false => Ok(()),
+        }
+    }
+
     /// Tells the waiters of that client whose turn it is.
     pub(super) fn listen(&self, client: &ClientId, ear: Arc<dyn WakeSink>) -> Listener {
-        self.watch.listen(client, ear)
+        match self.is_forked() {
+            // Nobody is there to tell them, and what the threads had locked stays locked.
+            true => Listener::deaf(),
+            false => self.watch.listen(client, ear),
+        }
+    }
+
+    fn is_forked(&self) -> bool {
+        std::process::id() != self.pid
     }
 
     /// Queues the command when first polled, and waits for the answer.
@@ -80,9 +99,9 @@ impl Worker {
         command: Command,
         bond: Bond,
     ) -> Result<Reply, NodeError> {
-        if std::process::id() != self.pid {
+        if self.is_forked() {
             // The thread was not forked with us: nobody would answer.
-            return Err(NodeError::Store(FORKED.into()));
+            return Err(forked());
         }
         let (answer, answered) = oneshot::channel();
         let job = Job {
@@ -106,7 +125,16 @@ fn ended() -> NodeError {
 }
 
 fn work(mut store: Store, mut jobs: mpsc::Receiver<Job>, watch: &Watch) {
-    while let Some(job) = jobs.blocking_recv() {
+    loop {
+        let job = match next(&mut jobs, IDLE_LOOK) {
+            Next::Job(job) => job,
+            Next::Nothing => {
+                // What is wrong, the next command will say.
+                let _ = catch_unwind(AssertUnwindSafe(|| store.notice_changes()));
+                continue;
+            }
+            Next::End => return,
+        };
         // The caller has given up. To give a lock back is still right; to take one would be for
         // nobody.
         if job.answer.is_closed()
@@ -120,11 +148,46 @@ fn work(mut store: Store, mut jobs: mpsc::Receiver<Job>, watch: &Watch) {
         // A panic rolls the transaction back on its way, so the store can be used again.
         let apply = || store.apply(&job.name, &job.command, job.bond);
         let done = catch_unwind(AssertUnwindSafe(apply));
-        let reply = done.unwrap_or_else(|panic| Err(format!("panicked: {}", message(&*panic))));
+        let reply = done.unwrap_or_else(|panic| {
+            Err(NodeError::Store(format!("panicked: {}", message(&*panic))))
+        });
         // Nobody may be waiting for it any more.
-        let _ = job.answer.send(reply.map_err(NodeError::Store));
+        let _ = job.answer.send(reply);
         // The other tasks of this process need not wait for the watch to notice.
         store.take_woken().for_each(|wake| watch.tell(wake));
+    }
+}
+
+enum Next {
+    Job(Job),
+    /// None has come in time.
+    Nothing,
+    /// None will come any more.
+    End,
+}
+
+/// Waits for the next job, with a limit.
+fn next(jobs: &mut mpsc::Receiver<Job>, limit: Duration) -> Next {
+    struct Unpark(Thread);
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    let mut context = Context::from_waker(&waker);
+    let end = Instant::now() + limit;
+    loop {
+        match jobs.poll_recv(&mut context) {
+            Poll::Ready(Some(job)) => return Next::Job(job),
+            Poll::Ready(None) => return Next::End,
+            Poll::Pending => {}
+        }
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Next::Nothing;
+        }
+        std::thread::park_timeout(left);
     }
 }
 

@@ -1,0 +1,230 @@
+//! What the library says went wrong, in the words and options of the program.
+//!
+//! Whatever knows the library's errors is here: nothing that the program prints may name an item of
+//! the library, which nobody can type.
+
+use std::time::Duration;
+
+use fencepost::{
+    Error, ErrorKind, HolderStatus, LockName, LossReason, NodeError, NodeOutcome, NodeReport,
+};
+
+use crate::duration::Readable;
+use crate::exit::{Exit, Failure, Holder};
+
+const TRUST_HINT: &str = "--restart-policy trust lets restarted servers vote at once: safe only if \
+                          they kept their data";
+
+/// The failure that the error is; `busy` is the exit code for a lock that somebody else holds.
+pub(crate) fn failure(error: &Error, busy: u8) -> Failure {
+    let exit = match error.kind() {
+        ErrorKind::Held | ErrorKind::Timeout => Exit::Busy(busy),
+        ErrorKind::Lost => Exit::Lost,
+        ErrorKind::InvalidName
+        | ErrorKind::InvalidTtl
+        | ErrorKind::InvalidUrl
+        | ErrorKind::InvalidOption => Exit::Usage,
+        ErrorKind::NoRuntime | ErrorKind::NoRandomness => Exit::Internal,
+        // No quorum, unreachable, too late, a file that cannot be opened.
+        _ => Exit::Unavailable,
+    };
+    let name = error.name().unwrap_or_default();
+    let why = ours(error.reason().unwrap_or_default());
+    match error.kind() {
+        ErrorKind::Held | ErrorKind::Timeout => {
+            let Some(HolderStatus {
+                owner, remaining, ..
+            }) = error.holder()
+            else {
+                return Failure::new(exit, ours(&error.to_string()));
+            };
+            let held = held(owner.as_str(), *remaining);
+            let holder = Holder {
+                by: owner.to_string(),
+                remaining: *remaining,
+            };
+            Failure {
+                holder: Some(Box::new(holder)),
+                ..Failure::new(exit, format!("lock \"{name}\" is {held}"))
+            }
+        }
+        ErrorKind::NoQuorum => no_quorum(exit, name, error.nodes()),
+        ErrorKind::Unreachable => unreachable_store(exit, error.nodes()),
+        ErrorKind::InvalidTtl => {
+            let text = ours(&error.to_string());
+            let text = text.replacen(" cannot be used", " (--ttl) cannot be used", 1);
+            Failure::new(exit, text)
+        }
+        ErrorKind::InvalidOption => {
+            let option = error.option().unwrap_or_default().replace('_', "-");
+            Failure::new(exit, format!("--{option} cannot be used: {why}"))
+        }
+        _ => Failure::new(exit, ours(&error.to_string())),
+    }
+}
+
+fn no_quorum(exit: Exit, name: &str, nodes: &[NodeReport]) -> Failure {
+    let agreed = nodes.iter().filter(|it| it.outcome == NodeOutcome::Agreed);
+    let (agreed, all) = (agreed.count(), nodes.len());
+    let needed = all / 2 + 1;
+    let message = match nodes {
+        [_] => format!("lock \"{name}\" was not granted"),
+        _ => format!(
+            "no quorum for lock \"{name}\": {agreed} of {all} nodes agreed, {needed} are needed"
+        ),
+    };
+    by_node(exit, message, nodes)
+}
+
+fn unreachable_store(exit: Exit, nodes: &[NodeReport]) -> Failure {
+    let usable = nodes.iter().filter(|it| !is_failed(&it.outcome)).count();
+    let all = nodes.len();
+    let needed = all / 2 + 1;
+    let message = match nodes {
+        [_] => "cannot use the store".to_owned(),
+        _ => format!("cannot connect: {usable} of {all} nodes can be used, {needed} are needed"),
+    };
+    by_node(exit, message, nodes)
+}
+
+fn is_failed(outcome: &NodeOutcome) -> bool {
+    matches!(outcome, NodeOutcome::Failed(_))
+}
+
+/// A failure that each node has its own reason for.
+fn by_node(exit: Exit, message: String, nodes: &[NodeReport]) -> Failure {
+    let waits =
+        |it: &NodeReport| matches!(it.outcome, NodeOutcome::Failed(NodeError::Quarantined(_)));
+    let hints = match nodes.iter().any(waits) {
+        true => vec![TRUST_HINT.to_owned()],
+        false => vec![],
+    };
+    let reasons = nodes.iter();
+    let reasons = reasons.map(|it| (it.node.clone(), outcome(&it.outcome)));
+    Failure {
+        nodes: reasons.collect(),
+        hints,
+        ..Failure::new(exit, message)
+    }
+}
+
+fn outcome(outcome: &NodeOutcome) -> String {
+    match outcome {
+        NodeOutcome::Held { by, remaining } => held(by.as_str(), *remaining),
+        NodeOutcome::Failed(error) => node(error),
+        other => other.to_string(),
+    }
+}
+
+/// Why a node could not be asked, or does not vote.
+pub(crate) fn node(error: &NodeError) -> String {
+    match error {
+        NodeError::Quarantined(left) => format!(
+            "restarted a short while ago and may have forgotten locks; votes again in {}",
+            Readable(*left)
+        ),
+        other => ours(&other.to_string()),
+    }
+}
+
+/// `held by X (expires in 26s unless renewed)`
+pub(crate) fn held(by: &str, remaining: Option<Duration>) -> String {
+    format!("held by {by} ({})", expiry(remaining))
+}
+
+/// When a lock ends if its holder does nothing.
+pub(crate) fn expiry(remaining: Option<Duration>) -> String {
+    match remaining {
+        Some(time) => format!("expires in {} unless renewed", Readable(time)),
+        None => "no expiry".into(),
+    }
+}
+
+/// The library's words, with the program's options in place of its items.
+fn ours(text: &str) -> String {
+    let text = text.replace("RestartPolicy::", "--restart-policy ");
+    let text = text.replace("--restart-policy Trust", "--restart-policy trust");
+    text.replace("max_ttl", "--max-ttl")
+}
+
+/// Which lock was lost, and how, if that is what the error says.
+pub(crate) fn loss(error: &Error) -> Option<(LockName, LossReason)> {
+    let name = LockName::new(error.name()?).ok()?;
+    Some((name, error.loss()?.clone()))
+}
+
+/// Whether waiting may help.
+pub(crate) fn may_pass(error: &Error) -> bool {
+    use ErrorKind::{Held, NoQuorum, Timeout, TooLate};
+    matches!(error.kind(), Held | Timeout | NoQuorum | TooLate)
+}
+
+/// What is wrong with the value of an option, without the option's name.
+pub(crate) fn reason(error: &Error) -> String {
+    match error.reason() {
+        Some(why) => ours(why),
+        None => ours(&error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn quarantined(node: &str) -> NodeReport {
+        NodeReport {
+            node: node.into(),
+            outcome: NodeOutcome::Failed(NodeError::Quarantined(Duration::from_secs(42))),
+        }
+    }
+
+    #[test]
+    fn no_quorum_is_a_sentence_and_an_aligned_line_for_each_node() {
+        let agreed = NodeReport {
+            node: "redis://a".into(),
+            outcome: NodeOutcome::Agreed,
+        };
+        let nodes = vec![
+            agreed,
+            quarantined("redis://b.example"),
+            quarantined("redis://c"),
+        ];
+        let failure = no_quorum(Exit::Unavailable, "job", &nodes);
+        assert_eq!(
+            failure.to_string(),
+            "no quorum for lock \"job\": 1 of 3 nodes agreed, 2 are needed\n  \
+             redis://a          agreed\n  \
+             redis://b.example  restarted a short while ago and may have forgotten locks; votes \
+             again in 42s\n  \
+             redis://c          restarted a short while ago and may have forgotten locks; votes \
+             again in 42s\n  \
+             hint: --restart-policy trust lets restarted servers vote at once: safe only if they \
+             kept their data"
+        );
+    }
+
+    #[test]
+    fn one_node_has_its_reason_in_the_sentence() {
+        let nodes = vec![quarantined("redis://a")];
+        let failure = unreachable_store(Exit::Unavailable, &nodes);
+        let text = failure.to_string();
+        assert!(
+            text.starts_with("cannot use the store: redis://a: restarted a short"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn no_item_of_the_library_is_named() {
+        for error in [
+            NodeError::Quarantined(Duration::from_secs(1)).to_string(),
+            "it is above max_ttl".to_owned(),
+        ] {
+            let text = ours(&error);
+            assert!(
+                !text.contains("RestartPolicy") && !text.contains("max_ttl"),
+                "{text}"
+            );
+        }
+    }
+}

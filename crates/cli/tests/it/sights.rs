@@ -1,0 +1,149 @@
+//! `doctor`, `status` and `list` at 60, 100 and 200 columns, as they are seen; and in which colours.
+//!
+//! The expected texts are in `sights/`; `UPDATE_SIGHTS=1` writes them anew.
+
+use std::fs;
+use std::path::Path;
+
+use crate::bench::{Bench, end_of, pid_of, send};
+use crate::pty::Terminal;
+use crate::terminal::{CLEAR, shell};
+
+/// Numbers that differ from run to run, each digit replaced, so that columns keep their widths.
+fn without_tokens(text: &str) -> String {
+    let mut out = String::new();
+    let mut number = String::new();
+    for c in text.chars().chain(['\0']) {
+        if c.is_ascii_digit() {
+            number.push(c);
+            continue;
+        }
+        match number.len() {
+            // Microseconds since 1970.
+            16 => out.push_str(&"7".repeat(16)),
+            _ => out.push_str(&number),
+        }
+        number.clear();
+        out.push(c);
+    }
+    out.trim_end_matches('\0').to_owned()
+}
+
+fn is_as_before(name: &str, seen: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/it/sights")
+        .join(name);
+    if std::env::var_os("UPDATE_SIGHTS").is_some() {
+        fs::create_dir_all(path.parent().expect("a directory")).expect("a directory");
+        fs::write(&path, seen).expect("a file");
+    }
+    let expected = fs::read_to_string(&path).unwrap_or_default();
+    assert_eq!(seen, expected, "{name}");
+}
+
+fn at_width(bench: &Bench, words: &[&str], width: usize) -> String {
+    let mut command = bench.command(words);
+    let output = command
+        .env("COLUMNS", width.to_string())
+        .output()
+        .expect("the program");
+    String::from_utf8(output.stdout).expect("text")
+}
+
+#[test]
+fn what_is_printed_fits_the_width() {
+    let bench = Bench::new();
+    let store = ["--store", "file:locks.db", "--max-ttl", "24h"];
+    let hold = |name: &str, value: &str, file: &str| {
+        let line = format!("echo >{file}; sleep 60");
+        let elect = ["elect", name, "--value", value, "--ttl", "24h", "-c", &line];
+        bench.start_until(file, &[&elect[..6], &store, &elect[6..]].concat())
+    };
+    let holders = [
+        hold("nightly-report", "web-3.example.org:4711:report", "up1"),
+        hold("夜間バッチ", "サーバー三号", "up2"),
+    ];
+    let nodes = "redis://127.0.0.1:1,redis://127.0.0.1:2,redis://127.0.0.1:3";
+    fs::write(
+        bench.path("broken.db"),
+        "this is no database, and long enough to be none",
+    )
+    .unwrap();
+    for width in [60, 100, 200] {
+        for (name, words) in [
+            ("list", [&["list"], &store[..]].concat()),
+            (
+                "status",
+                [&["status", "nightly-report"], &store[..]].concat(),
+            ),
+            ("doctor", vec!["doctor", "--store", nodes]),
+            ("doctor-file", vec!["doctor", "--store", "file:broken.db"]),
+        ] {
+            let seen = without_tokens(&at_width(&bench, &words, width));
+            is_as_before(&format!("{name}-{width}.txt"), &seen);
+            // Words that are longer than the line stay whole.
+            let too_wide = seen.lines().filter(|line| line.chars().count() > width);
+            assert_eq!(too_wide.count(), 0, "{name} at {width}:\n{seen}");
+        }
+    }
+    for width in [60, 100, 200] {
+        let script = format!(
+            r#"stty cols {width}; "$F" run nightly-report {} --wait 300ms -- true"#,
+            store.join(" ")
+        );
+        let (_, seen) = shell(&bench, &script).end();
+        // The first one: those after it tell another time, and our place in line.
+        let mut frames = seen.split(CLEAR).filter(|frame| frame.starts_with('⠋'));
+        let line = frames.next().unwrap_or_else(|| panic!("{seen:?}"));
+        is_as_before(&format!("spinner-{width}.txt"), &line.replace('\r', "\n"));
+    }
+    for holder in holders {
+        send("TERM", pid_of(&holder));
+        end_of(holder);
+    }
+}
+
+#[test]
+fn the_doctor_paints_at_a_terminal_only_and_not_where_nobody_wants_it() {
+    let bench = Bench::new();
+    let words = ["doctor", "--store", "redis://127.0.0.1:1"];
+    let (_, seen) = Terminal::start(bench.command(&words)).end();
+    assert!(
+        seen.contains("\u{1b}[1m\u{1b}[31munsafe\u{1b}[0m"),
+        "{seen:?}"
+    );
+    let mut plain = bench.command(&words);
+    plain.env("NO_COLOR", "1");
+    let (_, seen) = Terminal::start(plain).end();
+    assert!(
+        seen.contains("unsafe") && !seen.contains('\u{1b}'),
+        "{seen:?}"
+    );
+    let piped = bench.run(&words).out;
+    assert!(
+        piped.contains("unsafe") && !piped.contains('\u{1b}'),
+        "{piped:?}"
+    );
+}
+
+#[test]
+fn several_names_are_several_locks() {
+    let bench = Bench::new();
+    assert_eq!(bench.run(&["acquire", "b"]).code, Some(0));
+    let ran = bench.run(&["status", "b", "a,c", "b"]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let names: Vec<_> = ran
+        .out
+        .lines()
+        .filter(|line| line.starts_with("lock "))
+        .collect();
+    assert_eq!(names, ["lock        b", "lock        a", "lock        c"]);
+    let json = bench.run(&["status", "b", "a", "--json"]).out;
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(
+        (&json[0]["held"], &json[1]["held"]),
+        (&true.into(), &false.into())
+    );
+    let ran = bench.run(&["status", "a", "b", "--slots", "2"]);
+    assert_eq!(ran.code, Some(64), "{ran:?}");
+}

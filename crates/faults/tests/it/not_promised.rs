@@ -1,0 +1,369 @@
+//! Where the promise of exclusion ends, on both sides of each border: what still holds, and what does
+//! not. A test whose name says "makes two holders" shows the checker finding them. That is not a
+//! fault of the library: no lock on such nodes can know better. In every one of them the token tells
+//! the two apart, and a resource that checks it is safe. One more shows where that ends too.
+//!
+//! The story is always the same: the holder has the lock, on all nodes or on just a majority;
+//! something befalls some nodes; the contender asks for as long as the holder's lease is valid.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use fencepost::fence::Gate;
+use fencepost::internals::clock::{Clock, Moment, SystemClock};
+use fencepost::{Client, Lease, RestartPolicy};
+use fencepost_faults::clock::{BentClock, Jump};
+use fencepost_faults::cluster::Layout;
+use fencepost_faults::node::{Node, NodeOptions, Persistence};
+
+use crate::stage::{LOCK, Stage, TTL, newcomer, on_three_and_five};
+
+/// On how many nodes the holder has the lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Has {
+    All,
+    JustAMajority,
+}
+
+/// Tells the story; whether two held the lock at a time.
+async fn two_hold(layout: Layout, has: Has, befalls: impl FnOnce(&mut Stage)) -> bool {
+    let mut stage = Stage::set(layout).await;
+    let held = match has {
+        Has::All => stage.hold_on_all().await,
+        Has::JustAMajority => stage.hold_on_just_a_majority().await,
+    };
+    befalls(&mut stage);
+    let (second, while_valid) = stage.contend(&held).await;
+    judge(&stage, &held, &second, while_valid);
+    while_valid
+}
+
+fn judge(stage: &Stage, held: &Lease, second: &Lease, while_valid: bool) {
+    assert_eq!(!stage.overlaps().is_empty(), while_valid, "as the checker");
+    assert!(stage.bad_tokens().is_empty());
+    let gate = Gate::new();
+    gate.admit(held.token()).unwrap();
+    gate.admit(second.token()).unwrap();
+    assert!(gate.admit(held.token()).is_err(), "the resource is safe");
+}
+
+fn plain(nodes: usize) -> Layout {
+    Layout {
+        nodes,
+        ..Layout::default()
+    }
+}
+
+fn with_bent_clocks(nodes: usize) -> Layout {
+    let mut layout = plain(nodes);
+    layout.options.bent = true;
+    layout
+}
+
+fn flush(stage: &mut Stage, nodes: std::ops::Range<usize>) {
+    for node in nodes {
+        stage.tell(node, &["FLUSHALL"]);
+    }
+}
+
+fn jump_ahead(stage: &mut Stage, nodes: std::ops::Range<usize>) {
+    for node in nodes {
+        let clock = stage.cluster.nodes[node].clock.as_mut().unwrap();
+        clock.jump(Jump::Ahead(TTL)).unwrap();
+    }
+}
+
+fn clocks_can_be_bent() -> bool {
+    let possible = BentClock::is_possible();
+    if !possible {
+        println!("skipped: no clock can be bent here");
+    }
+    possible
+}
+
+#[test]
+fn a_flushed_minority_breaks_nothing_while_the_holder_has_all_others() {
+    on_three_and_five(async |nodes| {
+        let befalls = |stage: &mut Stage| flush(stage, 0..nodes / 2);
+        let two = two_hold(plain(nodes), Has::All, befalls).await;
+        assert!(!two, "{nodes} nodes");
+    });
+}
+
+#[test]
+fn a_flushed_node_of_just_a_majority_makes_two_holders() {
+    on_three_and_five(async |nodes| {
+        let befalls = |stage: &mut Stage| {
+            let shared = stage.shared_node();
+            flush(stage, shared..shared + 1);
+        };
+        let two = two_hold(plain(nodes), Has::JustAMajority, befalls).await;
+        assert!(two, "{nodes} nodes");
+    });
+}
+
+#[test]
+fn a_flushed_majority_makes_two_holders() {
+    on_three_and_five(async |nodes| {
+        let befalls = |stage: &mut Stage| flush(stage, 0..nodes / 2 + 1);
+        let two = two_hold(plain(nodes), Has::All, befalls).await;
+        assert!(two, "{nodes} nodes");
+    });
+}
+
+#[test]
+fn a_majority_that_comes_back_empty_breaks_nothing() {
+    on_three_and_five(async |nodes| {
+        let layout = Layout {
+            policy: RestartPolicy::Delay,
+            ..plain(nodes)
+        };
+        let befalls = |stage: &mut Stage| {
+            for node in 0..stage.majority() {
+                stage.restart(node, |_| Ok(()));
+            }
+        };
+        assert!(!two_hold(layout, Has::All, befalls).await, "{nodes} nodes");
+    });
+}
+
+#[test]
+fn a_lock_evicted_by_a_server_that_was_set_to_evict_meanwhile_makes_two_holders() {
+    let fill = "for i = 1, 500 do redis.call('SET', 'filler:' .. math.random(1000000000), \
+                string.rep('x', 1000)) end";
+    let befalls = |stage: &mut Stage| {
+        let shared = stage.shared_node();
+        stage.tell(
+            shared,
+            &["CONFIG", "SET", "maxmemory-policy", "allkeys-random"],
+        );
+        stage.tell(shared, &["CONFIG", "SET", "maxmemory", "3mb"]);
+        let end = Instant::now() + TTL / 2;
+        while stage.has_lock(shared) {
+            assert!(Instant::now() < end, "never evicted");
+            stage.tell(shared, &["EVAL", fill, "0"]);
+        }
+    };
+    on_three_and_five(async |nodes| {
+        let two = two_hold(plain(nodes), Has::JustAMajority, befalls).await;
+        assert!(two, "{nodes} nodes");
+    });
+}
+
+#[test]
+fn a_minority_of_clocks_that_jump_ahead_breaks_nothing_while_the_holder_has_all_others() {
+    if !clocks_can_be_bent() {
+        return;
+    }
+    on_three_and_five(async |nodes| {
+        let befalls = |stage: &mut Stage| jump_ahead(stage, 0..nodes / 2);
+        let two = two_hold(with_bent_clocks(nodes), Has::All, befalls).await;
+        assert!(!two, "{nodes} nodes");
+    });
+}
+
+/// On five nodes, this is the story of the critique of Redlock: client 1 has A, B and C; the clock of
+/// C jumps ahead; client 2 gets C, D and E.
+#[test]
+fn a_clock_that_jumps_ahead_on_a_node_of_just_a_majority_makes_two_holders() {
+    if !clocks_can_be_bent() {
+        return;
+    }
+    on_three_and_five(async |nodes| {
+        let befalls = |stage: &mut Stage| {
+            let shared = stage.shared_node();
+            jump_ahead(stage, shared..shared + 1);
+        };
+        let two = two_hold(with_bent_clocks(nodes), Has::JustAMajority, befalls).await;
+        assert!(two, "{nodes} nodes");
+    });
+}
+
+#[test]
+fn a_clock_that_jumps_back_breaks_nothing() {
+    if !clocks_can_be_bent() {
+        return;
+    }
+    on_three_and_five(async |nodes| {
+        let befalls = |stage: &mut Stage| {
+            let shared = stage.shared_node();
+            let clock = stage.cluster.nodes[shared].clock.as_mut().unwrap();
+            clock.jump(Jump::Back(TTL / 3)).unwrap();
+        };
+        let two = two_hold(with_bent_clocks(nodes), Has::JustAMajority, befalls).await;
+        assert!(!two, "{nodes} nodes");
+    });
+}
+
+#[test]
+fn a_clock_that_runs_far_faster_than_the_drift_allows_makes_two_holders() {
+    if !clocks_can_be_bent() {
+        return;
+    }
+    on_three_and_five(async |nodes| {
+        let befalls = |stage: &mut Stage| {
+            let shared = stage.shared_node();
+            let clock = stage.cluster.nodes[shared].clock.as_mut().unwrap();
+            clock.run_at(20.0).unwrap();
+        };
+        let two = two_hold(with_bent_clocks(nodes), Has::JustAMajority, befalls).await;
+        assert!(two, "{nodes} nodes");
+    });
+}
+
+/// A server reckons its uptime by its wall clock. Clients that knew the process before it go by what
+/// they saw themselves.
+#[test]
+fn a_restarted_server_whose_clock_jumped_ahead_does_not_fool_who_knew_it_before() {
+    if !clocks_can_be_bent() {
+        return;
+    }
+    on_three_and_five(async |nodes| {
+        let layout = Layout {
+            policy: RestartPolicy::Delay,
+            ..with_bent_clocks(nodes)
+        };
+        let befalls = |stage: &mut Stage| restart_with_a_jump(stage);
+        let two = two_hold(layout, Has::JustAMajority, befalls).await;
+        assert!(!two, "{nodes} nodes");
+    });
+}
+
+#[test]
+fn a_restarted_server_whose_clock_jumped_ahead_fools_a_newcomer_and_makes_two_holders() {
+    if !clocks_can_be_bent() {
+        return;
+    }
+    on_three_and_five(async |nodes| {
+        let layout = Layout {
+            policy: RestartPolicy::Delay,
+            ..with_bent_clocks(nodes)
+        };
+        let mut stage = Stage::set(layout).await;
+        let held = stage.hold_on_just_a_majority().await;
+        restart_with_a_jump(&mut stage);
+        let newcomer = newcomer(&stage.cluster, "newcomer").await;
+        let (second, while_valid) = stage.contend_as(&newcomer, &held).await;
+        judge(&stage, &held, &second, while_valid);
+        assert!(while_valid, "{nodes} nodes");
+    });
+}
+
+fn restart_with_a_jump(stage: &mut Stage) {
+    let shared = stage.shared_node();
+    stage.restart(shared, |_| Ok(()));
+    let clock = stage.cluster.nodes[shared].clock.as_mut().unwrap();
+    clock.jump(Jump::Ahead(TTL * 10)).unwrap();
+    // It looks at its clock ten times a second.
+    std::thread::sleep(Duration::from_millis(250));
+}
+
+/// A wall clock that is half an hour ahead.
+struct Ahead;
+
+impl Clock for Ahead {
+    fn now(&self) -> Moment {
+        SystemClock.now()
+    }
+
+    fn wall_micros(&self) -> u64 {
+        SystemClock.wall_micros() + 1_800_000_000
+    }
+}
+
+/// Nodes that lost their counters know nothing but what the clients propose: their clocks.
+#[test]
+fn tokens_fall_when_all_nodes_are_flushed_and_the_next_clients_clock_is_behind() {
+    on_three_and_five(async |nodes| {
+        let mut stage = Stage::set(plain(nodes)).await;
+        stage.holder = Client::builder()
+            .url(stage.cluster.urls())
+            .restart_policy(RestartPolicy::Trust)
+            .max_ttl(TTL)
+            .clock(Arc::new(Ahead))
+            .connect()
+            .await
+            .unwrap();
+        let held = stage.hold_on_all().await;
+        flush(&mut stage, 0..nodes);
+        let (second, _) = stage.contend(&held).await;
+        assert!(second.token() < held.token(), "{nodes} nodes");
+        assert!(!stage.bad_tokens().is_empty(), "the checker finds it");
+    });
+}
+
+/// The library takes a server at its word that says `appendfsync always`.
+#[test]
+fn an_older_copy_under_a_server_that_says_it_keeps_every_write_makes_two_holders() {
+    on_three_and_five(async |nodes| {
+        let mut layout = Layout {
+            policy: RestartPolicy::Delay,
+            ..plain(nodes)
+        };
+        layout.options.persistence = Persistence::EveryWrite;
+        let mut stage = Stage::set(layout).await;
+        let shared = stage.shared_node();
+        stage.cluster.nodes[shared].back_up().unwrap();
+        let held = stage.hold_on_just_a_majority().await;
+        stage.restart(shared, Node::restore_backup);
+        let (second, while_valid) = stage.contend(&held).await;
+        judge(&stage, &held, &second, while_valid);
+        assert!(while_valid, "{nodes} nodes");
+    });
+}
+
+/// Clients that knew the master are safe from its stale replica: `forgetful_restarts.rs`. One that
+/// comes later sees a server that has been up for long, and cannot know that it was another's copy.
+#[test]
+fn a_client_that_comes_after_the_promotion_of_a_stale_replica_makes_two_holders() {
+    on_three_and_five(async |nodes| {
+        let mut layout = Layout {
+            policy: RestartPolicy::Delay,
+            proxied: true,
+            ..plain(nodes)
+        };
+        let at_once = ["--repl-diskless-sync-delay", "0"];
+        layout.options.words = at_once.map(str::to_owned).to_vec();
+        let mut stage = Stage::set(layout).await;
+        let shared = stage.shared_node();
+        let replica = lagging_replica_up_for_long(&stage, shared);
+        let held = stage.hold_on_just_a_majority().await;
+        stage.cluster.nodes[shared].kill().unwrap();
+        replica.tell(&["REPLICAOF", "NO", "ONE"]).unwrap();
+        stage.cluster.proxies[shared].lead_to(&replica.socket());
+        stage.cluster.nodes[shared] = replica;
+        let newcomer = newcomer(&stage.cluster, "newcomer").await;
+        let (second, while_valid) = stage.contend_as(&newcomer, &held).await;
+        judge(&stage, &held, &second, while_valid);
+        assert!(while_valid, "{nodes} nodes");
+    });
+}
+
+fn lagging_replica_up_for_long(stage: &Stage, node: usize) -> Node {
+    let cluster = &stage.cluster;
+    let master = cluster.nodes[node].address();
+    let port = master.port().to_string();
+    let replicaof = ["--replicaof", "127.0.0.1", &port].map(str::to_owned);
+    let options = NodeOptions {
+        words: replicaof.to_vec(),
+        ..cluster.layout.options.clone()
+    };
+    let folder = cluster.folder().join("replica");
+    let replica = Node::start(&cluster.network, node, &folder, options).unwrap();
+    let info = |section: &str| replica.ask::<String>(&["INFO", section]).unwrap();
+    let up_for = |seconds: u64| {
+        let info = info("server");
+        let mut lines = info.lines();
+        let line = lines.find_map(|line| line.strip_prefix("uptime_in_seconds:"));
+        line.unwrap().trim_end().parse::<u64>().unwrap() >= seconds
+    };
+    let long = TTL.as_secs() + 2;
+    let end = Instant::now() + TTL * 10;
+    while !up_for(long) || !info("replication").contains("master_link_status:up") {
+        assert!(Instant::now() < end, "not in step");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    replica.tell(&["REPLICAOF", "127.0.0.1", "1"]).unwrap();
+    assert!(!replica.ask::<bool>(&["EXISTS", LOCK]).unwrap());
+    replica
+}

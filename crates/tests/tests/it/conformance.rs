@@ -1,0 +1,575 @@
+//! What every node promises, whatever it is made of: each behaviour is written once and run on
+//! each engine.
+//!
+//! Deadlines here are checked against the test's own clock, and only in the direction that a slow
+//! machine cannot spoil: a lock may be found free later than its TTL, never earlier.
+
+use std::collections::HashSet;
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use fencepost::FencingToken;
+use fencepost::internals::{Call, Node};
+use fencepost_core::lock::{MAX_SKEW, Reply, Snapshot};
+
+use crate::attempt::*;
+use crate::engines::every_node_shows_that;
+
+every_node_shows_that! {
+    a_free_lock_is_granted_with_the_token_that_was_proposed,
+    a_held_lock_is_refused_with_its_holder_and_the_time_that_is_left,
+    a_refused_acquire_changes_nothing,
+    the_same_value_again_is_granted_the_same_and_prolongs_nothing,
+    tokens_grow_whatever_is_proposed,
+    a_proposal_from_the_far_future_is_cut_to_the_largest_skew,
+    a_counter_at_its_end_is_not_passed,
+    fifty_at_once_are_one_grant,
+    a_lock_expires_after_its_ttl_and_not_before,
+    a_counter_outlives_expiry_and_release,
+    only_the_holder_raises_the_counter,
+    a_counter_is_never_lowered,
+    an_extension_counts_from_when_it_was_made,
+    an_extension_by_another_is_refused_and_prolongs_nothing,
+    an_extension_of_a_forgotten_lock_repairs_it,
+    an_extension_after_a_later_grant_is_refused,
+    only_the_holder_releases,
+    a_withdrawn_attempt_is_refused_and_nobody_else,
+    a_withdrawn_attempt_neither_extends_nor_steals,
+    a_withdrawal_ends_when_its_time_is_up,
+    a_release_can_withdraw_what_it_frees,
+    a_look_changes_nothing,
+    stealing_throws_the_holder_out,
+    stealing_what_is_free_or_ours_throws_nobody_out,
+    a_thief_gets_no_token_from_the_far_future,
+    locks_of_different_names_are_independent,
+    every_name_that_is_valid_is_a_lock_of_its_own,
+    every_value_is_kept_as_it_is,
+    a_call_that_was_never_polled_does_nothing,
+    a_call_that_was_dropped_half_way_can_be_undone,
+    commands_are_carried_out_in_the_order_in_which_they_were_first_polled,
+}
+
+// ---- acquire ------------------------------------------------------------------------------------
+
+async fn a_free_lock_is_granted_with_the_token_that_was_proposed(node: &Arc<dyn Node>) {
+    let (a, b) = (on(node, "n", "a"), on(node, "m", "b"));
+    assert_eq!(a.acquire(1000).await, granted(1000));
+    assert!(a.holds().await);
+    assert_eq!(b.acquire(0).await, granted(1), "the first token is one");
+}
+
+async fn a_held_lock_is_refused_with_its_holder_and_the_time_that_is_left(node: &Arc<dyn Node>) {
+    let (a, b) = (on(node, "n", "a"), on(node, "n", "b"));
+    let begun = Instant::now();
+    a.acquire(1).await;
+    let reply = b.acquire(1).await;
+    assert_held_by(&a, &reply);
+    let Reply::Held(holder) = reply else {
+        panic!("{reply:?}");
+    };
+    let left = holder.remaining.unwrap();
+    assert!(left + begun.elapsed() + GRAIN >= LONG, "{left:?}");
+}
+
+async fn a_refused_acquire_changes_nothing(node: &Arc<dyn Node>) {
+    let (a, b) = (on(node, "n", "a").for_ttl(SHORT), on(node, "n", "b"));
+    let last = Instant::now();
+    a.acquire(7).await;
+    assert_held_by(&a, &b.acquire(1_000_000).await);
+    assert_eq!(a.counter().await, 7);
+    assert!(b.wait().await - last < LATE, "b's TTL did not become a's");
+    assert_eq!(b.counter().await, 8);
+}
+
+async fn the_same_value_again_is_granted_the_same_and_prolongs_nothing(node: &Arc<dyn Node>) {
+    let a = on(node, "n", "a").for_ttl(Duration::from_secs(10));
+    assert_eq!(a.acquire(7).await, granted(7));
+    assert_eq!(a.clone().for_ttl(LONG).acquire(9).await, granted(7));
+    let holder = a.look().await.holder.unwrap();
+    assert!(a.is_holder_in(&holder));
+}
+
+async fn tokens_grow_whatever_is_proposed(node: &Arc<dyn Node>) {
+    let mut last = 0;
+    for (i, proposed) in [5, 5, 0, 100, 99, 101, 1].into_iter().enumerate() {
+        let a = on(node, "n", &format!("value-{i}"));
+        let Reply::Granted { counter, .. } = a.acquire(proposed).await else {
+            panic!("not granted");
+        };
+        assert_eq!(counter.get(), proposed.max(last + 1));
+        last = counter.get();
+        assert_eq!(a.release().await, Reply::Released);
+    }
+}
+
+/// The largest token that a node may give now: by its clock, which is this machine's.
+fn assert_cut_to_skew(reply: &Reply) {
+    let Reply::Granted { counter, .. } = reply else {
+        panic!("{reply:?}");
+    };
+    let ahead = Duration::from_micros(counter.get().saturating_sub(wall_micros()));
+    assert!(ahead <= MAX_SKEW, "{ahead:?} ahead");
+    assert!(ahead + LATE >= MAX_SKEW, "only {ahead:?} ahead");
+}
+
+async fn a_proposal_from_the_far_future_is_cut_to_the_largest_skew(node: &Arc<dyn Node>) {
+    let a = on(node, "n", "a");
+    assert_cut_to_skew(&a.acquire(FencingToken::MAX.get()).await);
+    a.release().await;
+    let before = a.counter().await;
+    let b = on(node, "n", "b");
+    let Reply::Granted { counter, .. } = b.acquire(FencingToken::MAX.get()).await else {
+        panic!("not granted");
+    };
+    assert!(counter.get() > before, "it grows all the same");
+    let c = on(node, "m", "c");
+    let soon = wall_micros() + 1_000_000;
+    assert_eq!(c.acquire(soon).await, granted(soon), "a little is no harm");
+}
+
+async fn a_counter_at_its_end_is_not_passed(node: &Arc<dyn Node>) {
+    let (a, b) = (on(node, "n", "a"), on(node, "n", "b"));
+    a.acquire(1).await;
+    let end = FencingToken::MAX;
+    assert_eq!(a.raise(end.get()).await, Reply::Raised(end));
+    assert_eq!(b.steal(1).await, Reply::Exhausted);
+    assert!(
+        a.holds().await,
+        "a thief who gets no token throws nobody out"
+    );
+    a.release().await;
+    assert_eq!(b.acquire(1).await, Reply::Exhausted);
+    assert_eq!(b.look().await.holder, None);
+}
+
+async fn fifty_at_once_are_one_grant(node: &Arc<dyn Node>) {
+    let mut tasks = tokio::task::JoinSet::new();
+    for i in 0..50 {
+        let node = Arc::clone(node);
+        tasks.spawn(async move {
+            let a = on(&node, "n", &format!("value-{i}"));
+            (a.value.clone(), a.acquire(i).await)
+        });
+    }
+    let replies = tasks.join_all().await;
+    let won = replies
+        .iter()
+        .filter(|(_, reply)| matches!(reply, Reply::Granted { .. }));
+    let won: Vec<_> = won.map(|(value, _)| value).collect();
+    assert_eq!(won.len(), 1, "{replies:?}");
+    for (value, reply) in &replies {
+        match reply {
+            Reply::Held(holder) => assert_eq!(holder.value, *won[0]),
+            _ => assert_eq!(value, won[0]),
+        }
+    }
+}
+
+// ---- expiry -------------------------------------------------------------------------------------
+
+async fn a_lock_expires_after_its_ttl_and_not_before(node: &Arc<dyn Node>) {
+    let (a, b) = (on(node, "n", "a").for_ttl(SHORT), on(node, "n", "b"));
+    let begun = Instant::now();
+    assert_eq!(a.acquire(1).await, granted(1));
+    let freed = b.wait().await;
+    assert!(freed + GRAIN >= begun + SHORT, "{:?}", freed - begun);
+    assert_not_held_but_by(&b, &a.release().await);
+    assert_not_held_but_by(&b, &a.extend(1).await);
+}
+
+async fn a_counter_outlives_expiry_and_release(node: &Arc<dyn Node>) {
+    let (a, b, c) = (
+        on(node, "n", "a").for_ttl(SHORT),
+        on(node, "n", "b"),
+        on(node, "n", "c"),
+    );
+    assert_eq!(a.acquire(41).await, granted(41));
+    b.wait().await;
+    assert_eq!(b.counter().await, 42);
+    b.release().await;
+    assert_eq!(b.counter().await, 42);
+    assert_eq!(c.acquire(1).await, granted(43));
+}
+
+// ---- raise --------------------------------------------------------------------------------------
+
+async fn only_the_holder_raises_the_counter(node: &Arc<dyn Node>) {
+    let (a, b) = (on(node, "n", "a"), on(node, "n", "b"));
+    assert_eq!(a.raise(9).await, Reply::NotHeld(None));
+    assert_eq!(a.counter().await, 0);
+    a.acquire(1).await;
+    assert_not_held_but_by(&a, &b.raise(9).await);
+    assert_eq!(a.counter().await, 1);
+    assert_eq!(a.raise(9).await, Reply::Raised(token(9)));
+    a.release().await;
+    assert_eq!(b.acquire(1).await, granted(10));
+}
+
+async fn a_counter_is_never_lowered(node: &Arc<dyn Node>) {
+    let a = on(node, "n", "a");
+    a.acquire(9).await;
+    assert_eq!(a.raise(3).await, Reply::Raised(token(9)));
+    assert_eq!(a.extend(3).await, Reply::Extended);
+    assert_eq!(a.counter().await, 9);
+    assert_eq!(a.extend(12).await, Reply::Extended);
+    assert_eq!(a.counter().await, 12);
+}
+
+// ---- extend -------------------------------------------------------------------------------------
+
+async fn an_extension_counts_from_when_it_was_made(node: &Arc<dyn Node>) {
+    let (a, b) = (on(node, "n", "a").for_ttl(LONG), on(node, "n", "b"));
+    a.acquire(1).await;
+    let begun = Instant::now();
+    let short = a.clone().for_ttl(SHORT);
+    assert_eq!(short.extend(1).await, Reply::Extended);
+    let freed = b.wait().await;
+    assert!(freed + GRAIN >= begun + SHORT, "{:?}", freed - begun);
+    assert_eq!(b.counter().await, 2, "an extension leaves the token alone");
+    let long = b.clone().for_ttl(2 * LONG);
+    assert_eq!(long.extend(2).await, Reply::Extended);
+    let left = long.look().await.holder.unwrap().remaining.unwrap();
+    assert!(left > LONG, "{left:?}");
+}
+
+async fn an_extension_by_another_is_refused_and_prolongs_nothing(node: &Arc<dyn Node>) {
+    let a = on(node, "n", "a");
+    let b = on(node, "n", "b").for_ttl(2 * LONG);
+    a.acquire(1).await;
+    assert_not_held_but_by(&a, &b.extend(99).await);
+    assert!(a.is_holder_in(&a.look().await.holder.unwrap()));
+    assert_eq!(a.counter().await, 1);
+}
+
+async fn an_extension_of_a_forgotten_lock_repairs_it(node: &Arc<dyn Node>) {
+    let (a, b) = (on(node, "n", "a"), on(node, "n", "b"));
+    assert_eq!(a.extend(100).await, Reply::Repaired);
+    assert_held_by(&a, &b.acquire(1).await);
+    assert_eq!(a.counter().await, 100);
+    assert_eq!(a.extend(100).await, Reply::Extended);
+    a.release().await;
+    assert_eq!(a.extend(100).await, Reply::Repaired, "nobody came between");
+    a.release().await;
+    assert_eq!(b.acquire(1).await, granted(101));
+}
+
+async fn an_extension_after_a_later_grant_is_refused(node: &Arc<dyn Node>) {
+    let (a, b) = (on(node, "n", "a"), on(node, "n", "b"));
+    a.acquire(1).await;
+    a.release().await;
+    b.acquire(1).await;
+    b.release().await;
+    assert_eq!(a.extend(1).await, Reply::NotHeld(None));
+    assert_eq!(a.look().await.holder, None);
+}
+
+// ---- release ------------------------------------------------------------------------------------
+
+async fn only_the_holder_releases(node: &Arc<dyn Node>) {
+    let (a, b) = (on(node, "n", "a"), on(node, "n", "b"));
+    assert_eq!(a.release().await, Reply::NotHeld(None));
+    a.acquire(1).await;
+    assert_not_held_but_by(&a, &b.release().await);
+    assert!(a.holds().await);
+    assert_eq!(a.release().await, Reply::Released);
+    assert_eq!(a.release().await, Reply::NotHeld(None));
+    assert_eq!(b.acquire(1).await, granted(2));
+    assert_not_held_but_by(&b, &a.release().await);
+}
+
+async fn a_withdrawn_attempt_is_refused_and_nobody_else(node: &Arc<dyn Node>) {
+    let (a, b) = (on(node, "n", "a"), on(node, "n", "b"));
+    assert_eq!(a.withdraw(LONG).await, Reply::NotHeld(None));
+    assert_eq!(a.acquire(1).await, Reply::Tombstoned);
+    assert_eq!(a.counter().await, 0, "no token was used up");
+    assert_eq!(on(node, "m", "a").acquire(1).await, granted(1));
+    assert_eq!(b.acquire(1).await, granted(1));
+    assert_not_held_but_by(&b, &a.withdraw(LONG).await);
+    assert_eq!(b.release().await, Reply::Released);
+    assert_eq!(a.acquire(1).await, Reply::Tombstoned);
+}
+
+async fn a_withdrawn_attempt_neither_extends_nor_steals(node: &Arc<dyn Node>) {
+    let (a, b) = (on(node, "n", "a"), on(node, "n", "b"));
+    a.withdraw(LONG).await;
+    assert_eq!(a.extend(100).await, Reply::NotHeld(None));
+    assert_eq!(a.steal(1).await, Reply::Tombstoned);
+    b.acquire(1).await;
+    assert_eq!(a.steal(1).await, Reply::Tombstoned);
+    assert!(b.holds().await);
+}
+
+async fn a_withdrawal_ends_when_its_time_is_up(node: &Arc<dyn Node>) {
+    let a = on(node, "n", "a");
+    let begun = Instant::now();
+    a.withdraw(SHORT).await;
+    let granted = a.wait().await;
+    assert!(granted + GRAIN >= begun + SHORT, "{:?}", granted - begun);
+}
+
+async fn a_release_can_withdraw_what_it_frees(node: &Arc<dyn Node>) {
+    let (a, b) = (on(node, "n", "a"), on(node, "n", "b"));
+    a.acquire(1).await;
+    assert_eq!(a.withdraw(LONG).await, Reply::Released);
+    assert_eq!(a.acquire(1).await, Reply::Tombstoned);
+    assert_eq!(a.extend(1).await, Reply::NotHeld(None));
+    assert_eq!(b.acquire(1).await, granted(2));
+}
+
+// ---- inspect ------------------------------------------------------------------------------------
+
+async fn a_look_changes_nothing(node: &Arc<dyn Node>) {
+    let (a, b) = (on(node, "n", "a").for_ttl(SHORT), on(node, "n", "b"));
+    let nothing = Snapshot {
+        holder: None,
+        readers: Vec::new(),
+        counter: FencingToken::ZERO,
+        waiting: 0,
+    };
+    assert_eq!(a.look().await, nothing);
+    a.acquire(5).await;
+    let end = Instant::now() + LATE;
+    while let Some(holder) = b.look().await.holder {
+        assert!(a.is_holder_in(&holder));
+        assert!(Instant::now() < end, "looking keeps it alive");
+    }
+    assert_eq!(b.counter().await, 5);
+    assert_eq!(b.acquire(1).await, granted(6));
+}
+
+// ---- steal --------------------------------------------------------------------------------------
+
+async fn stealing_throws_the_holder_out(node: &Arc<dyn Node>) {
+    let (a, b) = (on(node, "n", "a"), on(node, "n", "b").for_ttl(SHORT));
+    a.acquire(1).await;
+    let begun = Instant::now();
+    let stolen = Reply::Granted {
+        counter: token(7),
+        evicted: Some(a.value.clone()),
+    };
+    assert_eq!(b.steal(7).await, stolen);
+    assert_not_held_but_by(&b, &a.release().await);
+    assert_not_held_but_by(&b, &a.extend(1).await);
+    let freed = a.wait().await;
+    assert!(freed + GRAIN >= begun + SHORT, "the thief's own TTL");
+    let stolen = Reply::Granted {
+        counter: token(9),
+        evicted: Some(a.value.clone()),
+    };
+    assert_eq!(b.steal(1).await, stolen, "tokens grow");
+}
+
+async fn stealing_what_is_free_or_ours_throws_nobody_out(node: &Arc<dyn Node>) {
+    let a = on(node, "n", "a");
+    assert_eq!(a.steal(7).await, granted(7));
+    assert_eq!(a.steal(9).await, granted(7));
+    assert!(a.holds().await);
+}
+
+async fn a_thief_gets_no_token_from_the_far_future(node: &Arc<dyn Node>) {
+    let (a, b) = (on(node, "n", "a"), on(node, "n", "b"));
+    a.acquire(1).await;
+    assert_cut_to_skew(&b.steal(FencingToken::MAX.get()).await);
+}
+
+// ---- names and values ---------------------------------------------------------------------------
+
+async fn locks_of_different_names_are_independent(node: &Arc<dyn Node>) {
+    let (a, b) = (on(node, "n", "a"), on(node, "m", "a"));
+    assert_eq!(a.acquire(5).await, granted(5));
+    assert_eq!(b.acquire(1).await, granted(1));
+    a.release().await;
+    assert!(b.holds().await);
+}
+
+async fn every_name_that_is_valid_is_a_lock_of_its_own(node: &Arc<dyn Node>) {
+    let longest = "x".repeat(512);
+    let longest_in_two_bytes = "ü".repeat(256);
+    let names = [
+        " ",
+        "a",
+        "A",
+        "a ",
+        " a",
+        "a b",
+        "a:b",
+        "a:b:c",
+        "a:fence",
+        "a:queue",
+        "{whole}name",
+        "{a}:b",
+        "x{a}y{b}z",
+        "{{a}}",
+        "{a",
+        "*",
+        "a*",
+        "a?",
+        "[a]",
+        "%",
+        "_",
+        "a'; DROP TABLE locks; --",
+        "\"a\"",
+        "\\",
+        "\\u0000",
+        "${HOME}",
+        "$a",
+        "../a",
+        "/etc/passwd",
+        "0",
+        "00",
+        "1e3",
+        "null",
+        "ä",
+        "a\u{308}",
+        "锁",
+        "قفل",
+        "🔒",
+        "\u{feff}",
+        "\u{200b}",
+        "\u{2028}",
+        &longest,
+        &longest[..511],
+        &longest_in_two_bytes,
+    ];
+    assert_eq!(HashSet::from(names).len(), names.len());
+    for (i, name) in names.iter().enumerate() {
+        let a = on(node, name, &format!("value-{i}"));
+        assert_eq!(
+            a.acquire(10 + i as u64).await,
+            granted(10 + i as u64),
+            "{name:?}"
+        );
+    }
+    for (i, name) in names.iter().enumerate() {
+        let a = on(node, name, &format!("value-{i}"));
+        assert!(a.holds().await, "{name:?}");
+        assert_eq!(a.counter().await, 10 + i as u64, "{name:?}");
+        assert_held_by(&a, &on(node, name, "other").acquire(1).await);
+        assert_eq!(a.release().await, Reply::Released, "{name:?}");
+    }
+}
+
+async fn every_value_is_kept_as_it_is(node: &Arc<dyn Node>) {
+    let long = "v".repeat(10_000);
+    let values = [
+        "",
+        " ",
+        "my_random_value",
+        "0123456789abcdef0123456789abcdef:web-3:4711:billing",
+        "fedcba9876543210fedcba9876543210:",
+        ":",
+        "line\nbreak\r\n",
+        "nul\0byte",
+        "\u{1b}[31mred",
+        "'\"`\\",
+        "{\"holder\":null}",
+        "ключ 🔑",
+        "-1",
+        "1.0e3",
+        "nil",
+        &long,
+    ];
+    for value in values {
+        let (a, b) = (on(node, "n", value), on(node, "n", "other"));
+        assert!(matches!(a.acquire(1).await, Reply::Granted { .. }));
+        assert_held_by(&a, &b.acquire(1).await);
+        assert_eq!(a.extend(1).await, Reply::Extended, "{value:?}");
+        assert_not_held_but_by(&a, &b.release().await);
+        assert!(a.holds().await, "{value:?}");
+        assert_eq!(a.withdraw(LONG).await, Reply::Released, "{value:?}");
+        assert_eq!(a.acquire(1).await, Reply::Tombstoned, "{value:?}");
+    }
+}
+
+// ---- calls --------------------------------------------------------------------------------------
+
+/// Polls a call for the first time.
+async fn begin(call: &mut Call) -> Option<Reply> {
+    match poll_fn(|cx| Poll::Ready(call.as_mut().poll(cx))).await {
+        Poll::Ready(reply) => Some(reply.unwrap()),
+        Poll::Pending => None,
+    }
+}
+
+async fn a_call_that_was_never_polled_does_nothing(node: &Arc<dyn Node>) {
+    let a = on(node, "n", "a");
+    drop(a.call(a.acquire_command(1)));
+    assert_eq!(a.look().await.holder, None);
+    a.acquire(1).await;
+    drop(a.call(a.release_command(None)));
+    assert!(a.holds().await);
+}
+
+async fn a_call_that_was_dropped_half_way_can_be_undone(node: &Arc<dyn Node>) {
+    for i in 0..200 {
+        let (a, b) = (on(node, "n", &format!("a-{i}")), on(node, "n", "b"));
+        let mut call = a.call(a.acquire_command(1));
+        begin(&mut call).await;
+        drop(call);
+        // Whether the acquire took effect is not known; after this it is known not to.
+        let undone = a.withdraw(LONG).await;
+        assert!(
+            matches!(undone, Reply::Released | Reply::NotHeld(None)),
+            "{undone:?}"
+        );
+        assert!(matches!(b.acquire(1).await, Reply::Granted { .. }));
+        assert_eq!(b.release().await, Reply::Released);
+    }
+}
+
+async fn commands_are_carried_out_in_the_order_in_which_they_were_first_polled(
+    node: &Arc<dyn Node>,
+) {
+    const ROUNDS: u64 = 2500;
+    // A few, of which the last is awaited first, so that what was put off until then would show.
+    for first in (0..ROUNDS).step_by(8) {
+        assert_in_order(node, first..(first + 8).min(ROUNDS), |calls| calls.rev()).await;
+    }
+    // Many, more than any buffer on the way holds.
+    assert_in_order(node, ROUNDS..2 * ROUNDS, |calls| calls).await;
+}
+
+/// Begins four commands for each number in one go, without a pause for the runtime in between;
+/// awaits them in an order of the caller's; and checks that they ran in the first order.
+async fn assert_in_order<I>(
+    node: &Arc<dyn Node>,
+    numbers: std::ops::Range<u64>,
+    order: impl Fn(std::ops::Range<usize>) -> I,
+) where
+    I: Iterator<Item = usize>,
+{
+    let attempts = numbers
+        .clone()
+        .map(|i| on(node, "n", &format!("value-{i}")));
+    let attempts: Vec<_> = attempts.collect();
+    let mut calls = Vec::new();
+    for a in &attempts {
+        calls.push(a.call(a.acquire_command(1)));
+        calls.push(a.call(a.acquire_command(1)));
+        calls.push(a.call(a.release_command(None)));
+        calls.push(a.call(a.release_command(None)));
+    }
+    let mut replies = Vec::new();
+    for call in &mut calls {
+        replies.push(begin(call).await);
+    }
+    for i in order(0..calls.len()) {
+        if replies[i].is_none() {
+            replies[i] = Some(calls[i].as_mut().await.unwrap());
+        }
+    }
+    let expected = numbers.flat_map(|number| {
+        let granted = granted(number + 1);
+        [
+            granted.clone(),
+            granted,
+            Reply::Released,
+            Reply::NotHeld(None),
+        ]
+    });
+    for (i, (reply, expected)) in replies.into_iter().zip(expected).enumerate() {
+        assert_eq!(reply, Some(expected), "command {i}");
+    }
+}

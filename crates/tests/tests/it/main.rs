@@ -1,0 +1,50 @@
+//! Behaviour on real servers, real files and real processes: one program of all tests, because each
+//! further one would be linked anew and would wait for the slowest test of the one before it.
+//!
+//! So a test shares its process with all others. What belongs to the process (the environment, the
+//! handling of signals, limits) is for a process of the test's own: see `src/bin`.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+// What the tests share.
+mod attempt;
+mod engines;
+mod on_redis;
+mod random_commands;
+
+// The tests.
+mod bad_input;
+mod blocking;
+mod conformance;
+mod conformance_line;
+mod dropped_attempts;
+mod election;
+mod events;
+mod fence_recipes;
+mod file_store;
+mod following;
+mod foreign_clients;
+mod gathering;
+mod hearing;
+mod lease_lost;
+mod lease_renewal;
+mod multi;
+mod mutual_exclusion;
+mod quorum_faults;
+mod read_write;
+mod redis_connection;
+mod redis_kinds;
+mod redis_login;
+mod redis_matches_state;
+mod redis_tls;
+mod redisson;
+mod reentrant;
+mod scope;
+mod semaphore;
+mod semaphore_looks;
+mod short_release;
+mod sqlite_processes;
+mod waiting;
+mod waiting_fair;
+mod waiting_file;
+mod who_may_vote;

@@ -1,0 +1,440 @@
+//! The Lua scripts and `LockState` are two implementations of one machine. Random sequences of
+//! commands run through both, on a real server, and every reply is compared, and every wake-up.
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use fencepost::internals::Node;
+use fencepost::internals::clock::SystemClock;
+use fencepost::internals::redis::{RedisNode, RedisOptions, Roster};
+use fencepost::{AttemptValue, FencingToken, LockName, NodeError, Ttl};
+use fencepost_core::lock::{Command, Holder, LockState, MAX_SKEW, Now, Reply, Snapshot};
+use fencepost_core::ticket::Wake;
+use fencepost_tests::RedisServer;
+use futures_util::StreamExt;
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestRunner};
+use redis::aio::MultiplexedConnection;
+use tokio::sync::{Mutex, mpsc};
+
+use crate::random_commands::{Layout, Step, by_holder, layout, step};
+
+/// How far the two may differ in what is left: real time passes on one of them.
+const TOLERANCE: Duration = Duration::from_secs(20);
+const MAX: u64 = FencingToken::MAX.get();
+
+struct Both {
+    node: RedisNode,
+    raw: MultiplexedConnection,
+    names: AtomicU64,
+    /// What the server publishes.
+    heard: Mutex<mpsc::UnboundedReceiver<String>>,
+}
+
+impl Both {
+    async fn run(&self, layout: Layout, steps: Vec<Step>) -> Result<(), TestCaseError> {
+        let number = self.names.fetch_add(1, Ordering::Relaxed);
+        // Every second one with a tag of its own: its side keys are called otherwise.
+        let name = match number % 2 {
+            0 => format!("case-{number}"),
+            _ => format!("{{case}}-{number}"),
+        };
+        let name = LockName::new(name).unwrap();
+        let mut model = LockState::default();
+        let begin = Instant::now();
+        let mut advanced = Duration::ZERO;
+        for (i, step) in steps.into_iter().enumerate() {
+            let command = match step {
+                Step::Advance(time) => {
+                    advanced += time;
+                    self.advance(name.as_str(), time).await;
+                    continue;
+                }
+                Step::Do(command) => command,
+                Step::DoAsHolder(command) => {
+                    let now = Now {
+                        elapsed: advanced + begin.elapsed(),
+                        wall_micros: 0,
+                    };
+                    let Reply::Snapshot(seen) = model.apply(&Command::Inspect, now) else {
+                        panic!("no snapshot");
+                    };
+                    by_holder(command, &seen)
+                }
+            };
+            let before = self.server_micros().await;
+            let real = self.node.call(&name, command.clone()).await.unwrap();
+            let after = self.server_micros().await;
+            let now = Now {
+                elapsed: advanced + begin.elapsed(),
+                wall_micros: implied_time(&real, before, after),
+            };
+            let mut woken = Vec::new();
+            let expected = model.apply_and_wake(&command, now, |wake| woken.push(wake));
+            prop_assert!(
+                alike(&expected, &real),
+                "step {i}, {command:?}: the state machine says {expected:?}, Redis {real:?}"
+            );
+            let heard = self.heard_up_to(&format!("{name} {i}")).await;
+            let mut expected: Vec<_> = woken.iter().map(published).collect();
+            if layout == Layout::Reentrant && real == Reply::Released {
+                expected.push("0".to_owned());
+            }
+            prop_assert_eq!(heard, expected, "step {}, {:?}", i, command);
+            self.check_entries(&name, &command, &real).await?;
+        }
+        Ok(())
+    }
+
+    /// The hash of a reentrant lock tells the number that its holder has sent, and nothing else.
+    async fn check_entries(
+        &self,
+        name: &LockName,
+        command: &Command,
+        reply: &Reply,
+    ) -> Result<(), TestCaseError> {
+        let Command::Extend { value, entries, .. } = command else {
+            return Ok(());
+        };
+        if value.is_reentrant() && matches!(reply, Reply::Extended | Reply::Repaired) {
+            let fields: Vec<(String, u32)> = redis::cmd("HGETALL")
+                .arg(name.as_str())
+                .query_async(&mut self.raw.clone())
+                .await
+                .unwrap();
+            prop_assert_eq!(fields, [(value.as_str().to_owned(), entries.get())]);
+        }
+        Ok(())
+    }
+
+    /// Everything that was published before this mark.
+    async fn heard_up_to(&self, mark: &str) -> Vec<String> {
+        let _: i64 = redis::cmd("PUBLISH")
+            .arg("fencepost:wake:mark")
+            .arg(mark)
+            .query_async(&mut self.raw.clone())
+            .await
+            .unwrap();
+        let mut heard = Vec::new();
+        let mut messages = self.heard.lock().await;
+        loop {
+            match messages.recv().await.unwrap() {
+                message if message == mark => return heard,
+                message => heard.push(message),
+            }
+        }
+    }
+
+    async fn server_micros(&self) -> u64 {
+        let time: (u64, u64) = redis::cmd("TIME")
+            .query_async(&mut self.raw.clone())
+            .await
+            .unwrap();
+        time.0 * 1_000_000 + time.1
+    }
+
+    /// Lets that much time pass for the keys of one lock.
+    async fn advance(&self, name: &str, time: Duration) {
+        let mut raw = self.raw.clone();
+        let pattern = format!("*{name}*");
+        let keys: Vec<String> = redis::cmd("KEYS")
+            .arg(pattern)
+            .query_async(&mut raw)
+            .await
+            .unwrap();
+        for key in keys {
+            let left: i64 = redis::cmd("PTTL")
+                .arg(&key)
+                .query_async(&mut raw)
+                .await
+                .unwrap();
+            assert!(left >= 0, "{key} never expires");
+            if key.ends_with(":leases") || key.ends_with(":readers") {
+                let waiting: Vec<String> = redis::cmd("ZRANGE")
+                    .arg(&key)
+                    .arg(0)
+                    .arg(-1)
+                    .query_async(&mut raw)
+                    .await
+                    .unwrap();
+                for id in waiting {
+                    let _: f64 = redis::cmd("ZINCRBY")
+                        .arg(&key)
+                        .arg(-i64::try_from(time.as_micros()).unwrap())
+                        .arg(id)
+                        .query_async(&mut raw)
+                        .await
+                        .unwrap();
+                }
+            }
+            // Zero or less deletes it.
+            let left = left - i64::try_from(time.as_millis()).unwrap();
+            let _: i64 = redis::cmd("PEXPIRE")
+                .arg(&key)
+                .arg(left)
+                .query_async(&mut raw)
+                .await
+                .unwrap();
+        }
+    }
+}
+
+/// The time at which the server must have clamped a proposal, if it did so while we asked.
+fn implied_time(reply: &Reply, before: u64, after: u64) -> u64 {
+    let numbers = match reply {
+        Reply::Granted { counter, .. } => vec![counter.get()],
+        Reply::Queue(line) => line.places.iter().map(|place| place.number.get()).collect(),
+        _ => Vec::new(),
+    };
+    let implied = |number: u64| number.saturating_sub(MAX_SKEW.as_micros() as u64);
+    let mut implied = numbers.into_iter().map(implied);
+    let while_we_asked = |time: &u64| (before..=after).contains(time);
+    implied.find(while_we_asked).unwrap_or(before)
+}
+
+/// What the scripts publish for that.
+fn published(wake: &Wake) -> String {
+    let place = if wake.first { '1' } else { '2' };
+    format!("{place}{}", wake.ticket.as_str())
+}
+
+fn alike(model: &Reply, real: &Reply) -> bool {
+    match (model, real) {
+        (Reply::Held(a), Reply::Held(b)) => alike_holder(a, b),
+        (Reply::NotHeld(a), Reply::NotHeld(b)) => alike_holders(a.as_ref(), b.as_ref()),
+        (Reply::Snapshot(a), Reply::Snapshot(b)) => {
+            let Snapshot {
+                holder,
+                readers,
+                counter,
+                waiting,
+            } = a;
+            let same = *counter == b.counter && *waiting == b.waiting;
+            let mut pairs = readers.iter().zip(&b.readers);
+            let same = same && readers.len() == b.readers.len();
+            same && pairs.all(|(a, b)| alike_holder(a, b))
+                && alike_holders(holder.as_ref(), b.holder.as_ref())
+        }
+        (Reply::Queue(a), Reply::Queue(b)) => {
+            let head = match (&a.head, &b.head) {
+                (Some((a, left)), Some((b, right))) => a == b && left.abs_diff(*right) < TOLERANCE,
+                (a, b) => a.is_none() && b.is_none(),
+            };
+            head && a.places == b.places && alike_holders(a.holder.as_ref(), b.holder.as_ref())
+        }
+        (a, b) => a == b,
+    }
+}
+
+fn alike_holders(a: Option<&Holder>, b: Option<&Holder>) -> bool {
+    match (a, b) {
+        (Some(a), Some(b)) => alike_holder(a, b),
+        (a, b) => a.is_none() && b.is_none(),
+    }
+}
+
+fn alike_holder(a: &Holder, b: &Holder) -> bool {
+    let (Some(left), Some(right)) = (a.remaining, b.remaining) else {
+        return false;
+    };
+    a.value == b.value && left.abs_diff(right) < TOLERANCE
+}
+
+#[test]
+fn the_scripts_answer_what_the_state_machine_answers() {
+    let server = RedisServer::start();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let both = runtime.block_on(async {
+        let client = redis::Client::open(server.url()).unwrap();
+        Both {
+            node: open(&server),
+            raw: client.get_multiplexed_async_connection().await.unwrap(),
+            names: AtomicU64::new(0),
+            heard: Mutex::new(listen(&client).await),
+        }
+    });
+    let config = Config {
+        cases: 600,
+        failure_persistence: None,
+        ..Config::default()
+    };
+    let case = layout().prop_flat_map(|layout| {
+        let steps = prop::collection::vec(step(layout), 1..30);
+        (Just(layout), steps)
+    });
+    TestRunner::new(config)
+        .run(&case, |(layout, steps)| {
+            runtime.block_on(both.run(layout, steps))
+        })
+        .unwrap();
+}
+
+/// What the server publishes to any waiter, of ours and of Redisson's.
+async fn listen(client: &redis::Client) -> mpsc::UnboundedReceiver<String> {
+    let mut connection = client.get_async_pubsub().await.unwrap();
+    let channels = ["fencepost:wake:*", "redisson_lock__channel:*"];
+    connection.psubscribe(&channels).await.unwrap();
+    let (heard, messages) = mpsc::unbounded_channel();
+    tokio::spawn(async move {
+        let mut stream = connection.into_on_message();
+        while let Some(message) = stream.next().await {
+            let text = message.get_payload().unwrap();
+            if heard.send(text).is_err() {
+                return;
+            }
+        }
+    });
+    messages
+}
+
+fn open(server: &RedisServer) -> RedisNode {
+    RedisNode::open(
+        &server.url(),
+        RedisOptions::default(),
+        &Roster::default(),
+        Arc::new(SystemClock),
+        &tokio::runtime::Handle::current(),
+    )
+    .unwrap()
+}
+
+fn acquire(value: &str, proposed: u64) -> Command {
+    Command::Acquire {
+        value: AttemptValue::reported(value),
+        ttl: Ttl::new(Duration::from_secs(60)).unwrap(),
+        proposed: FencingToken::new(proposed).unwrap(),
+        turn: Default::default(),
+    }
+}
+
+#[tokio::test]
+async fn a_counter_that_is_not_a_number_is_named() {
+    let server = RedisServer::start();
+    let node = open(&server);
+    let name = LockName::new("job").unwrap();
+    for nonsense in ["abc", "1e5", "-1", "0x10", "inf", ""] {
+        server.cli(&["SET", "{job}:fence", nonsense]);
+        let error = node.call(&name, acquire("a", 1)).await.unwrap_err();
+        assert!(error.to_string().contains("{job}:fence"), "{error}");
+        assert_eq!(server.cli(&["EXISTS", "job"]), "0");
+    }
+}
+
+#[tokio::test]
+async fn a_counter_that_is_used_up_grants_nothing() {
+    let server = RedisServer::start();
+    let node = open(&server);
+    let name = LockName::new("job").unwrap();
+    for full in [MAX.to_string(), format!("{MAX}0000000000000000")] {
+        server.cli(&["SET", "{job}:fence", &full]);
+        let reply = node.call(&name, acquire("a", 1)).await.unwrap();
+        assert_eq!(reply, Reply::Exhausted);
+        assert_eq!(server.cli(&["EXISTS", "job"]), "0");
+    }
+}
+
+#[tokio::test]
+async fn a_key_of_another_type_is_left_alone_and_reported() {
+    let server = RedisServer::start();
+    let node = open(&server);
+    let name = LockName::new("job").unwrap();
+    let value = AttemptValue::reported("a");
+    let ttl = Ttl::new(Duration::from_secs(60)).unwrap();
+    let token = FencingToken::new(1).unwrap();
+    let all = [
+        acquire("a", 1),
+        Command::Raise {
+            value: value.clone(),
+            to: token,
+        },
+        Command::Extend {
+            value: value.clone(),
+            ttl,
+            token,
+            entries: NonZeroU32::MIN,
+        },
+        Command::Release {
+            value: value.clone(),
+            tombstone: None,
+            ticket: Default::default(),
+            follower: None,
+        },
+        Command::Inspect,
+        Command::Steal {
+            value: value.clone(),
+            ttl,
+            proposed: token,
+        },
+        Command::Share {
+            value: value.clone(),
+            ttl,
+            proposed: token,
+            turn: Default::default(),
+        },
+        Command::ExtendShared { value, ttl, token },
+    ];
+    server.cli(&["RPUSH", "job", "x"]);
+    for command in &all {
+        let error = node.call(&name, command.clone()).await.unwrap_err();
+        assert!(
+            matches!(error, NodeError::WrongType(_)),
+            "{command:?}: {error}"
+        );
+    }
+    assert_eq!(server.cli(&["LRANGE", "job", "0", "-1"]), "x");
+
+    server.cli(&["FLUSHALL"]);
+    server.cli(&["RPUSH", "{job}:fence", "x"]);
+    for command in [&all[0], &all[2], &all[4], &all[5], &all[6], &all[7]] {
+        let error = node.call(&name, command.clone()).await.unwrap_err();
+        assert!(
+            matches!(error, NodeError::WrongType(_)),
+            "{command:?}: {error}"
+        );
+        assert_eq!(server.cli(&["EXISTS", "job"]), "0");
+    }
+    assert_eq!(server.cli(&["LRANGE", "{job}:fence", "0", "-1"]), "x");
+}
+
+#[tokio::test]
+async fn the_counter_is_kept_a_day_longer_than_the_lock_and_nothing_stays_for_ever() {
+    let server = RedisServer::start();
+    let node = open(&server);
+    let name = LockName::new("job").unwrap();
+    let day = 24 * 60 * 60;
+    let kept = || server.cli(&["TTL", "{job}:fence"]).parse::<i64>().unwrap();
+    node.call(&name, acquire("a", 1)).await.unwrap();
+    assert!((day + 55..=day + 60).contains(&kept()), "{}", kept());
+    let value = AttemptValue::reported("a");
+    let raise = Command::Raise {
+        value: value.clone(),
+        to: FencingToken::new(1 << 50).unwrap(),
+    };
+    node.call(&name, raise).await.unwrap();
+    assert!((day + 55..=day + 60).contains(&kept()), "{}", kept());
+    assert_eq!(
+        server.cli(&["GET", "{job}:fence"]),
+        (1_u64 << 50).to_string()
+    );
+    let extend = Command::Extend {
+        value: value.clone(),
+        ttl: Ttl::new(Duration::from_secs(120)).unwrap(),
+        token: FencingToken::new(1 << 50).unwrap(),
+        entries: NonZeroU32::MIN,
+    };
+    node.call(&name, extend).await.unwrap();
+    assert!((day + 115..=day + 120).contains(&kept()), "{}", kept());
+    let release = Command::Release {
+        value,
+        tombstone: Some(Duration::from_micros(1)),
+        ticket: Default::default(),
+        follower: None,
+    };
+    node.call(&name, release).await.unwrap();
+    assert!((day + 115..=day + 120).contains(&kept()), "{}", kept());
+    fencepost_tests::eventually("only the counter stays", Duration::from_secs(5), || {
+        server.cli(&["KEYS", "*"]) == "{job}:fence"
+    });
+}
