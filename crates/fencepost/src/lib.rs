@@ -110,7 +110,7 @@
 //! # Features
 //! `redis`, `sqlite`, `tls` and `blocking` are on by default, and each is usable alone. The memory
 //! store is always there. `metrics` counts what happens: see [`events`]. `serde` makes a
-//! [`FencingToken`] a number in whatever serde writes.
+//! [`FencingToken`] a number in whatever serde writes. `testing` lets a test lose a lease.
 
 mod acquire;
 #[cfg(feature = "blocking")]

@@ -2,6 +2,8 @@
 
 mod builder;
 mod survey;
+#[cfg(feature = "testing")]
+mod testing;
 
 #[cfg(feature = "sqlite")]
 use std::path::Path;

@@ -548,3 +548,21 @@ async fn a_lease_that_was_not_to_be_renewed_expires_however_late_anyone_looks() 
     scene.clock.suspend(TTL);
     assert_eq!(lease.loss(), Some(LossReason::Expired));
 }
+
+/// It mixed two clocks: a lease of 3 s was valid after 4 s of a paused clock.
+#[tokio::test(start_paused = true)]
+async fn a_lease_in_memory_expires_by_the_clock_that_a_test_pauses() {
+    let locks = Client::memory().unwrap();
+    let lease = locks.lock(NAME).ttl(ms(3_000)).renew(false).await.unwrap();
+    tokio::time::advance(ms(2_000)).await;
+    assert!(lease.is_valid() && lease.remaining() < ms(1_000));
+    assert!(locks.try_lock(NAME).await.unwrap_err().is_held());
+    tokio::time::advance(ms(2_000)).await;
+    assert!(!lease.is_valid());
+    assert_eq!(lease.loss(), Some(LossReason::Expired));
+    assert!(locks.try_lock(NAME).await.is_ok(), "on the node too");
+    // One that is renewed goes on.
+    let lease = locks.lock(NAME).ttl(ms(3_000)).await.unwrap();
+    sleep(ms(60_000)).await;
+    assert!(lease.is_valid());
+}
