@@ -14,6 +14,7 @@ mod floor;
 mod leases;
 mod measure;
 mod ours;
+mod peers;
 mod process;
 mod rslock;
 mod table;
@@ -33,6 +34,7 @@ usage: cargo run --release -p fencepost-bench -- COMMAND [OPTIONS]
   waiting   4 and 32 workers that want one lock, n = 5, beside rslock, and beside what no lock can
             beat: a mutex in memory, and a hand-off written by hand; and what 500 waiters cost
   faults    acquire, extend and release with five nodes up, and with two of five killed
+  peers     the same work for fencepost and for the clients of other languages (interop/README.md)
   leases    one process holds very many leases: none lost, and what it costs
 
   --asleep  do not keep the cores awake: latencies as on an idle machine, less steady
@@ -69,6 +71,7 @@ struct Arguments {
     effort: Effort,
     load: Load,
     asleep: bool,
+    quick: bool,
 }
 
 impl Arguments {
@@ -98,6 +101,7 @@ impl Arguments {
             effort: if quick { Effort::QUICK } else { Effort::FULL },
             load,
             asleep,
+            quick,
         })
     }
 }
@@ -124,6 +128,14 @@ fn main() -> ExitCode {
         "faults" => {
             let _awake = awake();
             runtime.block_on(faults::run(arguments.effort));
+        }
+        "peers" => {
+            let _awake = awake();
+            let effort = match arguments.quick {
+                true => peers::Effort::QUICK,
+                false => peers::Effort::FULL,
+            };
+            peers::run(effort, arguments.quick);
         }
         "leases" => runtime.block_on(leases::run(arguments.load)),
         _ => return usage(),

@@ -10,6 +10,7 @@
 //! | `acquire`, `extend`, `release`, `steal` | a lock in the hands of a script |
 //! | `status`, `slots`, `list`, `watch` | who holds which lock, and which slot? |
 //! | `leader` | who leads? |
+//! | `serve` | the lock service |
 //! | `doctor` | what is unsafe about the nodes, and how is it mended? |
 //! | `bench` | how fast are they? |
 //! | `pages` | completions and man pages |
@@ -49,6 +50,7 @@ mod owner;
 mod pages;
 mod release;
 mod run;
+mod serve;
 mod shim;
 mod signals;
 mod slots;
@@ -101,6 +103,7 @@ fn work() -> ExitCode {
         Job::Watch(job) => watch::run(&job),
         Job::Leader(job) => leader::run(&job),
         Job::Steal(job) => steal::run(&job),
+        Job::Serve(job) => serve::run(&job),
         Job::Doctor(job) => doctor::run(&job),
         Job::Bench(job) => bench::run(&job),
         Job::Completions(job) => Ok(pages::completions(&job)),

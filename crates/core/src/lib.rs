@@ -11,7 +11,9 @@
 //! | [`lock`] | the state machine of one lock on one node |
 //! | [`quorum`] | acquire, extend and release over n nodes |
 //! | [`wait`] | the wait queue of one lock |
+//! | [`lease`] | the deadline, renewal and loss of one lease |
 
+pub mod lease;
 pub mod lock;
 pub mod outcome;
 pub mod quorum;

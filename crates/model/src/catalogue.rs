@@ -1,9 +1,9 @@
 //! Every variant by name: the sound ones, of which everything must hold, and the broken ones, of
 //! each of which the checker must find that it is broken.
 
-use crate::departure::{self, NOTHING_LEFT, ReleaseTask};
 use crate::properties::{EXCLUSION, ORDERED, UNIQUE};
 use crate::read_write::{self, ALONE, ReadWrite};
+use crate::release::{self, NOTHING_LEFT, OneRelease};
 use crate::run::{Outcome, Reach, check};
 use crate::semaphore::{self, NO_CROWD, Semaphore};
 use crate::setup::{Expiry, Flaw, Releases, Setup};
@@ -39,7 +39,7 @@ pub enum Expected {
 enum Subject {
     Locks(Setup),
     Semaphore(Semaphore),
-    ReleaseTask(ReleaseTask),
+    OneRelease(OneRelease),
     ReadWrite(ReadWrite),
 }
 
@@ -66,7 +66,7 @@ impl Variant {
         match self.subject.clone() {
             Subject::Locks(setup) => check(Locks::new(setup), self.reach, threads, story::tell),
             Subject::Semaphore(model) => check(model, self.reach, threads, semaphore::tell),
-            Subject::ReleaseTask(model) => check(model, self.reach, threads, departure::tell),
+            Subject::OneRelease(model) => check(model, self.reach, threads, release::tell),
             Subject::ReadWrite(model) => check(model, self.reach, threads, read_write::tell),
         }
     }
@@ -285,13 +285,13 @@ fn sound() -> Vec<Variant> {
             ),
         ),
         Variant {
-            name: "departure",
-            about: "1 claim leaves 1 node over connections that break: marks stop what comes late",
+            name: "tombstones",
+            about: "1 claim is released on 1 node over connections that break: tombstones refuse what comes late",
             expected: Expected::Holds,
             reach: Reach::Exhaustive,
             quick: true,
-            subject: Subject::ReleaseTask(ReleaseTask {
-                marks: true,
+            subject: Subject::OneRelease(OneRelease {
+                tombstones: true,
                 breaks: 3,
             }),
         },
@@ -455,11 +455,11 @@ fn broken() -> Vec<Variant> {
             }),
         ),
         breaks(
-            "no-marks",
-            "a release leaves no mark for what comes late over a broken connection",
+            "no-tombstones",
+            "a release leaves no tombstone for what comes late over a broken connection",
             NOTHING_LEFT,
-            Subject::ReleaseTask(ReleaseTask {
-                marks: false,
+            Subject::OneRelease(OneRelease {
+                tombstones: false,
                 breaks: 1,
             }),
         ),

@@ -43,16 +43,16 @@
 //! | [`healing`] | that the lock can be had again, from every state |
 //! | [`semaphore`] | a model of its own: k holders per node and a majority |
 //! | [`read_write`] | a model of its own: writers, readers, and writers that become readers |
-//! | [`departure`] | a model of its own: one client leaves one node over connections that break |
+//! | [`release`] | a model of its own: one claim is released on one node over connections that break |
 //! | [`story`] | a way through the model, told in sentences |
 //! | [`catalogue`] | every variant, sound or broken, by name |
 //! | [`run`] | checks a variant and tells how it went |
 
 pub mod catalogue;
-pub mod departure;
 pub mod healing;
 pub mod properties;
 pub mod read_write;
+pub mod release;
 pub mod run;
 pub mod semaphore;
 pub mod settle;

@@ -133,6 +133,14 @@ pub(crate) fn examples(command: &str) -> &'static [Example] {
                 "fencepost steal nightly --yes --free",
             ),
         ],
+        "serve" => &[
+            ("on this machine, with nothing installed", "fencepost serve"),
+            (
+                "a replica over three servers, for others",
+                "fencepost serve --store redis://a,redis://b,redis://c --listen 0.0.0.0:7323 \
+                 --serve-cert cert.pem --serve-key key.pem --tokens tokens.toml",
+            ),
+        ],
         "doctor" => &[(
             "are these servers fit to hold locks?",
             "fencepost doctor --store redis://a,redis://b,redis://c",
@@ -209,6 +217,7 @@ pub(crate) fn exits(command: &str) -> &'static [ExitCase] {
             USAGE,
             ("69", "fewer than a majority of the nodes could vote"),
         ],
+        "serve" => &[("0", "told to stop, and drained"), USAGE, UNAVAILABLE],
         "status" | "list" | "watch" | "bench" => &[("0", "done"), USAGE, UNAVAILABLE],
         "completions" | "man" => &[("0", "done"), USAGE, ("73", "a file cannot be written")],
         _ => &[

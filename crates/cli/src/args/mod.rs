@@ -8,6 +8,7 @@
 //! | `run` | a command under a lock: `run`, `elect` |
 //! | `hand` | a lock taken, kept and given back by hand: `acquire`, `extend`, `release`, `steal` |
 //! | `look` | what is to be seen: `status`, `list`, `watch`, `leader` |
+//! | `serve` | the lock service |
 //! | `extra` | examples and exit codes, for help and man pages |
 //! | `tools` | `doctor`, `bench`, `completions`, `man` |
 //!
@@ -19,6 +20,7 @@ mod hand;
 mod look;
 mod place;
 mod run;
+mod serve;
 mod tls;
 mod tools;
 
@@ -38,6 +40,7 @@ pub(crate) use hand::{AcquireJob, ExtendJob, Form, ReleaseJob, StealJob};
 pub(crate) use look::{LeaderJob, ListJob, StatusJob, WatchJob};
 pub(crate) use place::Place;
 pub(crate) use run::{Again, RunJob};
+pub(crate) use serve::ServeJob;
 pub(crate) use tools::{BenchJob, CompletionsJob, DoctorJob, ManJob};
 
 /// How much of a value that cannot be used is shown, in characters.
@@ -75,6 +78,7 @@ enum RawCommand {
     Watch(look::RawWatch),
     Leader(look::RawLeader),
     Steal(hand::RawSteal),
+    Serve(serve::RawServe),
     Doctor(tools::RawDoctor),
     Bench(tools::RawBench),
     Completions(tools::RawCompletions),
@@ -130,6 +134,7 @@ pub(crate) enum Job {
     Watch(WatchJob),
     Leader(LeaderJob),
     Steal(StealJob),
+    Serve(ServeJob),
     Doctor(DoctorJob),
     Bench(BenchJob),
     Completions(CompletionsJob),
@@ -236,6 +241,7 @@ fn checked(matches: &ArgMatches) -> Result<Asked, Failure> {
         RawCommand::Watch(raw) => Job::Watch(raw.checked(matches)?),
         RawCommand::Leader(raw) => Job::Leader(raw.checked(matches)?),
         RawCommand::Steal(raw) => Job::Steal(raw.checked(matches)?),
+        RawCommand::Serve(raw) => Job::Serve(raw.checked(matches)?),
         RawCommand::Doctor(raw) => Job::Doctor(raw.checked(matches)?),
         RawCommand::Bench(raw) => Job::Bench(raw.checked(matches)?),
         RawCommand::Completions(raw) => Job::Completions(raw.checked()),

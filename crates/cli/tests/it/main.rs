@@ -16,6 +16,7 @@ mod names;
 mod nested;
 mod pages;
 mod pty;
+mod serve;
 mod shared;
 mod sights;
 mod signals;

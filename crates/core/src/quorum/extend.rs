@@ -1,9 +1,10 @@
 //! One round of extending a lease: answers in, the next step out. Pure.
 //!
-//! A node that had forgotten the lock and took it again is not a vote: in between it may have been
+//! A node that had forgotten the lock and acquired it again is not a vote: in between it may have been
 //! another's. Where every loss of data is followed by a quarantine the model check finds no harm in
 //! counting it; a flushed or evicted key is followed by none.
 
+use super::tally::{Ballot, Verdict, plurality, verdict};
 use super::{Quorum, out_of_place, reordered};
 use crate::lock::{Holder, Reply};
 use crate::outcome::{LossReason, NodeError, NodeOutcome};
@@ -60,33 +61,26 @@ impl ExtendTally {
     }
 
     fn step(&self) -> ExtendStep {
-        let needed = self.quorum.needed();
-        let count = |which: fn(&Vote) -> bool| self.votes.iter().filter(|v| which(v)).count();
-        let extended = count(|vote| matches!(vote, Vote::Extended));
-        let gone = count(|vote| matches!(vote, Vote::Repaired | Vote::NotHeld(_)));
-        let pending = count(|vote| matches!(vote, Vote::Pending));
-        if extended >= needed {
-            ExtendStep::Extended
-        } else if gone >= needed {
-            ExtendStep::Lost(self.loss())
-        } else if extended.max(gone) + pending >= needed {
-            ExtendStep::Wait
-        } else {
-            ExtendStep::NoQuorum
+        let ballots = self.votes.iter().map(|vote| match vote {
+            Vote::Pending => Ballot::Pending,
+            Vote::Extended => Ballot::Agrees,
+            Vote::Repaired | Vote::NotHeld(_) => Ballot::Gone,
+            Vote::Failed(_) => Ballot::Failed,
+        });
+        match verdict(self.quorum, ballots) {
+            Verdict::Open => ExtendStep::Wait,
+            Verdict::Agreed => ExtendStep::Extended,
+            Verdict::Gone => ExtendStep::Lost(self.loss()),
+            Verdict::NoQuorum => ExtendStep::NoQuorum,
         }
     }
 
     fn loss(&self) -> LossReason {
-        let holders: Vec<&Holder> = self
-            .votes
-            .iter()
-            .filter_map(|vote| match vote {
-                Vote::NotHeld(holder) => holder.as_ref(),
-                _ => None,
-            })
-            .collect();
-        let most = |holder: &&&Holder| holders.iter().filter(|h| h.value == holder.value).count();
-        match holders.iter().max_by_key(most) {
+        let holders = self.votes.iter().filter_map(|vote| match vote {
+            Vote::NotHeld(holder) => holder.as_ref(),
+            _ => None,
+        });
+        match plurality(holders) {
             Some(holder) => LossReason::Stolen {
                 by: holder.value.owner(),
             },

@@ -1,9 +1,10 @@
 //! The quorum algorithm: acquire, certify, extend and release over n independent nodes.
 //!
 //! The decisions are pure: [`AcquireTally`], [`ExtendTally`] and [`ReleaseTally`] are told what the nodes
-//! answered and say what follows. They send nothing, wait for nothing and read no clock, so the
-//! tests, the simulation and the model check run them as they are. What sends and times out is
-//! `fleet`, and it decides nothing.
+//! answered and say what follows; [`tally`] counts for them, and [`unresolved`] says which commands
+//! may still arrive. They send nothing, wait for nothing and read no clock, so the tests, the
+//! simulation and the model check run them as they are. What sends and times out is the library's
+//! `driver`, and it decides nothing.
 //!
 //! A quorum is a majority of the *configured* nodes, never of the reachable ones.
 //!
@@ -16,6 +17,8 @@
 mod acquire;
 mod extend;
 mod release;
+pub mod tally;
+pub mod unresolved;
 
 pub use acquire::{AcquireStep, AcquireTally, Certify, Denial, reported_exactly};
 pub use extend::{ExtendStep, ExtendTally};

@@ -1,5 +1,6 @@
-//! Giving a lock back: answers in, the next step out. Pure.
+//! Releasing a lock: answers in, the next step out. Pure.
 
+use super::tally::{Ballot, Verdict, verdict};
 use super::{Quorum, out_of_place, reordered};
 use crate::lock::Reply;
 use crate::outcome::{NodeError, NodeOutcome};
@@ -9,7 +10,7 @@ use crate::outcome::{NodeError, NodeOutcome};
 pub enum ReleaseStep {
     /// Nothing is decided: wait for more answers.
     Wait,
-    /// A majority had it and gave it back.
+    /// A majority had it and released it.
     Released,
     /// A majority no longer had it.
     Lost,
@@ -42,18 +43,17 @@ impl ReleaseTally {
             Ok(other) => NodeOutcome::Failed(out_of_place(&other)),
             Err(error) => NodeOutcome::Failed(error),
         };
-        let needed = self.quorum.needed();
-        let count = |outcome: NodeOutcome| self.outcomes.iter().filter(|o| **o == outcome).count();
-        let released = count(NodeOutcome::Agreed);
-        let gone = count(NodeOutcome::NotHeld);
-        if released >= needed {
-            ReleaseStep::Released
-        } else if gone >= needed {
-            ReleaseStep::Lost
-        } else if released.max(gone) + count(NodeOutcome::Pending) >= needed {
-            ReleaseStep::Wait
-        } else {
-            ReleaseStep::NoQuorum
+        let ballots = self.outcomes.iter().map(|outcome| match outcome {
+            NodeOutcome::Agreed => Ballot::Agrees,
+            NodeOutcome::NotHeld => Ballot::Gone,
+            NodeOutcome::Pending => Ballot::Pending,
+            _ => Ballot::Failed,
+        });
+        match verdict(self.quorum, ballots) {
+            Verdict::Open => ReleaseStep::Wait,
+            Verdict::Agreed => ReleaseStep::Released,
+            Verdict::Gone => ReleaseStep::Lost,
+            Verdict::NoQuorum => ReleaseStep::NoQuorum,
         }
     }
 

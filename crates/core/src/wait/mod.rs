@@ -1,3 +1,13 @@
-//! Waiting for a lock: what the nodes' answers mean for those who queue.
+//! Waiting for a lock.
+//!
+//! | module | what it is |
+//! | --- | --- |
+//! | [`queue`] | the waiters of one client for one lock: when they look, and who makes an attempt |
+//! | [`view`] | what the nodes' answers mean for those who queue |
+//! | [`budget`] | how long to go on waiting |
+//! | [`backoff`] | ever longer pauses between tries |
 
+pub mod backoff;
+pub mod budget;
+pub mod queue;
 pub mod view;

@@ -7,23 +7,24 @@ use std::time::Duration;
 use crate::lock::{Holder, NodeQueue};
 use crate::outcome::NodeError;
 use crate::quorum::Quorum;
+use crate::quorum::tally::{median, plurality};
 use crate::words::ticket::{ClientId, Place, TicketMode, TicketNumber};
 
 /// A lock that is held is not free at once, however little is left.
 const NEARLY_FREE: Duration = Duration::from_millis(1);
 
-/// One look at the line on all nodes.
+/// One look at the queue on all nodes.
 #[derive(Clone, Debug)]
 pub struct QueueView {
     quorum: Quorum,
-    lines: Vec<Result<NodeQueue, NodeError>>,
+    answers: Vec<Result<NodeQueue, NodeError>>,
 }
 
 impl QueueView {
     /// What the nodes answered, in the order in which they were configured.
     #[must_use]
-    pub fn new(quorum: Quorum, lines: Vec<Result<NodeQueue, NodeError>>) -> Self {
-        Self { quorum, lines }
+    pub fn new(quorum: Quorum, answers: Vec<Result<NodeQueue, NodeError>>) -> Self {
+        Self { quorum, answers }
     }
 
     /// Whether so many nodes were heard that one of those who wait could be served at all.
@@ -32,18 +33,17 @@ impl QueueView {
     }
 
     /// What each node answered.
-    #[must_use]
-    pub fn lines(&self) -> &[Result<NodeQueue, NodeError>] {
-        &self.lines
+    pub fn answers(&self) -> &[Result<NodeQueue, NodeError>] {
+        &self.answers
     }
 
-    fn heard(&self) -> impl Iterator<Item = &NodeQueue> {
-        self.lines.iter().flatten()
+    fn heard(&self) -> impl Iterator<Item = &NodeQueue> + Clone {
+        self.answers.iter().flatten()
     }
 
     /// Where the n-th of the tickets that were shown stands, on the nodes that said so.
     fn places(&self, ticket: usize) -> impl Iterator<Item = Place> {
-        let place = move |line: &NodeQueue| line.places.get(ticket).copied();
+        let place = move |queue: &NodeQueue| queue.places.get(ticket).copied();
         self.heard().filter_map(place)
     }
 
@@ -62,21 +62,19 @@ impl QueueView {
         same.count() >= self.quorum.needed()
     }
 
-    /// The ticket's place in line, 1 for the next: what most nodes say.
+    /// The ticket's place in the queue, 1 for the next: what most nodes say.
     pub fn place(&self, ticket: usize) -> Option<usize> {
-        let mut ahead: Vec<_> = self.places(ticket).map(|place| place.ahead).collect();
-        ahead.sort_unstable();
-        Some(ahead.get(ahead.len() / 2)? + 1)
+        Some(median(self.places(ticket).map(|place| place.ahead))? + 1)
     }
 
     /// When a majority will grant the lock to this ticket, if nothing happens before: at once, after
     /// that time, or never.
     pub fn opens_in(&self, ticket: usize, mode: TicketMode) -> Option<Duration> {
-        let opens = |line: &NodeQueue| {
-            let holder = line.holder.as_ref();
-            let place = line.places.get(ticket);
+        let opens = |queue: &NodeQueue| {
+            let holder = queue.holder.as_ref();
+            let place = queue.places.get(ticket);
             let is_behind = place.is_some_and(|place| place.ahead > 0);
-            match (holder, &line.head) {
+            match (holder, &queue.head) {
                 // A writer waits before us, until the last of those is gone who read now.
                 (Some(holder), _) if is_behind || is_in_the_way(holder, mode) => {
                     holder.remaining.map(|left| left.max(NEARLY_FREE))
@@ -94,30 +92,25 @@ impl QueueView {
 
     /// Whether no majority holds the lock for anybody who is in the way of one who waits like that.
     pub fn is_free(&self, mode: TicketMode) -> bool {
-        let free = self.heard().filter(|line| is_free(line, mode));
+        let free = self.heard().filter(|queue| is_free(queue, mode));
         free.count() >= self.quorum.needed()
     }
 
     /// Whether some nodes are free, but no majority: a lock on its way from one to another, or one
     /// that its holder has on a bare majority.
     pub fn is_split(&self, mode: TicketMode) -> bool {
-        !self.is_free(mode) && self.heard().any(|line| is_free(line, mode))
+        !self.is_free(mode) && self.heard().any(|queue| is_free(queue, mode))
     }
 
-    /// Whether somebody of another client is first in line, as far as any node knows.
+    /// Whether somebody of another client is first in the queue, as far as any node knows.
     pub fn is_headed_by_others(&self, client: &ClientId) -> bool {
-        let head = |line: &NodeQueue| line.head.as_ref().is_some_and(|(id, _)| !id.is_of(client));
+        let head = |queue: &NodeQueue| queue.head.as_ref().is_some_and(|(id, _)| !id.is_of(client));
         self.heard().any(head)
     }
 
     /// Who holds the lock on most nodes.
     pub fn holder(&self) -> Option<&Holder> {
-        let holders: Vec<_> = self
-            .heard()
-            .filter_map(|line| line.holder.as_ref())
-            .collect();
-        let votes = |one: &&&Holder| holders.iter().filter(|h| h.value == one.value).count();
-        holders.iter().max_by_key(votes).copied()
+        plurality(self.heard().filter_map(|queue| queue.holder.as_ref()))
     }
 }
 
@@ -126,8 +119,8 @@ fn is_in_the_way(holder: &Holder, mode: TicketMode) -> bool {
     !(mode == TicketMode::Reader && holder.value.is_shared())
 }
 
-fn is_free(line: &NodeQueue, mode: TicketMode) -> bool {
-    let holder = line.holder.as_ref();
+fn is_free(queue: &NodeQueue, mode: TicketMode) -> bool {
+    let holder = queue.holder.as_ref();
     !holder.is_some_and(|holder| is_in_the_way(holder, mode))
 }
 

@@ -1,4 +1,4 @@
-//! Calls under way, at most a few to each node, answered in whatever order they come.
+//! Calls in flight, at most a few to each node, answered in whatever order they come.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -67,7 +67,7 @@ impl<T> Calls<T> {
         self.calls.is_empty()
     }
 
-    /// Puts all of them on their way, if they are not yet.
+    /// Sends all of them, if they are not sent yet.
     pub(super) fn start(&mut self) {
         for (_, slot) in &mut self.calls {
             slot.poll(&mut Context::from_waker(Waker::noop()));

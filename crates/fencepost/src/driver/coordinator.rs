@@ -31,8 +31,9 @@ use fencepost_core::ticket::{ClientId, TICKET_LEASE, Ticket, TicketId};
 use fencepost_core::token::FencingToken;
 use fencepost_core::ttl::{Drift, Ttl};
 use fencepost_core::value::{AttemptValue, Owner};
+use fencepost_core::wait::backoff::spread;
 
-/// How long the slow nodes are waited for at the least once a majority has told of its line.
+/// How long the slow nodes are waited for at the least once a majority has told of its queue.
 const LEAST_PATIENCE: Duration = Duration::from_millis(2);
 
 /// All nodes of one client, and what it takes to ask them.
@@ -43,7 +44,7 @@ pub(crate) struct Coordinator {
     pub(super) nodes: Vec<Arc<dyn Node>>,
     drift: Drift,
     pub(super) node_timeout: Duration,
-    pub(super) outboxes: Vec<DeferredReleases>,
+    pub(super) deferred: Vec<DeferredReleases>,
     tasks: Tasks,
     /// Releases that go on after their caller has gone.
     background: TaskTracker,
@@ -72,7 +73,7 @@ pub(crate) struct Claim {
     pub(crate) value: AttemptValue,
     pub(crate) ttl: Ttl,
     pub(crate) access: Access,
-    /// Its place in line, if it has waited.
+    /// Its place in the queue, if it has waited.
     pub(crate) ticket: Option<Ticket>,
     /// Whether an extension is to outlive the process that asks for it.
     pub(crate) outlives: bool,
@@ -124,7 +125,7 @@ impl Claim {
         }
     }
 
-    /// The token to propose: above the ticket's number, so that whoever gets in line from now on is
+    /// The token to propose: above the ticket's number, so that whoever queues from now on is
     /// behind it, should the attempt come to nothing.
     fn proposal(&self, clock: &dyn Clock) -> FencingToken {
         let ticket = self.ticket.as_ref().map(|ticket| ticket.number.number());
@@ -161,7 +162,7 @@ pub(crate) struct Grant {
     pub(crate) claim: Claim,
     pub(crate) token: FencingToken,
     pub(crate) deadline: Moment,
-    /// What was still on its way when it was decided.
+    /// What was still in flight when it was decided.
     pub(crate) late: InFlight,
     /// Whom a steal threw out.
     pub(crate) evicted: Option<Owner>,
@@ -193,7 +194,7 @@ impl Coordinator {
             quorum,
             clock,
             randomness,
-            outboxes: nodes.iter().map(outbox).collect(),
+            deferred: nodes.iter().map(outbox).collect(),
             nodes,
             drift,
             node_timeout,
@@ -273,9 +274,7 @@ impl Coordinator {
         let mut timer = pin!(sleep(limit));
         loop {
             let (node, answer) = round.next(timer.as_mut(), limit).await;
-            if is_uncertain(&answer) {
-                under_way.lost.lose(node);
-            }
+            under_way.ended.answered(node, &answer);
             match votes.answered(node, answer) {
                 ExtendStep::Wait => {}
                 ExtendStep::Extended => break,
@@ -302,14 +301,14 @@ impl Coordinator {
     ) -> impl Future<Output = Result<(), Error>> + use<> {
         let name = claim.name.clone();
         let ticket = claim.ticket_leaves();
-        let mut departure = ReleaseTask::begin(self, claim, ticket, follower, self.all(), late);
-        departure.start();
+        let mut release = ReleaseTask::begin(self, claim, ticket, follower, self.all(), late);
+        release.start();
         let coordinator = Arc::clone(self);
         async move {
             let mut votes = ReleaseTally::new(coordinator.quorum);
             let mut timer = pin!(sleep(coordinator.node_timeout));
             loop {
-                let (node, answer) = departure.next(timer.as_mut()).await;
+                let (node, answer) = release.next(timer.as_mut()).await;
                 match votes.answered(node, answer) {
                     ReleaseStep::Wait => {}
                     ReleaseStep::Released => return Ok(()),
@@ -356,8 +355,8 @@ impl Coordinator {
         answers
     }
 
-    /// Puts these tickets into the line of that name, or keeps them there, on all nodes. They are
-    /// on their way when this returns.
+    /// Enqueues these tickets on all nodes, or keeps them there. They are in flight when this
+    /// returns.
     pub(crate) fn queue(&self, name: &LockName, tickets: &[Ticket]) -> Queueing {
         let mut round = Calls::default();
         for (index, node) in self.nodes.iter().enumerate() {
@@ -381,7 +380,7 @@ impl Coordinator {
         while !asked.0.is_empty() {
             let (node, answer) = asked.0.next(timer.as_mut(), limit).await;
             answers[node] = match answer {
-                Ok(Reply::Queue(line)) => Ok(line),
+                Ok(Reply::Queue(queue)) => Ok(queue),
                 Ok(other) => Err(fencepost_core::quorum::out_of_place(&other)),
                 Err(error) => Err(error),
             };
@@ -395,7 +394,7 @@ impl Coordinator {
         answers
     }
 
-    /// Takes these tickets out of the line on all nodes, without anybody waiting for it.
+    /// Takes these tickets out of the queue on all nodes, without anybody waiting for it.
     pub(crate) fn leave(self: &Arc<Self>, name: LockName, tickets: Vec<TicketId>) {
         let coordinator = Arc::clone(self);
         self.in_background(async move {
@@ -419,6 +418,12 @@ impl Coordinator {
     /// Lets something go on that nobody waits for.
     pub(super) fn in_background(&self, task: impl Future<Output = ()> + Send + 'static) {
         self.tasks.spawn(self.background.track_future(task));
+    }
+
+    /// Between three quarters and the whole of `time`, so that clients do not keep step with each
+    /// other.
+    pub(crate) fn spread(&self, time: Duration) -> Duration {
+        spread(time, self.randomness.share())
     }
 
     pub(crate) fn nodes(&self) -> &[Arc<dyn Node>] {
@@ -450,17 +455,14 @@ impl Coordinator {
     }
 }
 
-fn is_uncertain(answer: &Result<Reply, NodeError>) -> bool {
-    matches!(answer, Err(error) if error.is_uncertain())
-}
-
-/// Tickets on their way to the nodes.
+/// Tickets in flight to the nodes.
 pub(crate) struct Queueing(Calls);
 
 /// A round that hands over what it leaves open, however it ends.
 struct UnderWay<F: FnMut(InFlight)> {
     round: Calls,
-    lost: InFlight,
+    /// What has ended without an answer.
+    ended: InFlight,
     hand_over: F,
 }
 
@@ -468,7 +470,7 @@ impl<F: FnMut(InFlight)> UnderWay<F> {
     fn new(hand_over: F) -> Self {
         Self {
             round: Calls::default(),
-            lost: InFlight::default(),
+            ended: InFlight::default(),
             hand_over,
         }
     }
@@ -476,13 +478,13 @@ impl<F: FnMut(InFlight)> UnderWay<F> {
 
 impl<F: FnMut(InFlight)> Drop for UnderWay<F> {
     fn drop(&mut self) {
-        let mut late = std::mem::take(&mut self.lost);
+        let mut late = std::mem::take(&mut self.ended);
         late.take_over(std::mem::take(&mut self.round));
         (self.hand_over)(late);
     }
 }
 
-/// An attempt under way. Dropped before it succeeded, it releases what it may have got.
+/// An attempt in flight. Dropped before it succeeded, it releases what it may have got.
 struct Attempt<'a> {
     coordinator: &'a Arc<Coordinator>,
     claim: Claim,
@@ -519,9 +521,7 @@ impl<'a> Attempt<'a> {
     }
 
     fn answered(&mut self, node: usize, answer: Result<Reply, NodeError>) -> AcquireStep {
-        if is_uncertain(&answer) {
-            self.late.lose(node);
-        }
+        self.late.answered(node, &answer);
         self.votes.answered(node, answer)
     }
 
@@ -594,7 +594,7 @@ impl<'a> Attempt<'a> {
 impl Drop for Attempt<'_> {
     fn drop(&mut self) {
         if !self.over {
-            // Its waiter, if there is one, is gone too, and takes its ticket out of the line.
+            // Its waiter, if there is one, is gone too, and takes its ticket out of the queue.
             self.give_back(TicketDisposition::Stays);
         }
     }

@@ -8,22 +8,26 @@ use std::time::Duration;
 
 use tokio::time::{sleep, timeout};
 
+use crate::error::NodeError;
 use crate::runtime::clock::{Clock, Moment};
+use crate::runtime::randomness::Randomness;
 use crate::store::Node;
 use fencepost_core::lock::Command;
 use fencepost_core::name::LockName;
+use fencepost_core::quorum::unresolved::Sent;
+use fencepost_core::wait::backoff::Backoff;
 
 /// The most releases that wait for one node. What is beyond ends by its TTL.
 const MOST_WAITING: usize = 10_000;
-/// The pause after a release that failed again.
-const PAUSE: Duration = Duration::from_millis(100);
+/// The pauses after a release that failed again.
+const BACKOFF: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(1));
 
 /// The releases that one node has not had yet.
 #[derive(Clone)]
 pub(super) struct DeferredReleases {
     node: Arc<dyn Node>,
     node_timeout: Duration,
-    letters: Arc<Mutex<Pending>>,
+    pending: Arc<Mutex<Pending>>,
 }
 
 #[derive(Default)]
@@ -44,7 +48,7 @@ impl DeferredReleases {
         Self {
             node,
             node_timeout,
-            letters: Arc::default(),
+            pending: Arc::default(),
         }
     }
 
@@ -52,48 +56,54 @@ impl DeferredReleases {
     /// spawned.
     #[must_use]
     pub(super) fn put(&self, name: LockName, command: Command, until: Moment) -> bool {
-        let mut letters = self.letters();
-        if letters.waiting.len() >= MOST_WAITING {
-            letters.waiting.pop_front();
+        let mut pending = self.pending();
+        if pending.waiting.len() >= MOST_WAITING {
+            pending.waiting.pop_front();
         }
-        letters.waiting.push_back(DeferredRelease {
+        pending.waiting.push_back(DeferredRelease {
             name,
             command,
             until,
         });
-        !std::mem::replace(&mut letters.being_delivered, true)
+        !std::mem::replace(&mut pending.being_delivered, true)
     }
 
-    fn letters(&self) -> MutexGuard<'_, Pending> {
+    fn pending(&self) -> MutexGuard<'_, Pending> {
         // A panic while it was locked cannot have left it half changed.
-        self.letters.lock().unwrap_or_else(PoisonError::into_inner)
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn next(&self, now: Moment) -> Option<DeferredRelease> {
-        let mut letters = self.letters();
-        letters.waiting.retain(|letter| letter.until > now);
-        let next = letters.waiting.pop_front();
-        letters.being_delivered = next.is_some();
+        let mut pending = self.pending();
+        pending.waiting.retain(|release| release.until > now);
+        let next = pending.waiting.pop_front();
+        pending.being_delivered = next.is_some();
         next
     }
 
-    /// Delivers until the outbox is empty.
-    pub(super) fn deliver(&self, clock: Arc<dyn Clock>) -> impl Future<Output = ()> + use<> {
+    /// Sends them until none is left.
+    pub(super) fn deliver(
+        &self,
+        clock: Arc<dyn Clock>,
+        randomness: Arc<dyn Randomness>,
+    ) -> impl Future<Output = ()> + use<> {
         let outbox = self.clone();
         async move {
-            while let Some(letter) = outbox.next(clock.now()) {
-                let left = letter.until.since(clock.now());
+            let mut backoff = BACKOFF;
+            while let Some(release) = outbox.next(clock.now()) {
+                let left = release.until.since(clock.now());
                 if timeout(left, outbox.node.ready()).await.is_err() {
                     continue;
                 }
-                let call = outbox.node.call(&letter.name, letter.command.clone());
-                match timeout(outbox.node_timeout, call).await {
-                    Ok(Err(error)) if !error.may_pass() => {}
-                    Ok(Ok(_)) => {}
-                    Ok(Err(_)) | Err(_) => {
-                        outbox.letters().waiting.push_front(letter);
-                        sleep(PAUSE).await;
-                    }
+                let call = outbox.node.call(&release.name, release.command.clone());
+                let answer = timeout(outbox.node_timeout, call).await;
+                let timed_out = NodeError::Timeout(outbox.node_timeout);
+                let error = answer.map_or(Some(timed_out), Result::err);
+                if error.is_some_and(|error| Sent::Deferred.leaves_open(&error)) {
+                    outbox.pending().waiting.push_front(release);
+                    sleep(backoff.next(randomness.share())).await;
+                } else {
+                    backoff.reset();
                 }
             }
         }

@@ -1,6 +1,4 @@
-//! [`Held`]: what a lease, its renewal and its loss share.
-//!
-//! A lease that is over never comes back: whatever is learnt later, by whomever, changes nothing.
+//! [`Held`]: what a lease, its renewal and its loss share. [`LeaseState`] decides.
 
 use std::num::NonZeroU32;
 use std::pin::Pin;
@@ -16,32 +14,10 @@ use crate::driver::in_flight::InFlight;
 use crate::error::LossReason;
 use crate::events;
 use crate::runtime::clock::Moment;
+pub(crate) use fencepost_core::lease::{Asker, Limits};
+use fencepost_core::lease::{Extension, LeaseActions, LeaseEvent, LeaseState};
 use fencepost_core::quorum::NodeSet;
 use fencepost_core::token::FencingToken;
-
-/// How long before the end of its validity a lease that cannot be renewed says that it is lost: a
-/// share of the TTL between two bounds. Timers are late by a millisecond, because they count whole
-/// ones, and by more on a busy machine.
-const NOTICE_SHARE: u32 = 20;
-const SHORTEST_NOTICE: Duration = Duration::from_millis(2);
-const LONGEST_NOTICE: Duration = Duration::from_millis(25);
-/// How often a lease is renewed in one TTL.
-const RENEWALS_PER_TTL: u32 = 3;
-/// How often a renewal that failed is tried again in one TTL.
-const RETRIES_PER_TTL: u32 = 20;
-/// How long commands that nobody waits for are kept before those that were answered are let go:
-/// each takes two kilobytes. No sooner than the scheduler looks anyway, so that a lock that is given
-/// back by then never wakes it.
-const TIDY_AFTER: Duration = super::renewer::LONGEST_NAP;
-
-/// How long and how often a lease may be renewed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Limits {
-    /// Not at all, unless this is set.
-    pub(crate) renew: bool,
-    pub(crate) max_hold: Option<Duration>,
-    pub(crate) max_renewals: Option<u32>,
-}
 
 /// A lock that is or was held.
 pub(crate) struct Held {
@@ -53,54 +29,13 @@ pub(crate) struct Held {
     /// Its place on the agenda; see there.
     pub(crate) id: u64,
     pub(crate) due: AtomicU64,
-    terms: Mutex<Terms>,
+    state: Mutex<LeaseState>,
     /// Commands that were not answered when they no longer mattered; `None` once they are the
-    /// releaser's. Its own lock, because an extension hands over while `terms` is locked.
-    late: Mutex<Option<InFlight>>,
+    /// releaser's. Its own lock, because an extension hands over while `state` is locked.
+    in_flight: Mutex<Option<InFlight>>,
     /// What it has become, if its writer has become a reader: the value lives on in it.
-    heir: OnceLock<Arc<Self>>,
+    reader: OnceLock<Arc<Self>>,
     over: Notify,
-}
-
-#[derive(Clone)]
-pub(crate) struct Terms {
-    deadline: Moment,
-    /// When it ends however often it is renewed.
-    last_end: Option<Moment>,
-    renews: bool,
-    renewals_left: Option<u32>,
-    /// `None` while a renewal is under way.
-    next_renewal: Option<Moment>,
-    /// When to let go of late commands that have been answered.
-    tidy: Option<Moment>,
-    /// The last renewal found too few nodes.
-    without_quorum: bool,
-    end: Option<End>,
-}
-
-#[derive(Clone)]
-enum End {
-    Released,
-    Lost(LossReason),
-}
-
-/// Who wants a lease to be extended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Asker {
-    /// Its holder, who waits for as long as there is hope.
-    Holder,
-    /// The schedule, which tries again: so it gives up on silent nodes while there is time for that.
-    Renewer,
-}
-
-/// What the scheduler has to do for a lease.
-pub(crate) enum Due {
-    /// Nothing, ever again.
-    Over,
-    /// Renew it, and look again at that moment.
-    Renew(Moment),
-    /// Look again at that moment.
-    Later(Moment),
 }
 
 impl Held {
@@ -111,22 +46,9 @@ impl Held {
         id: u64,
     ) -> Self {
         let now = coordinator.clock.now();
-        let last_end = limits.max_hold.map(|time| now + time);
-        // A lock that was slow to get has less than its TTL left.
-        let left = grant.deadline.since(now);
-        let first = (grant.claim.ttl.get() / RENEWALS_PER_TTL).min(left / 2);
-        let mut terms = Terms {
-            deadline: grant.deadline,
-            last_end,
-            renews: limits.renew,
-            renewals_left: limits.max_renewals,
-            next_renewal: Some(now + first),
-            tidy: grant.late.is_open().then(|| now + TIDY_AFTER),
-            without_quorum: false,
-            end: None,
-        };
-        terms.prolong(grant.deadline);
-        Self::under(coordinator, grant.claim, grant.token, id, terms, grant.late)
+        let is_open = grant.late.is_open();
+        let state = LeaseState::new(grant.claim.ttl, grant.deadline, limits, is_open, now);
+        Self::under(coordinator, grant.claim, grant.token, id, state, grant.late)
     }
 
     fn under(
@@ -134,8 +56,8 @@ impl Held {
         claim: Claim,
         token: FencingToken,
         id: u64,
-        terms: Terms,
-        late: InFlight,
+        state: LeaseState,
+        in_flight: InFlight,
     ) -> Self {
         Self {
             coordinator,
@@ -144,19 +66,19 @@ impl Held {
             entries: AtomicU32::new(1),
             id,
             due: AtomicU64::new(0),
-            terms: Mutex::new(terms),
-            late: Mutex::new(Some(late)),
-            heir: OnceLock::new(),
+            state: Mutex::new(state),
+            in_flight: Mutex::new(Some(in_flight)),
+            reader: OnceLock::new(),
             over: Notify::new(),
         }
     }
 
     /// Ends it, and goes on with the same value and token as a reader, for as long as it would have
-    /// lasted. Nothing is sent for the writer from here on, and what is on its way belongs to the
+    /// lasted. Nothing is sent for the writer from here on, and what is in flight belongs to the
     /// reader: a release of its own would take the reader's lock. `None` if it was over.
     pub(crate) fn turn_into_reader(&self, id: u64) -> Option<Arc<Self>> {
-        let mut terms = self.terms();
-        if terms.end.is_some() {
+        let mut state = self.state();
+        if state.is_over() {
             return None;
         }
         let claim = Claim {
@@ -168,39 +90,27 @@ impl Held {
             claim,
             self.token,
             id,
-            terms.clone(),
+            state.clone(),
             InFlight::default(),
         );
-        let reader = self.heir.get_or_init(|| Arc::new(reader));
-        terms.end = Some(End::Released);
-        let late = self.late().take();
-        drop(terms);
-        reader.take_over(late.unwrap_or_default());
-        self.tell();
+        let reader = self.reader.get_or_init(|| Arc::new(reader));
+        let in_flight = self.in_flight().take();
+        reader.take_over(in_flight.unwrap_or_default());
+        let _ = self.apply(&mut state, LeaseEvent::Released);
         Some(Arc::clone(reader))
     }
 
     /// How long the lock is still ours: zero when it is not.
     pub(crate) fn remaining(&self) -> Duration {
-        let terms = self.terms();
-        match terms.end {
-            Some(_) => Duration::ZERO,
-            None => terms.deadline.since(self.coordinator.clock.now()),
-        }
+        let now = self.coordinator.clock.now();
+        self.state().remaining(now)
     }
 
     /// How it was lost, if it was. Looks at the clock.
     pub(crate) fn loss(&self) -> Option<LossReason> {
-        let mut terms = self.terms();
-        let now = self.coordinator.clock.now();
-        if terms.end.is_none() && now >= terms.deadline {
-            let why = terms.why_it_ends(now);
-            self.lose_by(&mut terms, why);
-        }
-        match &terms.end {
-            Some(End::Lost(why)) => Some(why.clone()),
-            _ => None,
-        }
+        let mut state = self.state();
+        let _ = self.apply(&mut state, LeaseEvent::Asked);
+        state.loss().cloned()
     }
 
     /// Resolves when the lease is lost.
@@ -230,91 +140,54 @@ impl Held {
     }
 
     pub(crate) fn is_over(&self) -> bool {
-        self.terms().end.is_some()
+        self.state().is_over()
     }
 
     pub(crate) fn lose(&self, why: LossReason) {
-        self.lose_by(&mut self.terms(), why);
+        let _ = self.apply(&mut self.state(), LeaseEvent::Lost(why));
     }
 
-    fn lose_by(&self, terms: &mut Terms, why: LossReason) {
-        if terms.end.is_some() {
-            return;
-        }
-        events::lost(&self.claim.name, self.token, &why);
-        terms.end = Some(End::Lost(why));
-        self.tell();
-    }
-
-    /// Ends it because its holder gives it back. What may still be on its way to the nodes is the
+    /// Ends it because its holder releases it. What may still be in flight to the nodes is the
     /// releaser's now. `None` if it was released before.
     pub(crate) fn give_back(&self) -> Option<InFlight> {
-        self.terms().end.get_or_insert(End::Released);
-        self.tell();
-        self.late().take()
-    }
-
-    fn tell(&self) {
-        self.over.notify_waiters();
+        let _ = self.apply(&mut self.state(), LeaseEvent::Released);
+        self.in_flight().take()
     }
 
     /// When there is something to do for it, if it is not over.
-    pub(crate) fn first_look(&self) -> Option<Moment> {
-        let terms = self.terms();
-        match terms.end {
-            Some(_) => None,
-            None => Some(self.next_look(&terms)),
-        }
+    pub(crate) fn look_at(&self) -> Option<Moment> {
+        self.state().look_at()
     }
 
-    fn next_look(&self, terms: &Terms) -> Moment {
-        let renewal = terms.next_renewal.filter(|_| terms.may_renew());
-        let first = renewal.into_iter().chain(terms.tidy).min();
-        let notice = self.notice(terms);
-        first.map_or(notice, |first| first.min(notice))
+    /// The moment has come that it named. Whoever calls this begins the renewal that may be due.
+    pub(crate) fn on_due(&self) -> LeaseActions {
+        let actions = self.apply(&mut self.state(), LeaseEvent::Due);
+        if actions.tidy
+            && let Some(in_flight) = &mut *self.in_flight()
+        {
+            in_flight.settle();
+        }
+        actions
     }
 
-    /// When to tell that it is lost, if it is not renewed before.
-    fn notice(&self, terms: &Terms) -> Moment {
-        let share = self.claim.ttl.get() / NOTICE_SHARE;
-        terms.deadline - share.clamp(SHORTEST_NOTICE, LONGEST_NOTICE)
-    }
-
-    /// What is due now. The caller has to carry it out.
-    pub(crate) fn due_now(&self) -> Due {
-        let mut terms = self.terms();
-        let now = self.coordinator.clock.now();
-        if terms.end.is_some() {
-            return Due::Over;
+    /// Tells the lease what happened, and everybody else what follows from it.
+    fn apply(&self, state: &mut LeaseState, event: LeaseEvent) -> LeaseActions {
+        let actions = state.on(event, self.coordinator.clock.now());
+        if let Some(why) = &actions.lost {
+            events::lost(&self.claim.name, self.token, why);
         }
-        let notice = self.notice(&terms);
-        if now >= notice {
-            let why = terms.why_it_ends(now);
-            self.lose_by(&mut terms, why);
-            return Due::Over;
+        if actions.ended {
+            self.over.notify_waiters();
         }
-        if terms.tidy.is_some_and(|when| when <= now) {
-            // Once only: what is not answered by now waits for the next extension or the release.
-            terms.tidy = None;
-            if let Some(late) = &mut *self.late() {
-                late.settle();
-            }
-        }
-        let due = terms.next_renewal.is_some_and(|when| when <= now);
-        if due && terms.may_renew() {
-            terms.next_renewal = None;
-            return Due::Renew(self.next_look(&terms));
-        }
-        Due::Later(self.next_look(&terms))
+        actions
     }
 
     /// One round of extending, which sends nothing any more once the lease is over.
     pub(crate) fn extend(self: &Arc<Self>, asker: Asker) -> Extending {
-        let until = self.terms().deadline;
-        let left = until.since(self.coordinator.clock.now());
-        let limit = match asker {
-            Asker::Holder => left,
-            Asker::Renewer => left / 2,
+        let (until, limit) = {
+            let state = self.state();
+            let now = self.coordinator.clock.now();
+            (state.deadline(), state.time_to_extend(asker, now))
         };
         let held = Arc::clone(self);
         let round = async move {
@@ -335,34 +208,10 @@ impl Held {
         }
     }
 
-    /// Takes note of how an extension went.
-    fn extended(&self, terms: &mut Terms, asker: Asker, outcome: &Result<Moment, NotExtended>) {
-        let now = self.coordinator.clock.now();
-        let ttl = self.claim.ttl.get();
-        match outcome {
-            Ok(deadline) => {
-                if asker == Asker::Renewer {
-                    terms.renewals_left = terms.renewals_left.map(|left| left.saturating_sub(1));
-                }
-                terms.prolong(*deadline);
-                terms.without_quorum = false;
-                terms.next_renewal = Some(now + ttl / RENEWALS_PER_TTL);
-                let open = self.late().as_ref().is_some_and(InFlight::is_open);
-                terms.tidy = open.then(|| now + TIDY_AFTER);
-            }
-            Err(NotExtended::NoQuorum(_)) => {
-                terms.without_quorum = true;
-                terms.next_renewal = Some(now + ttl / RETRIES_PER_TTL);
-            }
-            Err(NotExtended::Lost(why)) => self.lose_by(terms, why.clone()),
-            Err(NotExtended::TooLate) => self.lose_by(terms, terms.why_it_ends(now)),
-        }
-    }
-
     /// Keeps commands that nobody waits for any more, or sees to them at once if the lease has been
-    /// given back meanwhile.
+    /// released meanwhile.
     fn take_over(&self, late: InFlight) {
-        match (&mut *self.late(), self.heir.get()) {
+        match (&mut *self.in_flight(), self.reader.get()) {
             (Some(kept), _) => kept.join(late),
             (None, Some(reader)) => reader.take_over(late),
             (None, None) => self
@@ -371,48 +220,21 @@ impl Held {
         }
     }
 
-    pub(crate) fn terms(&self) -> MutexGuard<'_, Terms> {
+    fn state(&self) -> MutexGuard<'_, LeaseState> {
         // A panic while it was locked cannot have left it half changed.
-        self.terms.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn late(&self) -> MutexGuard<'_, Option<InFlight>> {
-        self.late.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Terms {
-    fn prolong(&mut self, deadline: Moment) {
-        let deadline = self.deadline.max(deadline);
-        self.deadline = self.last_end.map_or(deadline, |end| end.min(deadline));
-    }
-
-    fn may_renew(&self) -> bool {
-        self.renews && self.renewals_left != Some(0) && self.last_end != Some(self.deadline)
-    }
-
-    fn why_it_ends(&self, now: Moment) -> LossReason {
-        let no_more = self.renewals_left == Some(0) || self.last_end == Some(self.deadline);
-        if no_more {
-            LossReason::MaxHold
-        } else if self.without_quorum {
-            LossReason::NoQuorum
-        } else if !self.renews {
-            LossReason::Expired
-        } else if now >= self.deadline {
-            // The notice before the deadline was missed.
-            LossReason::Suspended
-        } else if self.next_renewal.is_none() {
-            LossReason::NoQuorum
-        } else {
-            LossReason::Expired
-        }
+    fn in_flight(&self) -> MutexGuard<'_, Option<InFlight>> {
+        self.in_flight
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// An extension under way.
+/// An extension in flight.
 ///
-/// It is polled with the terms locked, and not at all once the lease is over: so that nothing for
+/// It is polled with the state locked, and not at all once the lease is over: so that nothing for
 /// this lease is sent after somebody has ended it, on whatever thread.
 pub(crate) struct Extending {
     held: Arc<Held>,
@@ -427,19 +249,32 @@ impl Future for Extending {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.get_mut();
         let held = &*this.held;
-        let mut terms = held.terms();
-        if terms.end.is_some() {
+        let mut state = held.state();
+        if state.is_over() {
             return Poll::Ready(None);
         }
-        let outcome = match ready!(this.round.as_mut().poll(cx)) {
-            // A majority has it for another TTL. Only the end that it had when this began has
-            // passed: a renewal has moved that meanwhile.
-            Err(NotExtended::TooLate) if held.coordinator.clock.now() < terms.deadline => {
-                Ok(terms.deadline)
-            }
+        let outcome = ready!(this.round.as_mut().poll(cx));
+        let in_flight = held.in_flight().as_ref().is_some_and(InFlight::is_open);
+        let event = LeaseEvent::Extended {
+            asker: this.asker,
+            outcome: noted(&outcome),
+            in_flight,
+        };
+        let _ = held.apply(&mut state, event);
+        let outcome = match outcome {
+            // Too late for the deadline that it had at first, and another extension has moved that.
+            Err(NotExtended::TooLate) if !state.is_over() => Ok(state.deadline()),
             outcome => outcome,
         };
-        held.extended(&mut terms, this.asker, &outcome);
         Poll::Ready(Some(outcome))
+    }
+}
+
+fn noted(outcome: &Result<Moment, NotExtended>) -> Extension {
+    match outcome {
+        Ok(deadline) => Extension::Extended(*deadline),
+        Err(NotExtended::NoQuorum(_)) => Extension::NoQuorum,
+        Err(NotExtended::Lost(why)) => Extension::Lost(why.clone()),
+        Err(NotExtended::TooLate) => Extension::TooLate,
     }
 }

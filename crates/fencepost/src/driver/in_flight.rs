@@ -1,21 +1,21 @@
 //! Commands whose outcome was decided without them, and which may still make a node hold the lock.
 //!
-//! A release goes behind them on the same connection, so nearly always nothing is left to do. Only
-//! when one of them ended without an answer may it still arrive after the release: then, and only
-//! then, the node is asked to refuse it.
+//! A release goes behind them on the same connection. What [`Unresolved`] knows of those that ended
+//! without an answer says whether it has to leave a tombstone.
 
-use super::calls::Calls;
-use fencepost_core::quorum::{MOST_NODES, NodeSet};
+use super::calls::{Answer, Calls};
+use fencepost_core::quorum::MOST_NODES;
+use fencepost_core::quorum::unresolved::{Sent, Unresolved};
 
 /// The most calls that are kept for one claim. A lease that is renewed for hours beside a node that
 /// never answers leaves one more with every renewal.
 const MOST_OPEN: usize = 3 * MOST_NODES;
 
-/// What is still on its way for one claim.
+/// What is still in flight for one claim.
 #[derive(Default)]
 pub(crate) struct InFlight {
     calls: Calls,
-    lost: NodeSet,
+    unresolved: Unresolved,
 }
 
 impl InFlight {
@@ -27,16 +27,14 @@ impl InFlight {
         while self.calls.len() > MOST_OPEN
             && let Some(node) = self.calls.give_up_oldest()
         {
-            self.lost.insert(node);
+            self.unresolved.forget(node);
         }
     }
 
     /// Takes over what another has collected.
     pub(crate) fn join(&mut self, other: Self) {
         self.take_over(other.calls);
-        for node in other.lost.iter() {
-            self.lost.insert(node);
-        }
+        self.unresolved.join(other.unresolved);
     }
 
     /// Whether there are calls that were not answered when it was last looked.
@@ -44,36 +42,36 @@ impl InFlight {
         !self.calls.is_empty()
     }
 
-    /// Notes what has been answered meanwhile and lets it go, without waiting.
+    /// Notes what has been answered meanwhile and drops it, without waiting.
     pub(crate) fn settle(&mut self) {
         while let Some((node, answer)) = self.calls.try_next() {
-            if matches!(answer, Err(error) if error.is_uncertain()) {
-                self.lost.insert(node);
-            }
+            self.answered(node, &answer);
         }
         if self.calls.is_empty() {
-            // Also the room that it had for them.
+            // Also the memory that it had for them.
             self.calls = Calls::default();
         }
     }
 
-    /// A command to that node ended without an answer.
-    pub(super) fn lose(&mut self, node: usize) {
-        self.lost.insert(node);
+    /// A command to that node has ended.
+    pub(super) fn answered(&mut self, node: usize, answer: &Answer) {
+        // Before the release there is nothing to follow up.
+        let _ = self
+            .unresolved
+            .ended(node, Sent::Claim, answer.as_ref().err());
     }
 
-    /// The calls that are still open, and the nodes at which a command may arrive that nobody can
-    /// vouch for any more.
-    pub(super) fn into_parts(mut self) -> (Calls, NodeSet) {
+    /// The calls that are still open, and what is known of those that are not.
+    pub(super) fn into_parts(mut self) -> (Calls, Unresolved) {
         self.settle();
-        (self.calls, self.lost)
+        (self.calls, self.unresolved)
     }
 }
 
 impl std::fmt::Debug for InFlight {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("InFlight")
-            .field("lost", &self.lost)
+            .field("unresolved", &self.unresolved)
             .finish_non_exhaustive()
     }
 }
@@ -90,12 +88,8 @@ mod tests {
             round.add(2, Box::pin(std::future::pending()));
             late.take_over(round);
         }
-        let (open, lost) = late.into_parts();
+        let (open, unresolved) = late.into_parts();
         assert_eq!(open.len(), MOST_OPEN);
-        assert_eq!(
-            lost.iter().collect::<Vec<_>>(),
-            [2],
-            "its release has to refuse them"
-        );
+        assert!(unresolved.needs_tombstone(2) && !unresolved.needs_tombstone(1));
     }
 }

@@ -1,7 +1,8 @@
-//! Giving a lock back on the nodes, with or without somebody who waits for it.
+//! A release on the nodes, with or without a caller who waits for it.
 //!
-//! The release of a node goes behind whatever else is on its way there. A node that is away gets
-//! its release when it comes back, with the request to refuse what may arrive late.
+//! The release of a node goes behind whatever else is in flight there. A node that is away gets its
+//! release when it comes back, with a tombstone that refuses what arrives late. When a tombstone is
+//! needed is decided by [`Unresolved`].
 
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -13,9 +14,10 @@ use super::coordinator::{Claim, Coordinator};
 use super::in_flight::InFlight;
 use fencepost_core::lock::TicketDisposition;
 use fencepost_core::quorum::NodeSet;
+use fencepost_core::quorum::unresolved::{Followup, Sent, Unresolved};
 use fencepost_core::ticket::ClientId;
 
-/// A release under way. Dropped before all nodes have answered, it goes on by itself.
+/// A release in flight. Dropped before all nodes have answered, it goes on by itself.
 pub(super) struct ReleaseTask(Option<Delivery>);
 
 impl ReleaseTask {
@@ -27,28 +29,30 @@ impl ReleaseTask {
         nodes: NodeSet,
         late: InFlight,
     ) -> Self {
-        let (late, lost) = late.into_parts();
+        let (in_flight, mut unresolved) = late.into_parts();
         let mut round = Calls::default();
         // First, so that whatever they still have to send goes before the releases.
-        round.append(late, Errand::InFlight);
+        round.append(in_flight, |node| (Sent::Claim, node));
+        let left_out = unresolved.released(nodes);
         for index in nodes.iter() {
-            let command = claim.release(lost.contains(index), ticket.clone(), follower.clone());
+            let tombstone = unresolved.needs_tombstone(index);
+            let command = claim.release(tombstone, ticket.clone(), follower.clone());
             let call = coordinator.nodes[index].call(&claim.name, command);
-            round.add(Errand::Release(index), call);
+            round.add((Sent::Release, index), call);
         }
-        let mut delivery = Delivery {
+        let delivery = Delivery {
             coordinator: coordinator.clone(),
             claim,
             round,
-            sent_again: NodeSet::NONE,
+            unresolved,
         };
-        for index in lost.iter().filter(|index| !nodes.contains(*index)) {
-            delivery.send_again(index);
+        for index in left_out.iter() {
+            delivery.defer(index);
         }
         Self(Some(delivery))
     }
 
-    /// Puts it on its way, before anybody waits for the answers.
+    /// Sends it, before anybody waits for the answers.
     pub(super) fn start(&mut self) {
         if let Some(delivery) = &mut self.0 {
             delivery.round.start();
@@ -60,7 +64,8 @@ impl ReleaseTask {
         loop {
             match &mut self.0 {
                 Some(delivery) => {
-                    if let (Errand::Release(node), answer) = delivery.next(timer.as_mut()).await {
+                    let ((sent, node), answer) = delivery.next(timer.as_mut()).await;
+                    if sent == Sent::Release {
                         return (node, answer);
                     }
                 }
@@ -76,8 +81,8 @@ impl Drop for ReleaseTask {
         let Some(mut delivery) = self.0.take() else {
             return;
         };
-        while let Some((errand, answer)) = delivery.round.try_next() {
-            delivery.note(errand, &answer);
+        while let Some((tag, answer)) = delivery.round.try_next() {
+            delivery.note(tag, &answer);
         }
         if !delivery.round.is_empty() {
             let coordinator = delivery.coordinator.clone();
@@ -86,57 +91,44 @@ impl Drop for ReleaseTask {
     }
 }
 
-/// One command that is on its way to a node.
-#[derive(Clone, Copy)]
-enum Errand {
-    /// Sent before the release, and not answered then.
-    InFlight(usize),
-    Release(usize),
-}
+/// What was sent, and to which node.
+type Tag = (Sent, usize);
 
 /// The commands of a release. Unlike [`ReleaseTask`], it may be dropped for good: that happens when
 /// the runtime shuts down.
 struct Delivery {
     coordinator: Arc<Coordinator>,
     claim: Claim,
-    round: Calls<Errand>,
-    sent_again: NodeSet,
+    round: Calls<Tag>,
+    unresolved: Unresolved,
 }
 
 impl Delivery {
-    async fn next(&mut self, timer: Pin<&mut Sleep>) -> (Errand, Answer) {
-        let (errand, answer) = self.round.next(timer, self.coordinator.node_timeout).await;
-        self.note(errand, &answer);
-        (errand, answer)
+    async fn next(&mut self, timer: Pin<&mut Sleep>) -> (Tag, Answer) {
+        let (tag, answer) = self.round.next(timer, self.coordinator.node_timeout).await;
+        self.note(tag, &answer);
+        (tag, answer)
     }
 
-    /// Sees to it that a node that has not answered is asked again once it can be, in a way that
-    /// also stops what arrives late.
-    fn note(&mut self, errand: Errand, answer: &Answer) {
-        let (node, again) = match (errand, answer) {
-            (Errand::InFlight(node), Err(error)) => (node, error.is_uncertain()),
-            (Errand::Release(node), Err(error)) => (node, error.may_pass()),
-            (_, Ok(_)) => return,
-        };
-        if again {
-            self.send_again(node);
+    fn note(&mut self, (sent, node): Tag, answer: &Answer) {
+        match self.unresolved.ended(node, sent, answer.as_ref().err()) {
+            Followup::Nothing => {}
+            Followup::Tombstone => self.defer(node),
         }
     }
 
-    fn send_again(&mut self, node: usize) {
-        if self.sent_again.contains(node) {
-            return;
-        }
-        self.sent_again.insert(node);
+    /// Sends a release with a tombstone once the node can be asked.
+    fn defer(&self, node: usize) {
         let coordinator = &*self.coordinator;
-        let outbox = &coordinator.outboxes[node];
+        let outbox = &coordinator.deferred[node];
         let until = coordinator.clock.now() + self.claim.ttl.get();
         if outbox.put(
             self.claim.name.clone(),
             self.claim.release(true, TicketDisposition::Stays, None),
             until,
         ) {
-            coordinator.in_background(outbox.deliver(coordinator.clock.clone()));
+            let (clock, randomness) = (&coordinator.clock, &coordinator.randomness);
+            coordinator.in_background(outbox.deliver(clock.clone(), randomness.clone()));
         }
     }
 

@@ -4,10 +4,10 @@
 //! never delays another: renewals run side by side, and the task only ever waits for whatever comes
 //! first.
 //!
-//! Renewals that are due together travel together, and not more of them than a node can answer in
-//! time: sent all at once, those at the end of a long line would time out, and be sent again behind
-//! it. Only when a majority of the nodes does not answer does that make one lease wait for another,
-//! and then none could be renewed anyway.
+//! Renewals that are due together are sent together, and not more of them than a node can answer in
+//! time: sent all at once, the last of many would time out, and be sent again behind the others.
+//! Only when a majority of the nodes does not answer does that make one lease wait for another, and
+//! then none could be renewed anyway.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,15 +20,18 @@ use tokio::sync::Notify;
 use tokio::time::sleep;
 use tracing::Instrument;
 
-use super::held::{Asker, Due, Held};
+use super::held::{Asker, Held};
 use crate::error::LossReason;
 use crate::events;
 use crate::runtime::clock::{Clock, Moment};
+use fencepost_core::lease::TIDY_AFTER;
 
 /// The longest that the task sleeps while there are leases. Its timer stands still while the
 /// machine is suspended, so this is how late it notices that.
-pub(crate) const LONGEST_NAP: Duration = Duration::from_secs(1);
-/// The most renewals under way. A server that takes 100 us for each answers all of them within the
+const LONGEST_NAP: Duration = Duration::from_secs(1);
+/// A lock that is released by the time it would be tidied up never wakes the task.
+const _: () = assert!(TIDY_AFTER.as_millis() >= LONGEST_NAP.as_millis());
+/// The most renewals in flight. A server that takes 100 us for each answers all of them within the
 /// default node time-out. Chosen among 2,048, 4,096, 8,192 and no bound by two noisy runs each: that
 /// there is a bound is the point, the number is a guess.
 const MOST_UNDER_WAY: usize = 4096;
@@ -48,7 +51,7 @@ struct Agenda {
     due: BTreeMap<(u64, u64), Arc<Held>>,
     /// What comes later than this need not wake the task.
     asleep_until: u64,
-    /// Something was put here since the task last looked. A lock that is taken and given back all
+    /// Something was put here since the task last looked. A lock that is acquired and released all
     /// the time would otherwise wake a task that finds nothing, each time.
     in_use: bool,
     closed: bool,
@@ -77,7 +80,7 @@ impl Renewer {
         let wake = {
             let mut agenda = self.agenda();
             agenda.take(held);
-            // Released while its renewal was under way: nobody would take it off again.
+            // Released while its renewal was in flight: nobody would take it off again.
             if held.is_over() {
                 return;
             }
@@ -135,13 +138,12 @@ impl Renewer {
         let mut renewals = FuturesUnordered::new();
         while let Some((due, nap)) = self.due_and_nap(clock.now()) {
             for held in due {
-                match held.due_now() {
-                    Due::Over => {}
-                    Due::Later(when) => self.put(&held, when),
-                    Due::Renew(look_again) => {
-                        self.put(&held, look_again);
-                        waiting.push_back(held);
-                    }
+                let actions = held.on_due();
+                if let Some(when) = actions.look_at {
+                    self.put(&held, when);
+                }
+                if actions.renew {
+                    waiting.push_back(held);
                 }
             }
             while renewals.len() < MOST_UNDER_WAY
@@ -152,7 +154,7 @@ impl Renewer {
             tokio::select! {
                 biased;
                 Some(held) = renewals.next() => {
-                    if let Some(held) = held && let Some(when) = held.first_look() {
+                    if let Some(held) = held && let Some(when) = held.look_at() {
                         self.put(&held, when);
                     }
                 }

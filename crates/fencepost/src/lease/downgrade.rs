@@ -35,7 +35,7 @@ impl Lease {
         drop(self);
         let reader = Self { shared, held };
         let outcome = reader.held.extend(Asker::Holder).await;
-        if let Some(when) = reader.held.first_look() {
+        if let Some(when) = reader.held.look_at() {
             reader.shared.renewer.put(&reader.held, when);
         }
         match (outcome, reader.loss()) {

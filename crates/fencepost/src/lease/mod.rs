@@ -73,7 +73,7 @@ impl Lease {
             shared.renewer.new_id(),
         );
         let held = Arc::new(held);
-        if let Some(when) = held.first_look() {
+        if let Some(when) = held.look_at() {
             shared.renewer.put(&held, when);
         }
         Self { shared, held }
@@ -152,7 +152,7 @@ impl Lease {
         }
         match self.held.extend(Asker::Holder).await {
             Some(Ok(_)) => {
-                if let Some(when) = self.held.first_look() {
+                if let Some(when) = self.held.look_at() {
                     self.shared.renewer.put(&self.held, when);
                 }
                 Ok(())

@@ -1,32 +1,30 @@
-//! [`RetryBudget`]: whether it is worth to go on waiting, and until when.
-//!
-//! It must never end a wait before its time because of something that passes by itself.
+//! [`RetryBudget`]: how long a request goes on, on tokio's time. The core decides.
 
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep};
 
-use crate::error::{Cause, Error, NodeError, NodeOutcome, NodeReport};
+use crate::error::{Cause, Error};
+use crate::runtime::clock::Moment;
 use fencepost_core::ttl::Ttl;
+use fencepost_core::wait::budget::{self, Failure};
 
 /// How long somebody goes on who waits.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RetryBudget {
-    give_up: Option<Instant>,
     limit: Option<Duration>,
-    no_quorum_since: Option<Instant>,
-    ttl: Ttl,
+    began: Instant,
+    budget: budget::RetryBudget,
 }
 
 impl RetryBudget {
     /// From now on for at most that long; without a limit as long as it takes.
     pub(crate) fn new(at_most: Option<Duration>, ttl: Ttl) -> Self {
+        let start = Moment::from_start(Duration::ZERO);
         Self {
-            // A time-out beyond what the clock can count is none.
-            give_up: at_most.and_then(|time| Instant::now().checked_add(time)),
             limit: at_most,
-            no_quorum_since: None,
-            ttl,
+            began: Instant::now(),
+            budget: budget::RetryBudget::new(at_most, ttl, start),
         }
     }
 
@@ -35,67 +33,37 @@ impl RetryBudget {
         self.limit
     }
 
+    fn now(&self) -> Moment {
+        Moment::from_start(self.began.elapsed())
+    }
+
     /// Resolves when the wait is over.
     pub(crate) async fn ends(&self) {
-        match self.give_up {
-            Some(end) => sleep_until(end).await,
+        match self.budget.end() {
+            Some(end) => sleep(end.since(self.now())).await,
             None => std::future::pending().await,
         }
     }
 
     /// Whether no time is left.
     pub(crate) fn is_over(&self) -> bool {
-        self.give_up.is_some_and(|end| Instant::now() >= end)
+        self.budget.is_over(self.now())
     }
 
     /// Enough nodes are there.
     pub(crate) fn take_heart(&mut self) {
-        self.no_quorum_since = None;
+        self.budget.saw_quorum();
     }
 
     /// Whether waiting may help.
     pub(crate) fn goes_on_after(&mut self, error: &Error) -> bool {
-        if self.is_over() {
-            return false;
-        }
-        match error.cause() {
-            Cause::Held { .. } => {
-                self.take_heart();
-                true
-            }
-            // A node that restarts or a connection that breaks must not end a long wait; a store
-            // that is away for a whole TTL must not leave the caller without a word.
-            Cause::NoQuorum { nodes, .. } if nodes.iter().any(is_quarantined) => {
-                // That ends by itself.
-                self.take_heart();
-                true
-            }
-            // A lock of another kind has this name, or a disk is full: only people can settle that.
-            Cause::NoQuorum { nodes, .. } if only_for_people(nodes) => false,
-            Cause::NoQuorum { .. } => {
-                let since = *self.no_quorum_since.get_or_insert_with(Instant::now);
-                self.limit.is_some() || since.elapsed() < self.ttl.get()
-            }
-            Cause::TooLate { .. } => true,
-            _ => false,
-        }
+        let failure = match error.cause() {
+            Cause::Held { .. } => Failure::Held,
+            Cause::NoQuorum { nodes, .. } => Failure::NoQuorum(nodes),
+            Cause::TooLate { .. } => Failure::TooLate,
+            _ => Failure::Final,
+        };
+        let now = self.now();
+        self.budget.goes_on_after(failure, now)
     }
-}
-
-/// Whether nodes have failed, and all of them for reasons that do not pass by themselves.
-fn only_for_people(nodes: &[NodeReport]) -> bool {
-    let failures = nodes.iter().filter_map(|report| match &report.outcome {
-        NodeOutcome::Failed(error) => Some(error),
-        _ => None,
-    });
-    let mut failures = failures.peekable();
-    failures.peek().is_some()
-        && failures.all(|error| matches!(error, NodeError::WrongType(_) | NodeError::Unusable(_)))
-}
-
-fn is_quarantined(report: &NodeReport) -> bool {
-    matches!(
-        report.outcome,
-        NodeOutcome::Failed(NodeError::Quarantined(_))
-    )
 }

@@ -1,27 +1,15 @@
-//! Waiting: tickets, wake-ups, and looking now and then for what was missed.
+//! The waiters of a client: who waits for which name, and one task per contended name.
 //!
 //! | file | what it is |
 //! | --- | --- |
-//! | this one | the room in which a client's waiters sit |
-//! | `line` | the waiters of one lock: when they look, and who acts |
-//! | `waiters` | where each of them stands |
-//! | `outlook` | what the nodes' answers mean; pure |
-//! | `patience` | how long to go on |
+//! | this one | the registry of all waiters of a client |
+//! | `task` | carries out what the waiters of one name decided |
+//! | `budget` | how long a request goes on |
 //!
-//! Safety never depends on any of this: who is called makes an attempt like everybody else.
-//!
-//! A waiter takes its place on all nodes, and keeps it by asking again within the lease of its
-//! ticket. A node that is given a lock back tells the first in line, and the second, who acts only
-//! if the lock is still free a moment later. The first makes its attempt as soon as a majority of
-//! the nodes has called it. If the lock comes from its own client, the attempt goes right behind the
-//! release; if somebody waits for that release, the two are written together, and the nodes tell
-//! nobody of that client. Whoever hears nothing looks by itself: the first in
-//! line when the holder's time is up, everybody once a second. Whoever hears fewer nodes than a
-//! majority gives its place up until it hears more.
+//! The decisions are [`fencepost_core::wait`]'s, and safety depends on none of them.
 
 mod budget;
-mod queue;
-mod waiters;
+mod task;
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -29,17 +17,16 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use crate::driver::coordinator::Coordinator;
-use crate::error::{NodeError, NodeOutcome};
 use crate::store::{Listener, Notice, WakeSink};
 pub(crate) use budget::RetryBudget;
 use fencepost_core::name::LockName;
 use fencepost_core::ticket::{ClientId, Ticket, TicketId, TicketMode};
 use fencepost_core::value::Owner;
-use fencepost_core::wait::view::QueueView;
-use queue::LockQueue;
-pub(crate) use queue::{Call, News};
+use fencepost_core::wait::queue::QueueEvent;
+use task::QueueTask;
+pub(crate) use task::{Call, News};
 
-/// How a wait goes on: who holds the lock, how long still, and the place in line.
+/// How a wait goes on: who holds the lock, how long still, and the place in the queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Progress {
@@ -47,40 +34,28 @@ pub struct Progress {
     pub holder: Option<Owner>,
     /// How long still, if nothing happens before. `None` when it has no end.
     pub remaining: Option<Duration>,
-    /// The place in line: 1 is next.
+    /// The place in the queue: 1 is next.
     pub place: Option<usize>,
     /// Whether a majority has agreed on the place: whoever comes later is behind.
     pub is_settled: bool,
 }
 
-impl Progress {
-    fn new(outlook: &QueueView, ticket: usize, mode: TicketMode, is_settled: bool) -> Self {
-        let holder = outlook.holder();
-        Self {
-            holder: holder.map(|holder| holder.value.owner()),
-            remaining: holder.and_then(|_| outlook.opens_in(ticket, mode)),
-            place: outlook.place(ticket),
-            is_settled,
-        }
-    }
-}
-
-/// The room in which all waiters of one client sit.
+/// All waiters of one client.
 pub(crate) struct WaitRegistry {
     coordinator: Arc<Coordinator>,
     client: ClientId,
     owner: Owner,
     lists: Mutex<Lists>,
-    /// Made by the first waiter: a client that never waits needs no ears.
-    ears: OnceLock<Vec<Listener>>,
+    /// Made by the first waiter: a client that never waits listens to no node.
+    listeners: OnceLock<Vec<Listener>>,
 }
 
 #[derive(Default)]
 struct Lists {
     /// In order, so that all of them are told in the same order every time.
-    lines: BTreeMap<LockName, Arc<LockQueue>>,
-    /// Which waiter is in which line.
-    seats: HashMap<u64, Arc<LockQueue>>,
+    queues: BTreeMap<LockName, Arc<QueueTask>>,
+    /// Which waiter is in which queue.
+    waiters: HashMap<u64, Arc<QueueTask>>,
     next_sequence: u64,
 }
 
@@ -91,7 +66,7 @@ impl WaitRegistry {
             client,
             owner,
             lists: Mutex::default(),
-            ears: OnceLock::new(),
+            listeners: OnceLock::new(),
         })
     }
 
@@ -100,187 +75,178 @@ impl WaitRegistry {
         self.lists.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a seat and gets in line. Only one that is watched is told how it goes on.
+    /// Queues for a lock. Only a waiter that is watched is told how it goes on.
     pub(crate) fn join(
         self: &Arc<Self>,
         name: &LockName,
         mode: TicketMode,
         is_watched: bool,
     ) -> WaiterGuard {
-        let is_deaf = self.is_deaf();
+        let must_poll = self.hears_too_few();
         let mut lists = self.lists();
         let sequence = lists.next_sequence;
         lists.next_sequence += 1;
-        let line = lists.lines.get(name).cloned().unwrap_or_else(|| {
-            let (name, client) = (name.clone(), self.client.clone());
-            let line = LockQueue::new(name.clone(), client, Arc::clone(&self.coordinator), is_deaf);
-            lists.lines.insert(name, Arc::clone(&line));
-            let task = Arc::clone(&line).run(Arc::downgrade(self));
+        let queue = lists.queues.get(name).cloned().unwrap_or_else(|| {
+            let (client, coordinator) = (self.client.clone(), Arc::clone(&self.coordinator));
+            let queue = QueueTask::new(name.clone(), client, coordinator, must_poll);
+            lists.queues.insert(name.clone(), Arc::clone(&queue));
+            let task = Arc::clone(&queue).run(Arc::downgrade(self));
             self.coordinator.spawn(task);
-            line
+            queue
         });
-        lists.seats.insert(sequence, Arc::clone(&line));
-        let id = TicketId::of_mode(&self.client, sequence, mode, &self.owner);
-        line.join(sequence, id.clone(), is_watched);
+        lists.waiters.insert(sequence, Arc::clone(&queue));
+        let ticket = TicketId::of_mode(&self.client, sequence, mode, &self.owner);
+        queue.join(sequence, ticket, is_watched);
         drop(lists);
         WaiterGuard {
-            room: Arc::clone(self),
-            line,
+            registry: Arc::clone(self),
+            queue,
             sequence,
-            id,
         }
     }
 
-    /// Whether fewer nodes than a majority can tell us anything.
-    fn is_deaf(self: &Arc<Self>) -> bool {
-        let ears = self.ears.get_or_init(|| {
+    /// Whether fewer nodes than a majority can wake us.
+    fn hears_too_few(self: &Arc<Self>) -> bool {
+        let listeners = self.listeners.get_or_init(|| {
             let nodes = self.coordinator.nodes().iter().enumerate();
-            let listen = |(index, node): (usize, &Arc<dyn crate::store::Node>)| {
-                let room = Arc::downgrade(self);
-                node.listen(&self.client, Arc::new(NodeEar { room, index }))
+            let listen = |(node, of): (usize, &Arc<dyn crate::store::Node>)| {
+                let registry = Arc::downgrade(self);
+                of.listen(&self.client, Arc::new(NodeSink { registry, node }))
             };
             nodes.map(listen).collect()
         });
-        let hearing = ears.iter().filter(|ear| !ear.is_deaf()).count();
-        hearing < self.coordinator.quorum.needed()
+        let hearing = listeners.iter().filter(|listener| !listener.is_deaf());
+        hearing.count() < self.coordinator.quorum.needed()
     }
 
-    /// Forgets a line in which nobody waits. False if somebody does, after all.
-    fn close(&self, line: &Arc<LockQueue>) -> bool {
+    /// Forgets a queue in which nobody waits. False if somebody does, after all.
+    fn close(&self, queue: &Arc<QueueTask>) -> bool {
         let mut lists = self.lists();
-        let is_empty = line.is_empty();
+        let is_empty = queue.is_empty();
         if is_empty {
-            lists.lines.remove(&line.name);
+            lists.queues.remove(&queue.name);
         }
         is_empty
     }
 
-    /// Whose waiters sit here.
+    /// Whose waiters these are.
     pub(crate) fn client(&self) -> &ClientId {
         &self.client
     }
 
-    /// Whether somebody of ours sits in that line.
+    /// Whether somebody of ours waits for that lock.
     pub(crate) fn is_waited_for(&self, name: &LockName) -> bool {
-        self.line(name).is_some_and(|line| line.is_waited_in())
+        self.queue(name).is_some_and(|queue| queue.is_waited_in())
     }
 
-    /// Who of ours is next, if one of ours gives the lock back: it follows the release at once, which
-    /// saves the way of the nodes' call.
+    /// The waiter of ours to which a release of ours hands the lock off: its attempt goes right
+    /// behind the release, which saves the way of the nodes' wake-up.
     pub(crate) fn follower(&self, name: &LockName) -> Option<TicketId> {
-        self.line(name)?.follower()
+        self.queue(name)?.hand_off_to()
     }
 
-    /// The release is on its way to the nodes, and its follower may go.
+    /// The release is on its way to the nodes, and that waiter may go.
     pub(crate) fn follow(&self, name: &LockName, follower: &TicketId) {
-        if let Some(line) = self.line(name) {
-            line.follow(follower);
+        if let Some(queue) = self.queue(name) {
+            queue.on(QueueEvent::HandedOff(follower.clone()));
         }
     }
 
-    fn line(&self, name: &LockName) -> Option<Arc<LockQueue>> {
-        self.lists().lines.get(name).cloned()
+    fn queue(&self, name: &LockName) -> Option<Arc<QueueTask>> {
+        self.lists().queues.get(name).cloned()
     }
 
     fn hear(&self, node: usize, notice: Notice) {
         match notice {
             Notice::Wake(wake) => {
                 let sequence = wake.ticket.sequence();
-                let found = sequence.and_then(|n| Some((n, self.lists().seats.get(&n).cloned()?)));
-                if let Some((sequence, line)) = found {
-                    line.hear(node, sequence, &wake);
+                let found =
+                    sequence.and_then(|n| Some((n, self.lists().waiters.get(&n).cloned()?)));
+                if let Some((waiter, queue)) = found {
+                    queue.on(QueueEvent::Woken { node, waiter, wake });
                 }
             }
             Notice::Freed(name) => {
-                if let Some(line) = self.line(&name) {
-                    line.may_be_free(node);
+                if let Some(queue) = self.queue(&name) {
+                    queue.on(QueueEvent::Freed { node });
                 }
             }
             Notice::Listening => {
-                let lines: Vec<_> = self.lists().lines.values().cloned().collect();
-                lines.iter().for_each(|line| line.may_have_missed(node));
+                let queues: Vec<_> = self.lists().queues.values().cloned().collect();
+                for queue in queues {
+                    queue.on(QueueEvent::MayHaveMissed { node });
+                }
             }
         }
     }
 }
 
-/// What hears one node out for a room.
-struct NodeEar {
-    room: Weak<WaitRegistry>,
-    index: usize,
+/// Receives one node's notices for all waiters of a client.
+struct NodeSink {
+    registry: Weak<WaitRegistry>,
+    node: usize,
 }
 
-impl WakeSink for NodeEar {
+impl WakeSink for NodeSink {
     fn hear(&self, notice: Notice) {
-        if let Some(room) = self.room.upgrade() {
-            room.hear(self.index, notice);
+        if let Some(registry) = self.registry.upgrade() {
+            registry.hear(self.node, notice);
         }
     }
 }
 
-/// A waiter's seat. Dropped, it takes its ticket out of the line on all nodes.
+/// One waiter. Dropped, it takes its ticket out of the queue on all nodes.
 pub(crate) struct WaiterGuard {
-    room: Arc<WaitRegistry>,
-    line: Arc<LockQueue>,
+    registry: Arc<WaitRegistry>,
+    queue: Arc<QueueTask>,
     sequence: u64,
-    id: TicketId,
 }
 
 impl WaiterGuard {
     /// Waits for what there is to do next.
     pub(crate) async fn call(&self) -> Call {
-        self.line.call(self.sequence).await
+        self.queue.call(self.sequence).await
     }
 
-    /// From now on hears those, too, who give the lock back without knowing of the line.
+    /// From now on listens also for releases by those who know of no queue.
     pub(crate) fn overhear(&self) {
-        self.line.overhear();
+        self.queue.listen_for_others();
     }
 
-    /// The waiter makes an attempt without having been called.
+    /// The waiter makes an attempt without having been woken.
     pub(crate) fn stand_up(&self) {
-        self.line.stand_up(self.sequence);
+        self.queue.on(QueueEvent::AttemptStarted(self.sequence));
     }
 
-    /// The attempt that was called for has failed.
+    /// Its attempt has failed.
     pub(crate) fn sit_down(&self) {
-        self.line.sit_down(self.sequence);
+        self.queue.attempt_failed(self.sequence);
     }
 
     /// The ticket, to be shown by an attempt.
     pub(crate) fn ticket(&self) -> Option<Ticket> {
-        self.line.ticket(self.sequence)
+        self.queue.ticket(self.sequence)
     }
 
-    /// The lock is taken. What is left of the ticket goes with the lock.
+    /// The lock is acquired. What is left of the ticket goes with the lock.
     pub(crate) fn served(self) {
-        self.vacate();
-    }
-
-    fn vacate(&self) -> bool {
-        self.room.lists().seats.remove(&self.sequence);
-        self.line.remove(self.sequence)
+        self.queue.served(self.sequence);
     }
 }
 
 impl Drop for WaiterGuard {
     fn drop(&mut self) {
-        if self.vacate() {
-            let name = self.line.name.clone();
-            self.room.coordinator.leave(name, vec![self.id.clone()]);
-        }
+        self.registry.lists().waiters.remove(&self.sequence);
+        // Nothing is left to take out of the queue once it was served.
+        self.queue.left(self.sequence);
     }
 }
 
 impl fmt::Debug for WaiterGuard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("WaiterGuard").field("id", &self.id).finish()
-    }
-}
-
-fn outcome<T>(answer: &Result<T, NodeError>) -> NodeOutcome {
-    match answer {
-        Ok(_) => NodeOutcome::Agreed,
-        Err(error) => NodeOutcome::Failed(error.clone()),
+        f.debug_struct("WaiterGuard")
+            .field("lock", &self.queue.name)
+            .field("sequence", &self.sequence)
+            .finish()
     }
 }

@@ -1,15 +1,11 @@
-//! A model of its own: one claim leaves one node, over connections that break.
+//! A model of its own: one claim is released on one node, over connections that break.
 //!
-//! A connection keeps the order of what is sent, so a release arrives behind the attempt it takes
-//! back. When a connection breaks, what was on it arrives at any later time or never, and what is
-//! sent on the next one may overtake it. The library then leaves a *mark* on the node, which
-//! refuses the value from then on; otherwise the late attempt would take the lock for nobody.
+//! A connection keeps the order of what is sent, so a release arrives behind the acquire that it
+//! takes back. When a connection breaks, what was on it arrives at any later time or never, and what
+//! is sent on the next one may overtake it. A *tombstone* on the node then refuses the value;
+//! otherwise the late acquire would take the lock for nobody.
 //!
-//! What decides about marks (`quorum::departure` and `quorum::late`) is not pure code, so its rule
-//! is written down here once more:
-//! - a release carries a mark when a command of its claim ended without an answer before it;
-//! - when a command ends without an answer after the release was sent, or the release itself does,
-//!   another release with a mark is sent.
+//! When a release leaves a tombstone is decided by [`Unresolved`], which runs here as it is.
 //!
 //! Nodes do not know of each other, so one is enough. The key does not expire here: what would be
 //! left behind until then is the point.
@@ -18,7 +14,10 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use fencepost::{AttemptValue, FencingToken, Ttl};
+use fencepost_core::NodeError;
 use fencepost_core::lock::{Command, LockState, Now};
+use fencepost_core::quorum::NodeSet;
+use fencepost_core::quorum::unresolved::{self, Followup, Unresolved};
 use stateright::{Model, Path, Property};
 
 /// When all has arrived or is lost, the node holds nothing of a claim that is over.
@@ -26,12 +25,15 @@ pub const NOTHING_LEFT: &str = "nothing is left behind";
 
 /// One claim, one node.
 #[derive(Clone, Copy, Debug)]
-pub struct ReleaseTask {
-    /// Whether the library's rule about marks is followed.
-    pub marks: bool,
+pub struct OneRelease {
+    /// Whether a release leaves a tombstone where the rule asks for one.
+    pub tombstones: bool,
     /// How often the connection may break.
     pub breaks: u8,
 }
+
+/// The only node.
+const NODE: usize = 0;
 
 /// What was sent and has not arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -42,12 +44,28 @@ pub enum Sent {
     Extend,
     /// The release.
     Release {
-        /// Whether it leaves a mark.
-        mark: bool,
+        /// Whether it leaves a tombstone.
+        tombstone: bool,
+    },
+    /// Another release, because something ended without an answer.
+    Deferred {
+        /// Whether it leaves a tombstone.
+        tombstone: bool,
     },
 }
 
-/// The node, and what is under way to it.
+impl Sent {
+    /// What it is to the rule.
+    fn kind(self) -> unresolved::Sent {
+        match self {
+            Self::Acquire | Self::Extend => unresolved::Sent::Claim,
+            Self::Release { .. } => unresolved::Sent::Release,
+            Self::Deferred { .. } => unresolved::Sent::Deferred,
+        }
+    }
+}
+
+/// The node, and what is in flight to it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Scene {
     node: LockState,
@@ -55,11 +73,10 @@ pub struct Scene {
     connection: Vec<Sent>,
     /// On connections that broke.
     astray: Vec<Sent>,
-    /// The claim knows that a command ended without an answer.
-    lost: bool,
+    /// What the claim knows of it.
+    unresolved: Unresolved,
     extended: bool,
     released: bool,
-    sent_again: bool,
     breaks_left: u8,
 }
 
@@ -80,7 +97,7 @@ pub enum Step {
     Break,
 }
 
-impl ReleaseTask {
+impl OneRelease {
     fn carry_out(&self, node: &mut LockState, sent: Sent) {
         let value = AttemptValue::reported("A");
         let ttl = Ttl::new(Duration::from_secs(1)).expect("within the bounds");
@@ -97,9 +114,9 @@ impl ReleaseTask {
                 token: FencingToken::MAX,
                 entries: NonZeroU32::MIN,
             },
-            Sent::Release { mark } => Command::Release {
+            Sent::Release { tombstone } | Sent::Deferred { tombstone } => Command::Release {
                 value,
-                tombstone: mark.then_some(ttl.get()),
+                tombstone: tombstone.then_some(ttl.get()),
                 ticket: Default::default(),
                 follower: None,
             },
@@ -113,20 +130,20 @@ impl ReleaseTask {
 
     fn cut(&self, scene: &mut Scene) {
         scene.breaks_left -= 1;
-        let cut_off = std::mem::take(&mut scene.connection);
-        if !cut_off.is_empty() {
-            scene.lost = true;
-            if scene.released && (self.marks || !scene.sent_again) {
-                let mark = self.marks;
-                scene.connection.push(Sent::Release { mark });
-                scene.sent_again = true;
+        let broken = NodeError::Disconnected("it broke".to_owned());
+        for sent in std::mem::take(&mut scene.connection) {
+            scene.astray.push(sent);
+            match scene.unresolved.ended(NODE, sent.kind(), Some(&broken)) {
+                Followup::Nothing => {}
+                Followup::Tombstone => scene.connection.push(Sent::Deferred {
+                    tombstone: self.tombstones,
+                }),
             }
         }
-        scene.astray.extend(cut_off);
     }
 }
 
-impl Model for ReleaseTask {
+impl Model for OneRelease {
     type State = Scene;
     type Action = Step;
 
@@ -135,10 +152,9 @@ impl Model for ReleaseTask {
             node: LockState::default(),
             connection: vec![Sent::Acquire],
             astray: Vec::new(),
-            lost: false,
+            unresolved: Unresolved::default(),
             extended: false,
             released: false,
-            sent_again: false,
             breaks_left: self.breaks,
         }]
     }
@@ -171,12 +187,14 @@ impl Model for ReleaseTask {
             }
             Step::Release => {
                 scene.released = true;
-                let mark = self.marks && scene.lost;
-                scene.connection.push(Sent::Release { mark });
+                let _ = scene.unresolved.released(NodeSet::all(1));
+                let tombstone = self.tombstones && scene.unresolved.needs_tombstone(NODE);
+                scene.connection.push(Sent::Release { tombstone });
             }
             Step::Arrive => {
                 let sent = scene.connection.remove(0);
                 self.carry_out(&mut scene.node, sent);
+                let _ = scene.unresolved.ended(NODE, sent.kind(), None);
             }
             Step::ArriveLate(place) => {
                 let sent = scene.astray.remove(place);
@@ -203,7 +221,7 @@ impl Model for ReleaseTask {
 
 /// Every step of a path in a line.
 #[must_use]
-pub fn tell(model: &ReleaseTask, path: Path<Scene, Step>) -> Vec<String> {
+pub fn tell(model: &OneRelease, path: Path<Scene, Step>) -> Vec<String> {
     let mut lines = vec!["A asks for the lock".to_owned()];
     for (scene, step) in path.into_vec() {
         let Some(step) = step else { break };
@@ -234,7 +252,9 @@ fn called(sent: Sent) -> &'static str {
     match sent {
         Sent::Acquire => "acquire",
         Sent::Extend => "extension",
-        Sent::Release { mark: true } => "release with a mark",
-        Sent::Release { mark: false } => "release",
+        Sent::Release { tombstone: true } => "release with a tombstone",
+        Sent::Release { tombstone: false } => "release",
+        Sent::Deferred { tombstone: true } => "deferred release with a tombstone",
+        Sent::Deferred { tombstone: false } => "deferred release",
     }
 }

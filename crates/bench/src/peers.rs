@@ -1,0 +1,351 @@
+//! fencepost beside the clients of other languages: the same work for each in one run, on the same servers.
+//!
+//! Each is a process of its own behind the line protocol of `interop/README.md`, and so is fencepost, so that all
+//! of them pay for the same pipes. They are measured in turns; a figure is that of the median round.
+
+use std::fmt::Write as _;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use fencepost_interop::peer::{Answer, CLASSIC, Peer, Spec, millis, ours};
+use fencepost_interop::table::Table;
+use fencepost_tests::RedisServer;
+
+use crate::contender::TTL;
+use crate::process::Process;
+
+const ALONE: [usize; 3] = [1, 16, 64];
+const TOGETHER: [usize; 2] = [4, 32];
+/// How much longer than its slice a peer may take before it is said to hang.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Where the table goes.
+const FILE: &str = "interop/bench.md";
+
+/// Whom to measure.
+#[derive(Clone, Copy)]
+enum Contender {
+    /// The library: a kind of lock.
+    Ours(&'static str, &'static str),
+    Peer(Spec),
+}
+
+impl Contender {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Ours(name, _) => name,
+            Self::Peer(spec) => spec.name,
+        }
+    }
+
+    fn start(self, urls: &str) -> Peer {
+        match self {
+            Self::Ours(_, kind) => ours(urls, kind),
+            Self::Peer(spec) => spec.start(urls),
+        }
+    }
+}
+
+/// How much is measured.
+#[derive(Clone, Copy)]
+pub(crate) struct Effort {
+    rounds: usize,
+    slice: Duration,
+}
+
+impl Effort {
+    pub(crate) const FULL: Self = Self {
+        rounds: 3,
+        slice: Duration::from_millis(1000),
+    };
+    pub(crate) const QUICK: Self = Self {
+        rounds: 1,
+        slice: Duration::from_millis(200),
+    };
+}
+
+/// What one slice came to: cycles per second, and the times of acquisitions in microseconds.
+#[derive(Clone, Copy, Default)]
+struct Slice {
+    rate: f64,
+    p50: f64,
+    p99: f64,
+    longest: f64,
+}
+
+/// A contender that runs on some servers, and what was seen of it.
+struct Runner {
+    name: &'static str,
+    peer: Option<Peer>,
+    /// By the number of workers, alone and together.
+    alone: Vec<Vec<Slice>>,
+    together: Vec<Vec<Slice>>,
+    /// What the process had in memory after the most had waited, in bytes.
+    resident: u64,
+    /// Why it is not measured any more.
+    fault: Option<String>,
+}
+
+pub(crate) fn run(effort: Effort, quick: bool) {
+    let (contenders, skipped) = contenders();
+    let mut text = String::from(
+        "# Beside the peers: figures\n\n\
+         Made by `cargo run --release -p fencepost-bench -- peers`. All on one machine and on loopback, in turns; \
+         figures of different runs do not compare. Each contender is one process with as many workers as the column \
+         says; fencepost and rslock are Rust, the others what they are.\n",
+    );
+    let mut say = |more: &str| {
+        print!("{more}");
+        text.push_str(more);
+    };
+    for nodes in [1, 5] {
+        let runners = measure(&contenders, nodes, effort);
+        say(&format!(
+            "\n## Alone, n = {nodes}\n\nNobody waits: each worker has a lock of its own.\n\n"
+        ));
+        say(&alone(&runners));
+        say(&format!(
+            "\n## Together, n = {nodes}\n\nAll workers want one lock; 1 ms under it, 5 ms behind it. At most 1000 \
+             cycles/s are possible. Times in ms.\n\n"
+        ));
+        say(&together(&runners));
+    }
+    say(
+        "\n## One node of five stopped\n\nIt accepts connections and never answers (SIGSTOP). One worker, alone.\n\n",
+    );
+    say(&one_stopped(&contenders, effort));
+    say("\n## Versions\n\n");
+    say(&versions(&contenders, &skipped));
+    if !quick {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("../..")
+            .join(FILE);
+        std::fs::write(&path, text).expect("the report can be written");
+    }
+}
+
+/// Those whose tools are here, and the others with the reason.
+fn contenders() -> (Vec<Contender>, Vec<String>) {
+    let profile = if cfg!(debug_assertions) {
+        "debug"
+    } else {
+        "release"
+    };
+    let mut all = vec![
+        Contender::Ours("fencepost", "plain"),
+        Contender::Ours("fencepost, fair", "fair"),
+    ];
+    let mut skipped = Vec::new();
+    let redisson = Spec::redisson("Redisson RLock", "lock");
+    for spec in CLASSIC.into_iter().chain([redisson]) {
+        // rslock's also builds fencepost's own peer.
+        match spec.in_profile(profile).install() {
+            Ok(()) => all.push(Contender::Peer(spec.in_profile(profile))),
+            Err(why) => skipped.push(format!("{}: {why}", spec.name)),
+        }
+    }
+    (all, skipped)
+}
+
+fn measure(contenders: &[Contender], nodes: usize, effort: Effort) -> Vec<Runner> {
+    let servers = RedisServer::start_many(nodes);
+    let urls: Vec<_> = servers.iter().map(RedisServer::url).collect();
+    let able = contenders.iter().filter(|one| match one {
+        Contender::Peer(spec) => nodes == 1 || spec.quorum,
+        Contender::Ours(..) => true,
+    });
+    let mut runners: Vec<_> = able
+        .map(|one| Runner::start(*one, &urls.join(",")))
+        .collect();
+    for round in 0..=effort.rounds {
+        for runner in &mut runners {
+            // The first round warms up: virtual machines compile, connections are made.
+            runner.round(effort.slice, round > 0);
+        }
+    }
+    // Before their servers end.
+    for runner in &mut runners {
+        runner.peer = None;
+    }
+    runners
+}
+
+impl Runner {
+    fn start(contender: Contender, urls: &str) -> Self {
+        Self {
+            name: contender.name(),
+            peer: Some(contender.start(urls)),
+            alone: vec![Vec::new(); ALONE.len()],
+            together: vec![Vec::new(); TOGETHER.len()],
+            resident: 0,
+            fault: None,
+        }
+    }
+
+    fn round(&mut self, time: Duration, counts: bool) {
+        for (at, workers) in ALONE.into_iter().enumerate() {
+            let slice = self.slice("own", workers, time);
+            if let Some(slice) = slice.filter(|_| counts) {
+                self.alone[at].push(slice);
+            }
+        }
+        for (at, workers) in TOGETHER.into_iter().enumerate() {
+            let slice = self.slice("shared", workers, time);
+            if let Some(slice) = slice.filter(|_| counts) {
+                self.together[at].push(slice);
+            }
+        }
+        if let Some(peer) = &self.peer {
+            self.resident = Process::other(u64::from(peer.pid())).resident;
+        }
+    }
+
+    /// `None` when it hangs or fails: then it is not asked again.
+    fn slice(&mut self, whose: &str, workers: usize, time: Duration) -> Option<Slice> {
+        let peer = self.peer.as_mut()?;
+        let (workers, span, ttl) = (workers.to_string(), millis(time), millis(TTL));
+        let name = self.name.replace([' ', ','], "-");
+        peer.send(&["load", &name, whose, &workers, &span, &ttl]);
+        let fault = match peer.answer_within(time + PATIENCE) {
+            Some(Answer::Done(words)) => {
+                let numbers: Vec<f64> = words.iter().filter_map(|word| word.parse().ok()).collect();
+                let [rate, p50, p99, longest] = numbers[..] else {
+                    panic!("an answer that makes no sense: {words:?}");
+                };
+                return Some(Slice {
+                    rate,
+                    p50,
+                    p99,
+                    longest,
+                });
+            }
+            Some(other) => format!("{other:?}"),
+            None => format!("no answer within {} s", PATIENCE.as_secs()),
+        };
+        self.fault = Some(fault);
+        self.peer = None;
+        None
+    }
+}
+
+/// The median of one figure over the rounds.
+fn median(slices: &[Slice], figure: impl Fn(&Slice) -> f64) -> Option<f64> {
+    let mut figures: Vec<_> = slices.iter().map(figure).collect();
+    figures.sort_by(f64::total_cmp);
+    figures.get(figures.len() / 2).copied()
+}
+
+fn cell(figure: Option<f64>, decimals: usize) -> String {
+    figure.map_or("-".to_owned(), |figure| format!("{figure:.decimals$}"))
+}
+
+fn alone(runners: &[Runner]) -> String {
+    let heads = [
+        "",
+        "p50 us",
+        "x ours",
+        "p99 us",
+        "cycles/s, 1",
+        "x ours",
+        "16",
+        "64",
+    ];
+    let mut table = Table::of(&heads);
+    let one = |runner: &Runner, figure: fn(&Slice) -> f64| median(&runner.alone[0], figure);
+    let ours = |figure| runners.first().and_then(|ours| one(ours, figure));
+    for runner in runners {
+        let times = |figure| Some(one(runner, figure)? / ours(figure)?);
+        let ratio = |figure| cell(times(figure), 2);
+        let mut row = vec![
+            runner.name.to_owned(),
+            cell(one(runner, |slice| slice.p50), 0),
+            ratio(|slice| slice.p50),
+            cell(one(runner, |slice| slice.p99), 0),
+            cell(one(runner, |slice| slice.rate), 0),
+            ratio(|slice| slice.rate),
+        ];
+        let more = runner.alone[1..].iter();
+        row.extend(more.map(|seen| cell(median(seen, |slice| slice.rate), 0)));
+        row.extend(runner.fault.clone());
+        table.push(row);
+    }
+    table.text()
+}
+
+fn together(runners: &[Runner]) -> String {
+    let heads = [
+        "",
+        "4: cycles/s",
+        "p50",
+        "p99",
+        "longest",
+        "32: cycles/s",
+        "p50",
+        "p99",
+        "longest",
+        "memory",
+    ];
+    let mut table = Table::of(&heads);
+    for runner in runners {
+        let mut row = vec![runner.name.to_owned()];
+        for seen in &runner.together {
+            let longest = seen
+                .iter()
+                .map(|slice| slice.longest / 1000.0)
+                .reduce(f64::max);
+            row.push(cell(median(seen, |slice| slice.rate), 0));
+            row.push(cell(median(seen, |slice| slice.p50 / 1000.0), 1));
+            row.push(cell(median(seen, |slice| slice.p99 / 1000.0), 1));
+            row.push(cell(longest, 0));
+        }
+        row.push(format!("{} MB", runner.resident >> 20));
+        row.extend(runner.fault.clone());
+        table.push(row);
+    }
+    table.text()
+}
+
+fn one_stopped(contenders: &[Contender], effort: Effort) -> String {
+    let mut table = Table::of(&["", "p50 us", "p99 us", "longest ms", "cycles/s"]);
+    let able = contenders.iter().filter(|one| match one {
+        Contender::Peer(spec) => spec.quorum,
+        Contender::Ours(_, kind) => *kind == "plain",
+    });
+    for contender in able {
+        let servers = RedisServer::start_many(5);
+        let urls: Vec<_> = servers.iter().map(RedisServer::url).collect();
+        let mut runner = Runner::start(*contender, &urls.join(","));
+        // While it is at work, as it happens in life.
+        runner.slice("own", 1, effort.slice);
+        servers[4].freeze();
+        let slice = runner.slice("own", 1, 2 * effort.slice);
+        servers[4].thaw();
+        let mut row = vec![runner.name.to_owned()];
+        row.push(cell(slice.map(|slice| slice.p50), 0));
+        row.push(cell(slice.map(|slice| slice.p99), 0));
+        row.push(cell(slice.map(|slice| slice.longest / 1000.0), 1));
+        row.push(cell(slice.map(|slice| slice.rate), 1));
+        row.extend(runner.fault.clone());
+        table.push(row);
+    }
+    table.text()
+}
+
+fn versions(contenders: &[Contender], skipped: &[String]) -> String {
+    let server = RedisServer::start();
+    let mut text = String::new();
+    for contender in contenders {
+        let peer = contender.start(&server.url());
+        // Writing to a string does not fail.
+        let _ = writeln!(text, "- {}: {}", contender.name(), peer.version);
+    }
+    for one in skipped {
+        let _ = writeln!(text, "- skipped: {one}");
+    }
+    let output = Command::new("redis-server").arg("--version").output();
+    let output = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
+    let _ = writeln!(text, "- server: {}", output.unwrap_or_default().trim());
+    let cores = std::thread::available_parallelism().map_or(0, usize::from);
+    let _ = writeln!(text, "- machine: {cores} cores");
+    text
+}

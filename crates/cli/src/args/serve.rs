@@ -1,0 +1,93 @@
+//! The lock service: `serve`.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::{ArgMatches, Args};
+
+use super::flag;
+use super::place::{Place, RawPlace};
+use crate::exit::Failure;
+
+/// Serve locks over HTTP, for every language
+///
+/// Replicas are stateless: start several over the same store, and any of them extends or releases
+/// what another granted. A replica that ends, by SIGTERM or by force, releases nothing: leases go on
+/// until they expire or are released. See /openapi.json for the API.
+#[derive(Args)]
+pub(super) struct RawServe {
+    /// Address to listen at; port 0 is any free one
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7323")]
+    #[arg(env = "FENCEPOST_LISTEN", hide_env_values = true)]
+    listen: SocketAddr,
+
+    /// File of bearer tokens: who may do what. It is read again when it changes
+    #[arg(long, value_name = "FILE")]
+    #[arg(env = "FENCEPOST_TOKENS", hide_env_values = true)]
+    tokens: Option<PathBuf>,
+
+    /// Certificate chain (PEM) to serve TLS with
+    #[arg(long, value_name = "FILE", requires = "serve_key")]
+    #[arg(env = "FENCEPOST_SERVE_CERT", hide_env_values = true)]
+    serve_cert: Option<PathBuf>,
+
+    /// Private key (PEM) of --serve-cert
+    #[arg(long, value_name = "FILE", requires = "serve_cert")]
+    #[arg(env = "FENCEPOST_SERVE_KEY", hide_env_values = true)]
+    serve_key: Option<PathBuf>,
+
+    /// Certificate authority (PEM): clients have to show a certificate that it signed
+    #[arg(long, value_name = "FILE", requires = "serve_cert")]
+    #[arg(env = "FENCEPOST_CLIENT_CA", hide_env_values = true)]
+    client_ca: Option<PathBuf>,
+
+    /// Serve without TLS beyond this machine: whoever is on the way reads tokens and lease ids
+    #[arg(long, value_parser = flag)]
+    #[arg(env = "FENCEPOST_ALLOW_PLAINTEXT", hide_env_values = true)]
+    allow_plaintext: bool,
+
+    /// Serve without authentication beyond this machine: whoever reaches it may do everything
+    #[arg(long, value_parser = flag)]
+    #[arg(env = "FENCEPOST_ALLOW_ANONYMOUS", hide_env_values = true)]
+    allow_anonymous: bool,
+
+    #[command(flatten)]
+    place: RawPlace,
+}
+
+/// A service.
+pub(crate) struct ServeJob {
+    pub(crate) listen: SocketAddr,
+    pub(crate) tokens: Option<PathBuf>,
+    pub(crate) certificate: Option<(PathBuf, PathBuf)>,
+    pub(crate) client_ca: Option<PathBuf>,
+    pub(crate) place: Place,
+}
+
+impl RawServe {
+    pub(super) fn checked(self, matches: &ArgMatches) -> Result<ServeJob, Failure> {
+        let certificate = self.serve_cert.zip(self.serve_key);
+        if !self.listen.ip().is_loopback() {
+            let address = self.listen;
+            if certificate.is_none() && !self.allow_plaintext {
+                return Err(Failure::usage(format!(
+                    "--listen {address} is reached from other machines, and there is no TLS: give \
+                     --serve-cert and --serve-key, or --allow-plaintext where a proxy speaks TLS"
+                )));
+            }
+            if self.tokens.is_none() && self.client_ca.is_none() && !self.allow_anonymous {
+                return Err(Failure::usage(format!(
+                    "--listen {address} is reached from other machines, and nobody has to log in: \
+                     give --tokens or --client-ca, or --allow-anonymous"
+                )));
+            }
+        }
+        Ok(ServeJob {
+            listen: self.listen,
+            tokens: self.tokens,
+            certificate,
+            client_ca: self.client_ca,
+            place: self.place.checked(matches)?,
+        })
+    }
+}

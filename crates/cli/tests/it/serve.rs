@@ -1,0 +1,102 @@
+//! `fencepost serve`, as curl sees it.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::Stdio;
+
+use crate::bench::Bench;
+
+struct Service {
+    child: std::process::Child,
+    address: String,
+}
+
+impl Service {
+    fn start(bench: &Bench, words: &[&str]) -> Self {
+        let mut command = bench.command(&["serve", "--listen", "127.0.0.1:0"]);
+        let mut child = command.args(words).stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap())
+            .read_line(&mut line)
+            .unwrap();
+        let address = line
+            .trim()
+            .strip_prefix("http://")
+            .unwrap_or_else(|| panic!("{line:?}"));
+        let address = address.to_owned();
+        Self { child, address }
+    }
+
+    fn post(&self, path: &str, form: &str) -> String {
+        let mut stream = TcpStream::connect(&self.address).unwrap();
+        write!(
+            stream,
+            "POST {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\naccept: text/plain\r\n\
+             content-type: application/x-www-form-urlencoded\r\ncontent-length: {}\r\n\r\n{form}",
+            form.len()
+        )
+        .unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    }
+
+    fn stop(mut self, signal: nix::sys::signal::Signal) -> Option<i32> {
+        let pid = nix::unistd::Pid::from_raw(self.child.id().cast_signed());
+        nix::sys::signal::kill(pid, signal).unwrap();
+        self.child.wait().unwrap().code()
+    }
+}
+
+fn field(answer: &str, name: &str) -> String {
+    let line = answer
+        .lines()
+        .find_map(|line| line.strip_prefix(&format!("{name}=")));
+    line.unwrap_or_else(|| panic!("no {name} in {answer}"))
+        .trim_matches('\'')
+        .to_owned()
+}
+
+/// On a file a lock is tied to the process that took it; one of the service must outlive its replica.
+#[test]
+fn a_lease_outlives_the_replica_that_granted_it_also_on_a_file() {
+    let bench = Bench::new();
+    let first = Service::start(&bench, &[]);
+    let granted = first.post("/v1/acquire", "name=job&ttl=50s");
+    assert!(granted.starts_with("HTTP/1.1 200"), "{granted}");
+    let lease = field(&granted, "LEASE");
+    assert_eq!(first.stop(nix::sys::signal::Signal::SIGKILL), None);
+
+    let second = Service::start(&bench, &[]);
+    let refused = second.post("/v1/acquire", "name=job");
+    assert!(refused.starts_with("HTTP/1.1 409"), "{refused}");
+    let released = second.post("/v1/release", &format!("name=job&lease={lease}"));
+    assert!(released.starts_with("HTTP/1.1 200"), "{released}");
+    assert_eq!(
+        second.stop(nix::sys::signal::Signal::SIGTERM),
+        Some(0),
+        "drained"
+    );
+}
+
+#[test]
+fn beyond_this_machine_it_refuses_to_serve_in_the_clear_or_to_everybody() {
+    let bench = Bench::new();
+    for (words, why) in [
+        (&["serve", "--listen", "0.0.0.0:0"][..], "--allow-plaintext"),
+        (
+            &["serve", "--listen", "0.0.0.0:0", "--allow-plaintext"],
+            "--allow-anonymous",
+        ),
+        (
+            &["serve", "--tokens", "/nonexistent"],
+            "cannot read /nonexistent",
+        ),
+        (&["serve", "--listen", "nowhere"], "--listen"),
+    ] {
+        let ran = bench.run(words);
+        assert_eq!(ran.code, Some(64), "{words:?}: {}", ran.err);
+        assert!(ran.err.contains(why), "{words:?}: {}", ran.err);
+    }
+}

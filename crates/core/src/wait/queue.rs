@@ -1,0 +1,735 @@
+//! [`LockQueue`]: the waiters of one client for one lock. Pure: what happens and the time go in, what
+//! to do comes out.
+//!
+//! They look together, so that a thousand of them cost one command, and only the first of them acts.
+//!
+//! A waiter queues on all nodes, and keeps its ticket by showing it again within the ticket's lease.
+//! A node on which the lock is released wakes the first waiter, and tells the second, which acts only
+//! if the lock is still free a moment later. The first makes its attempt as soon as a majority of the
+//! nodes has woken it. If the lock is released by its own client, that hands it off: the attempt goes
+//! right behind the release. Whoever is told nothing looks by itself: the first waiter when the
+//! holder's time is up, everybody once a second. Whoever reaches fewer nodes than a majority
+//! withdraws its tickets until it reaches more.
+//!
+//! Safety never depends on any of this: who is woken makes an attempt like everybody else.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::backoff::{Backoff, spread};
+use super::view::QueueView;
+use crate::lock::NodeQueue;
+use crate::outcome::{NodeError, NodeOutcome};
+use crate::quorum::{NodeSet, Quorum};
+use crate::words::moment::Moment;
+use crate::words::ticket::{
+    ClientId, Standing, TICKET_LEASE, Ticket, TicketId, TicketMode, TicketNumber, Wake,
+};
+use crate::words::value::Owner;
+
+/// How often a waiter looks by itself, and so keeps its ticket: what a lost message costs. Two
+/// looks may fail before a ticket is lost.
+const POLL: Duration = Duration::from_millis(1000);
+/// The same for the first waiter where nobody will wake it: the holder is a foreign client.
+const POLL_FOREIGN: Duration = Duration::from_millis(250);
+/// How long the second waiter leaves the first alone with a free lock.
+const HEAD_START: Duration = Duration::from_millis(50);
+/// How long a waiter that some nodes have woken waits for the others.
+const OTHER_NODES: Duration = Duration::from_millis(3);
+/// How soon it looks again after an attempt that failed, or at a lock that is neither held nor
+/// free; doubled each time.
+const SOON: Duration = Duration::from_millis(4);
+/// The last place in the queue from which a waiter looks when others say that the lock is free: the
+/// second acts where the first is dead.
+const NEAR: usize = 2;
+/// How long after others were seen at the head of the queue there may be others, unseen.
+const OTHERS_STAY: Duration = Duration::from_secs(2);
+/// The most rounds in a row to agree on numbers. What is not agreed then is so at the next look.
+const MOST_ROUNDS: u32 = 3;
+
+/// A ticket outlives two looks that fail.
+const _: () = assert!(POLL.as_millis() * 3 <= TICKET_LEASE.as_millis());
+
+/// One waiter: the client's own number of its ticket.
+pub type WaiterId = u64;
+
+/// What happens to the waiters. A `share` is a random number from 0 to 1.
+#[derive(Clone, Debug, PartialEq)]
+pub enum QueueEvent {
+    /// A waiter comes.
+    Joined {
+        /// Who. Larger than all before.
+        waiter: WaiterId,
+        /// Its ticket.
+        ticket: TicketId,
+        /// The number that it asks for.
+        proposed: TicketNumber,
+        /// Whether it wants to be told how it goes on.
+        is_watched: bool,
+    },
+    /// A waiter gives up.
+    Left(WaiterId),
+    /// A waiter has acquired the lock. What is left of its ticket goes with the lock.
+    Served(WaiterId),
+    /// A waiter makes an attempt, woken or not.
+    AttemptStarted(WaiterId),
+    /// The attempt of a waiter failed, and it goes on waiting.
+    AttemptFailed {
+        /// Whose.
+        waiter: WaiterId,
+        /// Random.
+        share: f64,
+    },
+    /// A node wakes a waiter.
+    Woken {
+        /// Which node.
+        node: usize,
+        /// Which waiter, by its number.
+        waiter: WaiterId,
+        /// What the node said.
+        wake: Wake,
+    },
+    /// A release by our own client is on its way to the nodes, which will wake nobody of this
+    /// client: this waiter is next.
+    HandedOff(TicketId),
+    /// A node says that the lock was released, perhaps by somebody who knows of no queue.
+    Freed {
+        /// Which node.
+        node: usize,
+    },
+    /// What a node said may have been missed: it is listened to on a new connection.
+    MayHaveMissed {
+        /// Which node.
+        node: usize,
+    },
+    /// The time of [`LockQueue::next_look`] has come.
+    LookDue {
+        /// Random.
+        share: f64,
+    },
+    /// What the nodes answered to [`QueueAction::Show`].
+    Shown {
+        /// In the order in which they were configured.
+        answers: Vec<Result<NodeQueue, NodeError>>,
+        /// Random.
+        share: f64,
+    },
+    /// What the nodes answered to [`QueueAction::Inspect`].
+    Inspected {
+        /// `Agreed` for every node that could be asked.
+        outcomes: Vec<NodeOutcome>,
+        /// Random.
+        share: f64,
+    },
+}
+
+/// What to do for the waiters.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum QueueAction {
+    /// Look earlier than it was said before.
+    LookAt(Moment),
+    /// Show these tickets to all nodes, before an attempt of theirs is sent, and answer with
+    /// [`QueueEvent::Shown`].
+    Show(Vec<Ticket>),
+    /// Ask all nodes about the lock without queueing, and answer with [`QueueEvent::Inspected`].
+    Inspect,
+    /// Let this waiter make an attempt.
+    Wake(WaiterId),
+    /// Tell this waiter how it goes on.
+    Tell {
+        /// Whom.
+        waiter: WaiterId,
+        /// Who holds the lock on most nodes.
+        holder: Option<Owner>,
+        /// How long still, if nothing happens before. `None` when it has no end.
+        remaining: Option<Duration>,
+        /// The place in the queue: 1 is next.
+        place: Option<usize>,
+        /// Whether a majority has agreed on the place.
+        is_settled: bool,
+    },
+    /// Tell all waiters that too few nodes could be asked, and what each node said.
+    TellNoQuorum(Vec<NodeOutcome>),
+    /// Take these tickets out of the queue on all nodes.
+    Withdraw(Vec<TicketId>),
+    /// Nobody waits any more.
+    Close,
+}
+
+/// The waiters of one client for one lock, and what they know together.
+#[derive(Clone, Debug)]
+pub struct LockQueue {
+    quorum: Quorum,
+    client: ClientId,
+    /// Whether so few nodes wake anybody that the first waiter has to look often.
+    must_poll: bool,
+    waiters: BTreeMap<WaiterId, Waiter>,
+    /// The waiters that are being shown, in the order of their numbers, each with the nodes that had
+    /// woken it before.
+    shown: Vec<(WaiterId, NodeSet)>,
+    next_look: Moment,
+    /// When all of them have to show their tickets again. A look before shows only those of whom
+    /// there is something to learn: with many waiters that is what makes it cheap to join them.
+    all_due: Moment,
+    /// Since when the lock is known to have been free with others before us in the queue.
+    passed_over_since: Option<Moment>,
+    /// When somebody of another client was last seen at the head of the queue.
+    others_seen: Option<Moment>,
+    /// How often in a row it was worth looking again soon.
+    soon: Backoff,
+    /// Rounds in a row that only agreed on numbers.
+    rounds: u32,
+    last_missed: Option<Moment>,
+    /// The nodes that are known to tell of releases by those, too, who know of no queue.
+    tell_of_others: NodeSet,
+    /// Whether the first of us was near the head when it last looked.
+    is_near: bool,
+    /// Too few nodes could be asked: our tickets are withdrawn.
+    is_withdrawn: bool,
+}
+
+#[derive(Clone, Debug)]
+struct Waiter {
+    id: TicketId,
+    number: Standing,
+    /// Whether a majority has its number.
+    is_settled: bool,
+    /// Whether any node has told its place yet.
+    has_place: bool,
+    phase: Phase,
+    /// The nodes that have said that it is its turn.
+    woken_by: NodeSet,
+    is_watched: bool,
+    /// Whether the last it was told is that too few nodes could be asked.
+    is_worried: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Waiting,
+    /// It shall make an attempt.
+    Woken,
+    /// It makes one.
+    Attempting,
+}
+
+impl LockQueue {
+    /// A queue without waiters. `must_poll` says that fewer nodes than a majority can wake anybody.
+    #[must_use]
+    pub fn new(quorum: Quorum, client: ClientId, must_poll: bool, now: Moment) -> Self {
+        Self {
+            quorum,
+            client,
+            must_poll,
+            waiters: BTreeMap::new(),
+            shown: Vec::new(),
+            next_look: now,
+            all_due: now,
+            passed_over_since: None,
+            others_seen: None,
+            soon: Backoff::new(SOON, POLL),
+            rounds: 0,
+            last_missed: None,
+            tell_of_others: NodeSet::NONE,
+            is_near: true,
+            is_withdrawn: false,
+        }
+    }
+
+    /// When to look next.
+    #[must_use]
+    pub fn next_look(&self) -> Moment {
+        self.next_look
+    }
+
+    /// Whether there is no waiter.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.waiters.is_empty()
+    }
+
+    /// Whether somebody waits who makes no attempt just now.
+    #[must_use]
+    pub fn is_waited_in(&self) -> bool {
+        self.waiters.values().any(Waiter::is_waiting)
+    }
+
+    /// Whether this waiter shall make an attempt.
+    #[must_use]
+    pub fn is_woken(&self, waiter: WaiterId) -> bool {
+        let waiter = self.waiters.get(&waiter);
+        waiter.is_some_and(|waiter| waiter.phase == Phase::Woken)
+    }
+
+    /// The waiter's ticket, as an attempt shows it.
+    #[must_use]
+    pub fn ticket(&self, waiter: WaiterId) -> Option<Ticket> {
+        self.waiters.get(&waiter).map(Waiter::ticket)
+    }
+
+    /// The waiter to which a release by our own client hands the lock off. Where others are known to
+    /// wait too, it is for the nodes to say who is next: an attempt for nothing takes nodes from the
+    /// one whose turn it is. Those who are not known yet are so after the next look.
+    #[must_use]
+    pub fn hand_off_to(&self, now: Moment) -> Option<TicketId> {
+        let are_gone = |seen: Moment| now.since(seen) > OTHERS_STAY;
+        if !self.others_seen.is_none_or(are_gone) {
+            return None;
+        }
+        let (_, first) = self.first()?;
+        // Readers go together, and which of them may go is for the nodes to say.
+        (!first.id.is_reader()).then(|| first.id.clone())
+    }
+
+    /// Takes in what happened, and says what to do.
+    pub fn on(&mut self, event: QueueEvent, now: Moment) -> Vec<QueueAction> {
+        let mut actions = Vec::new();
+        let told = self.next_look;
+        match event {
+            QueueEvent::Joined {
+                waiter,
+                ticket,
+                proposed,
+                is_watched,
+            } => {
+                let joined = Waiter::new(ticket, proposed, is_watched);
+                self.waiters.insert(waiter, joined);
+                self.look_by(now);
+            }
+            QueueEvent::Left(waiter) => {
+                if let Some(waiter) = self.remove(waiter, &mut actions) {
+                    actions.push(QueueAction::Withdraw(vec![waiter.id]));
+                }
+            }
+            QueueEvent::Served(waiter) => {
+                self.remove(waiter, &mut actions);
+            }
+            QueueEvent::AttemptStarted(waiter) => {
+                if let Some(waiter) = self.waiters.get_mut(&waiter) {
+                    waiter.phase = Phase::Attempting;
+                    waiter.woken_by = NodeSet::NONE;
+                }
+            }
+            QueueEvent::AttemptFailed { waiter, share } => {
+                self.attempt_failed(waiter, share, now, &mut actions);
+            }
+            QueueEvent::Woken { node, waiter, wake } => {
+                self.woken(node, waiter, &wake, now, &mut actions);
+            }
+            QueueEvent::HandedOff(to) => self.handed_off(&to, now, &mut actions),
+            QueueEvent::Freed { node } => {
+                self.tell_of_others.insert(node);
+                // If it was one of us, whoever is next has been told already and makes its attempt
+                // before this look.
+                if self.is_near {
+                    self.look_by(now + OTHER_NODES);
+                }
+            }
+            QueueEvent::MayHaveMissed { node } => self.may_have_missed(node, now),
+            QueueEvent::LookDue { share } => self.look(share, now, &mut actions),
+            QueueEvent::Shown { answers, share } => self.learn(answers, share, now, &mut actions),
+            QueueEvent::Inspected { outcomes, share } => {
+                self.inspected(outcomes, share, now, &mut actions);
+            }
+        }
+        if self.next_look < told {
+            actions.push(QueueAction::LookAt(self.next_look));
+        }
+        actions
+    }
+
+    fn look_by(&mut self, time: Moment) {
+        self.next_look = self.next_look.min(time);
+    }
+
+    /// The waiter with the smallest ticket of those that wait.
+    fn first(&self) -> Option<(WaiterId, &Waiter)> {
+        let waiting = self
+            .waiters
+            .iter()
+            .filter(|(_, waiter)| waiter.is_waiting());
+        let (id, first) = waiting.min_by(|(_, a), (_, b)| a.rank().cmp(&b.rank()))?;
+        Some((*id, first))
+    }
+
+    fn remove(&mut self, waiter: WaiterId, actions: &mut Vec<QueueAction>) -> Option<Waiter> {
+        let removed = self.waiters.remove(&waiter)?;
+        if self.waiters.is_empty() {
+            actions.push(QueueAction::Close);
+        }
+        Some(removed)
+    }
+
+    fn attempt_failed(
+        &mut self,
+        id: WaiterId,
+        share: f64,
+        now: Moment,
+        actions: &mut Vec<QueueAction>,
+    ) {
+        if let Some(waiter) = self.waiters.get_mut(&id) {
+            waiter.phase = Phase::Waiting;
+            // Woken again during the attempt.
+            if waiter.woken_by.len() >= self.quorum.needed() {
+                waiter.wake(id, actions);
+            }
+        }
+        let soon = self.soon.next(share);
+        self.look_by(now + soon);
+    }
+
+    fn woken(
+        &mut self,
+        node: usize,
+        id: WaiterId,
+        wake: &Wake,
+        now: Moment,
+        actions: &mut Vec<QueueAction>,
+    ) {
+        let Some(waiter) = self.waiters.get_mut(&id) else {
+            return;
+        };
+        if waiter.id != wake.ticket {
+            return;
+        }
+        if !wake.first {
+            self.passed_over_since.get_or_insert(now);
+            return self.look_by(now + HEAD_START);
+        }
+        waiter.woken_by.insert(node);
+        let by_enough = waiter.woken_by.len() >= self.quorum.needed();
+        let goes = by_enough && waiter.phase != Phase::Attempting;
+        if goes {
+            waiter.wake(id, actions);
+        }
+        self.soon.reset();
+        if !goes {
+            self.look_by(now + OTHER_NODES);
+        }
+    }
+
+    /// The nodes wake nobody else of us, so whoever is behind the waiter that is next looks after it
+    /// as if they had: it may be gone, or may not go.
+    fn handed_off(&mut self, to: &TicketId, now: Moment, actions: &mut Vec<QueueAction>) {
+        let mut waiters = self.waiters.iter_mut();
+        let next = waiters.find(|(_, waiter)| waiter.id == *to && waiter.is_waiting());
+        if let Some((id, waiter)) = next {
+            waiter.wake(*id, actions);
+        }
+        self.passed_over_since = Some(now);
+        self.look_by(now + HEAD_START);
+    }
+
+    fn may_have_missed(&mut self, node: usize, now: Moment) {
+        // On a new connection nothing is listened to yet.
+        self.tell_of_others.remove(node);
+        // A connection that breaks all the time must not make us look all the time.
+        let next = self
+            .last_missed
+            .map_or(now, |last| now.max(last + HEAD_START));
+        self.last_missed = Some(next);
+        self.all_due = next;
+        self.look_by(next);
+    }
+
+    fn look(&mut self, share: f64, now: Moment, actions: &mut Vec<QueueAction>) {
+        if self.is_withdrawn {
+            return actions.push(QueueAction::Inspect);
+        }
+        // A little early rather than twice.
+        let show_all = now + POLL / 4 >= self.all_due;
+        if show_all {
+            self.all_due = now + spread(POLL, share);
+        }
+        self.next_look = self.all_due;
+        self.shown.clear();
+        let Some((first, _)) = self.first() else {
+            return;
+        };
+        let mut tickets = Vec::new();
+        for (id, waiter) in self
+            .waiters
+            .iter()
+            .filter(|(_, waiter)| waiter.is_waiting())
+        {
+            if show_all || !waiter.is_settled || waiter.id.is_reader() || *id == first {
+                tickets.push(waiter.ticket());
+                self.shown.push((*id, waiter.woken_by));
+            }
+        }
+        actions.push(QueueAction::Show(tickets));
+    }
+
+    fn learn(
+        &mut self,
+        answers: Vec<Result<NodeQueue, NodeError>>,
+        share: f64,
+        now: Moment,
+        actions: &mut Vec<QueueAction>,
+    ) {
+        let shown = std::mem::take(&mut self.shown);
+        for (id, woken_by) in &shown {
+            // What it was told before the look is answered by the look.
+            if let Some(waiter) = self.waiters.get_mut(id) {
+                waiter.woken_by = waiter.woken_by.without(*woken_by);
+            }
+        }
+        let shown: Vec<_> = shown.into_iter().map(|(id, _)| id).collect();
+        let view = QueueView::new(self.quorum, answers);
+        if view.is_enough() {
+            self.settle(&shown, &view, now, actions);
+            self.act(&shown, &view, share, now, actions);
+        } else {
+            let outcomes = view.answers().iter().map(outcome).collect();
+            self.cut_off(outcomes, share, now, actions);
+            let waiting = self.waiters.values().filter(|waiter| waiter.is_waiting());
+            let tickets: Vec<_> = waiting.map(|waiter| waiter.id.clone()).collect();
+            if !tickets.is_empty() {
+                // Whoever is cut off from the majority must not stand in its way.
+                actions.push(QueueAction::Withdraw(tickets));
+            }
+        }
+    }
+
+    /// Takes over the numbers, and tells those who want to know.
+    fn settle(
+        &mut self,
+        shown: &[WaiterId],
+        view: &QueueView,
+        now: Moment,
+        actions: &mut Vec<QueueAction>,
+    ) {
+        let mut all_settled = true;
+        for (n, id) in shown.iter().enumerate() {
+            let Some(waiter) = self.waiters.get_mut(id) else {
+                continue;
+            };
+            // Once it is settled it stays: a node that was not heard then may have a larger number,
+            // and whoever has come since must not get before us by it.
+            if !waiter.is_settled
+                && let Some(number) = view.number(n)
+            {
+                waiter.number = Standing::Agreed(number);
+                waiter.is_settled = view.is_settled(n);
+                waiter.has_place = true;
+                all_settled &= waiter.is_settled;
+            }
+            if waiter.is_watched || waiter.is_worried {
+                waiter.is_worried = false;
+                let holder = view.holder();
+                actions.push(QueueAction::Tell {
+                    waiter: *id,
+                    holder: holder.map(|holder| holder.value.owner()),
+                    remaining: holder.and_then(|_| view.opens_in(n, waiter.id.mode())),
+                    place: view.place(n),
+                    is_settled: waiter.is_settled,
+                });
+            }
+        }
+        if view.is_headed_by_others(&self.client) {
+            self.others_seen = Some(now);
+        }
+        self.rounds = if all_settled { 0 } else { self.rounds + 1 };
+        // Whoever came during the look has not been shown yet.
+        let is_new = |waiter: &Waiter| !waiter.has_place && waiter.phase != Phase::Attempting;
+        let some_are_new = self.waiters.values().any(is_new);
+        if some_are_new || (!all_settled && self.rounds < MOST_ROUNDS) {
+            self.look_by(now);
+        }
+    }
+
+    /// Wakes the first of those that were shown, or decides when to look again.
+    fn act(
+        &mut self,
+        shown: &[WaiterId],
+        view: &QueueView,
+        share: f64,
+        now: Moment,
+        actions: &mut Vec<QueueAction>,
+    ) {
+        let Some((n, first)) = self.first_shown(shown) else {
+            return;
+        };
+        let mode = self.waiters[&first].id.mode();
+        let place = view.place(n);
+        let is_first = place == Some(1);
+        self.is_near = place.is_none_or(|place| place <= NEAR);
+        let opens_in = view.opens_in(n, mode);
+        if opens_in == Some(Duration::ZERO) {
+            let passed_over = self.passed_over_since;
+            let long_enough = passed_over.is_some_and(|since| now >= since + HEAD_START);
+            if !is_first && !long_enough {
+                let since = *self.passed_over_since.get_or_insert(now);
+                return self.look_by(since + HEAD_START);
+            }
+            self.passed_over_since = None;
+            self.wake(first, actions);
+            if mode == TicketMode::Reader {
+                self.wake_readers(shown, view, actions);
+            }
+            return;
+        }
+        if !view.is_free(mode) {
+            self.passed_over_since = None;
+        }
+        let next = self.next_look_after(view, mode, is_first, opens_in, share);
+        self.look_by(now + next);
+    }
+
+    /// How long to wait before the next look at a lock that is not free for us.
+    fn next_look_after(
+        &mut self,
+        view: &QueueView,
+        mode: TicketMode,
+        is_first: bool,
+        opens_in: Option<Duration>,
+        share: f64,
+    ) -> Duration {
+        let is_told = self.tell_of_others.len() >= self.quorum.needed();
+        let poll = match view.holder() {
+            Some(holder) if !holder.value.is_ours() && !is_told => POLL_FOREIGN,
+            _ if self.must_poll => POLL_FOREIGN,
+            _ => POLL,
+        };
+        // Whoever is far behind has nothing to gain by looking soon.
+        if view.is_split(mode) && self.is_near {
+            let soon = self.soon.next(share);
+            // The first waiter is there when a majority is free, however long some nodes have been.
+            let opens_in = opens_in.filter(|_| is_first).unwrap_or(soon);
+            return soon.min(opens_in.max(SOON));
+        }
+        self.soon.reset();
+        if is_first || view.is_free(mode) {
+            // Not more often than that, also when the nodes' clocks say that it is time all the time.
+            let soonest = if is_first { SOON } else { HEAD_START };
+            opens_in.unwrap_or(poll).clamp(soonest, spread(poll, share))
+        } else {
+            spread(POLL, share)
+        }
+    }
+
+    /// The waiter with the smallest ticket of those that were shown and still wait, and which of the
+    /// tickets that was.
+    fn first_shown(&self, shown: &[WaiterId]) -> Option<(usize, WaiterId)> {
+        let waiting = self
+            .waiters
+            .iter()
+            .filter(|(_, waiter)| waiter.is_waiting());
+        // They were shown in the order of their numbers.
+        let shown = waiting.filter_map(|(id, waiter)| {
+            let n = shown.binary_search(id).ok()?;
+            Some((n, *id, waiter))
+        });
+        let (n, id, _) = shown.min_by(|(_, _, a), (_, _, b)| a.rank().cmp(&b.rank()))?;
+        Some((n, id))
+    }
+
+    fn wake(&mut self, id: WaiterId, actions: &mut Vec<QueueAction>) {
+        if let Some(waiter) = self.waiters.get_mut(&id) {
+            waiter.wake(id, actions);
+        }
+    }
+
+    /// Wakes all readers together for whom nobody is in the way.
+    fn wake_readers(
+        &mut self,
+        shown: &[WaiterId],
+        view: &QueueView,
+        actions: &mut Vec<QueueAction>,
+    ) {
+        for (n, id) in shown.iter().enumerate() {
+            let may_go = view.place(n) == Some(1)
+                && view.opens_in(n, TicketMode::Reader) == Some(Duration::ZERO);
+            if let Some(waiter) = self.waiters.get_mut(id)
+                && may_go
+                && waiter.is_waiting()
+                && waiter.id.is_reader()
+            {
+                waiter.wake(*id, actions);
+            }
+        }
+    }
+
+    /// Whether enough nodes could be asked again, without queueing anywhere.
+    fn inspected(
+        &mut self,
+        outcomes: Vec<NodeOutcome>,
+        share: f64,
+        now: Moment,
+        actions: &mut Vec<QueueAction>,
+    ) {
+        let heard = outcomes.iter().filter(|said| **said == NodeOutcome::Agreed);
+        let is_enough = heard.count() >= self.quorum.needed();
+        self.next_look = now + spread(POLL, share);
+        if is_enough {
+            self.is_withdrawn = false;
+            self.look_by(now);
+        } else {
+            self.cut_off(outcomes, share, now, actions);
+        }
+    }
+
+    fn cut_off(
+        &mut self,
+        outcomes: Vec<NodeOutcome>,
+        share: f64,
+        now: Moment,
+        actions: &mut Vec<QueueAction>,
+    ) {
+        self.is_withdrawn = true;
+        self.all_due = now;
+        for waiter in self.waiters.values_mut() {
+            waiter.is_worried = true;
+        }
+        if !self.waiters.is_empty() {
+            actions.push(QueueAction::TellNoQuorum(outcomes));
+        }
+        let next = self.soon.next(share).max(HEAD_START);
+        self.look_by(now + next);
+    }
+}
+
+impl Waiter {
+    fn new(id: TicketId, proposed: TicketNumber, is_watched: bool) -> Self {
+        Self {
+            id,
+            number: Standing::Proposed(proposed),
+            is_settled: false,
+            has_place: false,
+            phase: Phase::Waiting,
+            woken_by: NodeSet::NONE,
+            is_watched,
+            is_worried: false,
+        }
+    }
+
+    fn ticket(&self) -> Ticket {
+        Ticket {
+            id: self.id.clone(),
+            number: self.number,
+        }
+    }
+
+    fn rank(&self) -> (TicketNumber, &TicketId) {
+        (self.number.number(), &self.id)
+    }
+
+    fn is_waiting(&self) -> bool {
+        self.phase == Phase::Waiting
+    }
+
+    fn wake(&mut self, id: WaiterId, actions: &mut Vec<QueueAction>) {
+        self.phase = Phase::Woken;
+        actions.push(QueueAction::Wake(id));
+    }
+}
+
+fn outcome<T>(answer: &Result<T, NodeError>) -> NodeOutcome {
+    match answer {
+        Ok(_) => NodeOutcome::Agreed,
+        Err(error) => NodeOutcome::Failed(error.clone()),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,293 @@
+//! [`QueueTask`]: carries out what the waiters of one lock decided. It sends, sleeps and wakes; the
+//! [`LockQueue`] decides.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+
+use tokio::sync::Notify;
+use tokio::time::sleep;
+
+use super::{Progress, WaitRegistry};
+use crate::driver::coordinator::{Coordinator, Queueing};
+use crate::error::{Error, NodeOutcome};
+use crate::store::Listener;
+use fencepost_core::lock::Command;
+use fencepost_core::name::LockName;
+use fencepost_core::ticket::{ClientId, Ticket, TicketId, TicketNumber};
+use fencepost_core::wait::queue::{LockQueue, QueueAction, QueueEvent, WaiterId};
+
+/// The waiters of one client for one lock, and the task that looks for them.
+pub(super) struct QueueTask {
+    pub(super) name: LockName,
+    coordinator: Arc<Coordinator>,
+    /// What tells of releases by those who know of no queue, if somebody here wants to hear it.
+    listeners: OnceLock<Vec<Listener>>,
+    state: Mutex<State>,
+    /// The task has to look earlier, or to end.
+    nudge: Notify,
+}
+
+struct State {
+    queue: LockQueue,
+    /// In order, so that all of them are told in the same order every time.
+    mailboxes: BTreeMap<WaiterId, Mailbox>,
+}
+
+/// What one waiter has not heard yet.
+#[derive(Default)]
+struct Mailbox {
+    news: Option<News>,
+    notify: Arc<Notify>,
+}
+
+/// What a waiter hears while it waits.
+#[derive(Clone, Debug)]
+pub(crate) enum News {
+    /// How it stands.
+    Progress(Progress),
+    /// Too few nodes could be asked.
+    NoQuorum(Error),
+}
+
+/// What a waiter is to do.
+#[derive(Debug)]
+pub(crate) enum Call {
+    /// Try to take the lock.
+    Go,
+    /// Take note, and wait on.
+    News(News),
+}
+
+/// A look that was begun.
+enum Look {
+    Showing(Queueing),
+    Inspecting,
+}
+
+impl QueueTask {
+    pub(super) fn new(
+        name: LockName,
+        client: ClientId,
+        coordinator: Arc<Coordinator>,
+        must_poll: bool,
+    ) -> Arc<Self> {
+        let now = coordinator.clock.now();
+        let queue = LockQueue::new(coordinator.quorum, client, must_poll, now);
+        Arc::new(Self {
+            name,
+            coordinator,
+            listeners: OnceLock::new(),
+            state: Mutex::new(State {
+                queue,
+                mailboxes: BTreeMap::new(),
+            }),
+            nudge: Notify::new(),
+        })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // A panic while it was locked cannot have left it half changed.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tells the queue what happened, and does what it says.
+    pub(super) fn on(&self, event: QueueEvent) {
+        self.apply(&mut self.state(), event);
+    }
+
+    fn apply(&self, state: &mut State, event: QueueEvent) -> Option<Look> {
+        let actions = state.queue.on(event, self.coordinator.clock.now());
+        let mut look = None;
+        for action in actions {
+            match action {
+                QueueAction::LookAt(_) | QueueAction::Close => self.nudge.notify_one(),
+                // On their way when the state is unlocked, so that an attempt, which is sent later,
+                // is not undone by them.
+                QueueAction::Show(tickets) => {
+                    look = Some(Look::Showing(self.coordinator.queue(&self.name, &tickets)));
+                }
+                QueueAction::Inspect => look = Some(Look::Inspecting),
+                QueueAction::Wake(waiter) => {
+                    if let Some(mailbox) = state.mailboxes.get(&waiter) {
+                        mailbox.notify.notify_one();
+                    }
+                }
+                QueueAction::Tell {
+                    waiter,
+                    holder,
+                    remaining,
+                    place,
+                    is_settled,
+                } => {
+                    let progress = Progress {
+                        holder,
+                        remaining,
+                        place,
+                        is_settled,
+                    };
+                    if let Some(mailbox) = state.mailboxes.get_mut(&waiter) {
+                        mailbox.put(News::Progress(progress));
+                    }
+                }
+                QueueAction::TellNoQuorum(outcomes) => {
+                    let outcomes = outcomes.into_iter();
+                    let error = self.coordinator.no_quorum(self.name.clone(), outcomes);
+                    for mailbox in state.mailboxes.values_mut() {
+                        mailbox.put(News::NoQuorum(error.clone()));
+                    }
+                }
+                QueueAction::Withdraw(tickets) => {
+                    self.coordinator.leave(self.name.clone(), tickets);
+                }
+            }
+        }
+        look
+    }
+
+    fn share(&self) -> f64 {
+        self.coordinator.randomness.share()
+    }
+
+    pub(super) fn join(&self, waiter: WaiterId, ticket: TicketId, is_watched: bool) {
+        let proposed = TicketNumber::saturating(self.coordinator.clock.wall_micros());
+        let mut state = self.state();
+        state.mailboxes.insert(waiter, Mailbox::default());
+        let joined = QueueEvent::Joined {
+            waiter,
+            ticket,
+            proposed,
+            is_watched,
+        };
+        self.apply(&mut state, joined);
+    }
+
+    /// The waiter has the lock.
+    pub(super) fn served(&self, waiter: WaiterId) {
+        self.remove(waiter, QueueEvent::Served(waiter));
+    }
+
+    /// The waiter gives up.
+    pub(super) fn left(&self, waiter: WaiterId) {
+        self.remove(waiter, QueueEvent::Left(waiter));
+    }
+
+    fn remove(&self, waiter: WaiterId, event: QueueEvent) {
+        let mut state = self.state();
+        state.mailboxes.remove(&waiter);
+        self.apply(&mut state, event);
+    }
+
+    pub(super) fn is_waited_in(&self) -> bool {
+        self.state().queue.is_waited_in()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.state().queue.is_empty()
+    }
+
+    /// What the waiter is to do next.
+    pub(super) async fn call(&self, waiter: WaiterId) -> Call {
+        loop {
+            let notify = {
+                let mut state = self.state();
+                if state.queue.is_woken(waiter) {
+                    self.apply(&mut state, QueueEvent::AttemptStarted(waiter));
+                    return Call::Go;
+                }
+                let Some(mailbox) = state.mailboxes.get_mut(&waiter) else {
+                    // Only its owner takes it out, and does not ask any more.
+                    return Call::Go;
+                };
+                if let Some(news) = mailbox.news.take() {
+                    return Call::News(news);
+                }
+                Arc::clone(&mailbox.notify)
+            };
+            notify.notified().await;
+        }
+    }
+
+    /// The waiter's attempt has failed, and it goes on waiting.
+    pub(super) fn attempt_failed(&self, waiter: WaiterId) {
+        let share = self.share();
+        self.on(QueueEvent::AttemptFailed { waiter, share });
+    }
+
+    /// The waiter's ticket, as an attempt shows it.
+    pub(super) fn ticket(&self, waiter: WaiterId) -> Option<Ticket> {
+        self.state().queue.ticket(waiter)
+    }
+
+    /// The waiter to which a release by this client hands the lock off.
+    pub(super) fn hand_off_to(&self) -> Option<TicketId> {
+        let state = self.state();
+        state.queue.hand_off_to(self.coordinator.clock.now())
+    }
+
+    /// Listens also for releases by those who know of no queue, until nobody waits.
+    pub(super) fn listen_for_others(&self) {
+        let nodes = self.coordinator.nodes().iter();
+        self.listeners
+            .get_or_init(|| nodes.map(|node| node.follow(&self.name)).collect());
+    }
+
+    /// Looks when it is time to, until nobody waits any more.
+    pub(super) async fn run(self: Arc<Self>, registry: Weak<WaitRegistry>) {
+        loop {
+            let (next_look, is_empty) = {
+                let state = self.state();
+                (state.queue.next_look(), state.queue.is_empty())
+            };
+            if is_empty
+                && registry
+                    .upgrade()
+                    .is_none_or(|registry| registry.close(&self))
+            {
+                return;
+            }
+            let until_then = next_look.since(self.coordinator.clock.now());
+            tokio::select! {
+                biased;
+                () = self.nudge.notified() => {}
+                () = sleep(until_then) => self.look().await,
+            }
+        }
+    }
+
+    async fn look(&self) {
+        let due = QueueEvent::LookDue {
+            share: self.share(),
+        };
+        let look = self.apply(&mut self.state(), due);
+        let seen = match look {
+            None => return,
+            Some(Look::Showing(asked)) => QueueEvent::Shown {
+                answers: self.coordinator.queued(asked).await,
+                share: self.share(),
+            },
+            Some(Look::Inspecting) => {
+                let inspect = self.coordinator.ask_all(&self.name, &Command::Inspect);
+                let answers = inspect.await.into_iter();
+                QueueEvent::Inspected {
+                    outcomes: answers.map(outcome).collect(),
+                    share: self.share(),
+                }
+            }
+        };
+        self.on(seen);
+    }
+}
+
+impl Mailbox {
+    fn put(&mut self, news: News) {
+        self.news = Some(news);
+        self.notify.notify_one();
+    }
+}
+
+fn outcome<T>(answer: Result<T, crate::error::NodeError>) -> NodeOutcome {
+    match answer {
+        Ok(_) => NodeOutcome::Agreed,
+        Err(error) => NodeOutcome::Failed(error),
+    }
+}

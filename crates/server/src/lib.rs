@@ -1,0 +1,34 @@
+//! The lock service: fencepost over HTTP, for every language.
+//!
+//! Replicas are stateless. A lease through the service is a detached lock of the library: any replica
+//! over the same store extends or releases it, and a restart of a replica frees nothing. Nobody renews
+//! without a message from the client.
+//!
+//! | file | what it does |
+//! | --- | --- |
+//! | `serve` | listens, speaks TLS, drains |
+//! | `routes` | which path is which operation; the OpenAPI document comes from the same table |
+//! | `api` | the operations: acquire, extend, release, steal, locks, nodes |
+//! | `locks` | what the service asks of the library |
+//! | `auth` | bearer tokens and client certificates: who may do what |
+//! | `limits` | how much of everything one principal may have |
+//! | `body`, `answer`, `problem` | requests in; answers and RFC 9457 problems out |
+//! | `metrics` | counters and histograms as Prometheus text |
+
+#![forbid(unsafe_code)]
+
+mod answer;
+mod api;
+mod auth;
+mod body;
+mod limits;
+mod locks;
+mod metrics;
+mod openapi;
+mod problem;
+mod routes;
+mod serve;
+
+pub use auth::{AuthError, Tokens, hash_token};
+pub use limits::Limits;
+pub use serve::{Options, Tls, TlsError, serve};

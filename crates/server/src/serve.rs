@@ -1,0 +1,295 @@
+//! Listening, TLS, and the end: a replica that is told to stop drains, and releases nothing.
+
+use std::convert::Infallible;
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use axum::extract::{FromRequestParts, Request};
+use axum::http::StatusCode;
+use axum::http::request::Parts;
+use fencepost::Client;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::server::graceful::GracefulShutdown;
+use sha2::{Digest as _, Sha256};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio::time::{sleep, timeout};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::pki_types::pem::PemObject as _;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::rustls::server::WebPkiClientVerifier;
+use tokio_rustls::rustls::{RootCertStore, ServerConfig};
+use tower_service::Service as _;
+
+use crate::auth::{Principal, Tokens, authenticate};
+use crate::limits::{Limits, Waits};
+use crate::metrics::Metrics;
+use crate::problem::Problem;
+use crate::routes;
+
+/// How long requests may go on once the replica is told to stop.
+const DRAIN: Duration = Duration::from_secs(65);
+/// The pause after the operating system refused a connection: it has no descriptor left, say.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// How to serve.
+#[derive(Default)]
+#[non_exhaustive]
+pub struct Options {
+    /// Who may do what; everybody everything without it.
+    pub tokens: Option<Tokens>,
+    /// TLS, if it is to be spoken.
+    pub tls: Option<Tls>,
+    /// How much of everything there may be.
+    pub limits: Limits,
+}
+
+impl Options {
+    /// No authentication, no TLS, the default limits: for loopback.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+}
+
+/// A certificate to show, and whose certificates are asked for.
+#[derive(Clone)]
+pub struct Tls(TlsAcceptor);
+
+/// What is wrong with a certificate or a key.
+#[derive(Debug)]
+pub struct TlsError(String);
+
+impl fmt::Display for TlsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for TlsError {}
+
+impl Tls {
+    /// Reads the files, all PEM. With `client_ca` every client has to show a certificate that it
+    /// signed.
+    ///
+    /// # Errors
+    /// [`TlsError`] names the file that cannot be used.
+    pub fn load(
+        certificate: &Path,
+        key: &Path,
+        client_ca: Option<&Path>,
+    ) -> Result<Self, TlsError> {
+        let fault = |path: &Path, why: &dyn fmt::Display| {
+            TlsError(format!("{} cannot be used: {why}", path.display()))
+        };
+        let chain = certificates(certificate)?;
+        let key_der = PrivateKeyDer::from_pem_file(key).map_err(|error| fault(key, &error))?;
+        let builder = ServerConfig::builder();
+        let builder = match client_ca {
+            None => builder.with_no_client_auth(),
+            Some(path) => {
+                let mut roots = RootCertStore::empty();
+                for certificate in certificates(path)? {
+                    roots
+                        .add(certificate)
+                        .map_err(|error| fault(path, &error))?;
+                }
+                let verifier = WebPkiClientVerifier::builder(Arc::new(roots)).build();
+                builder.with_client_cert_verifier(verifier.map_err(|error| fault(path, &error))?)
+            }
+        };
+        let mut config = builder
+            .with_single_cert(chain, key_der)
+            .map_err(|error| fault(certificate, &error))?;
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        Ok(Self(TlsAcceptor::from(Arc::new(config))))
+    }
+}
+
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let fault =
+        |why: &dyn fmt::Display| TlsError(format!("{} cannot be used: {why}", path.display()));
+    let all = CertificateDer::pem_file_iter(path).map_err(|error| fault(&error))?;
+    let all: Result<Vec<_>, _> = all.collect();
+    match all {
+        Ok(all) if all.is_empty() => Err(fault(&"it has no certificate")),
+        Ok(all) => Ok(all),
+        Err(error) => Err(fault(&error)),
+    }
+}
+
+/// What every request needs.
+#[derive(Clone)]
+pub(crate) struct Service {
+    pub(crate) client: Client,
+    pub(crate) limits: Arc<Limits>,
+    pub(crate) waits: Waits,
+    pub(crate) metrics: Arc<Metrics>,
+    tokens: Option<Tokens>,
+    draining: Arc<AtomicBool>,
+}
+
+impl Service {
+    pub(crate) fn refuse_when_draining(&self) -> Result<(), Problem> {
+        match self.draining.load(Ordering::Relaxed) {
+            false => Ok(()),
+            true => Err(Problem::new(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "draining",
+                "this replica is shutting down; ask another",
+            )
+            .retry_after(Duration::from_secs(1))),
+        }
+    }
+}
+
+/// The SHA-256 of the certificate that a connection has shown.
+#[derive(Clone, Copy)]
+struct Certificate(Option<[u8; 32]>);
+
+/// Who asks.
+pub(crate) struct Caller(pub(crate) Principal);
+
+impl FromRequestParts<Service> for Caller {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, service: &Service) -> Result<Self, Problem> {
+        let certificate = parts
+            .extensions
+            .get::<Certificate>()
+            .and_then(|shown| shown.0);
+        authenticate(
+            service.tokens.as_ref(),
+            &parts.headers,
+            certificate.as_ref(),
+        )
+        .map(Self)
+    }
+}
+
+/// Serves until `shutdown` resolves; then answers what has begun, and lets nothing new in. Leases go
+/// on: the nodes have them.
+///
+/// # Errors
+/// None today; the signature leaves room for listeners that fail.
+pub async fn serve(
+    listener: TcpListener,
+    client: Client,
+    options: Options,
+    shutdown: impl Future<Output = ()>,
+) -> io::Result<()> {
+    let draining = Arc::new(AtomicBool::new(false));
+    let limits = Arc::new(options.limits);
+    let service = Service {
+        client,
+        waits: Waits::default(),
+        metrics: Arc::new(Metrics::new()),
+        tokens: options.tokens,
+        draining: Arc::clone(&draining),
+        limits: Arc::clone(&limits),
+    };
+    let router = routes::router(service);
+    let connections = Arc::new(Semaphore::new(limits.connections));
+    let graceful = GracefulShutdown::new();
+    let mut shutdown = std::pin::pin!(shutdown);
+    loop {
+        // Before it is accepted: who is beyond the limit waits in the kernel's backlog.
+        let place = Arc::clone(&connections).acquire_owned();
+        let accepted = async {
+            // The semaphore is never closed.
+            let place = place.await.ok()?;
+            Some((listener.accept().await, place))
+        };
+        let accepted = tokio::select! {
+            biased;
+            () = &mut shutdown => break,
+            accepted = accepted => accepted,
+        };
+        let Some((accepted, place)) = accepted else {
+            break;
+        };
+        let (stream, peer) = match accepted {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                tracing::warn!(%error, "cannot accept a connection");
+                sleep(ACCEPT_PAUSE).await;
+                continue;
+            }
+        };
+        let (router, tls, limits) = (router.clone(), options.tls.clone(), Arc::clone(&limits));
+        let watcher = graceful.watcher();
+        tokio::spawn(async move {
+            let _place = place;
+            connection(stream, peer, router, tls, &limits, watcher).await;
+        });
+    }
+    draining.store(true, Ordering::Relaxed);
+    tracing::info!("draining: leases go on, requests that have begun are answered");
+    let _ = timeout(DRAIN, graceful.shutdown()).await;
+    Ok(())
+}
+
+async fn connection(
+    stream: TcpStream,
+    peer: SocketAddr,
+    router: axum::Router,
+    tls: Option<Tls>,
+    limits: &Limits,
+    watcher: hyper_util::server::graceful::Watcher,
+) {
+    // A lock service sends small answers, each of which somebody waits for.
+    let _ = stream.set_nodelay(true);
+    match tls {
+        None => http(stream, Certificate(None), router, limits, watcher).await,
+        Some(Tls(acceptor)) => match timeout(limits.read_timeout, acceptor.accept(stream)).await {
+            Ok(Ok(stream)) => {
+                let shown = stream
+                    .get_ref()
+                    .1
+                    .peer_certificates()
+                    .and_then(<[_]>::first);
+                let certificate = Certificate(shown.map(|der| Sha256::digest(der).into()));
+                http(stream, certificate, router, limits, watcher).await;
+            }
+            Ok(Err(error)) => tracing::debug!(%peer, %error, "no TLS"),
+            Err(_) => tracing::debug!(%peer, "no TLS in time"),
+        },
+    }
+}
+
+async fn http(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    certificate: Certificate,
+    router: axum::Router,
+    limits: &Limits,
+    watcher: hyper_util::server::graceful::Watcher,
+) {
+    let answer = service_fn(move |request: hyper::Request<hyper::body::Incoming>| {
+        let mut router = router.clone();
+        let mut request: Request = request.map(axum::body::Body::new);
+        request.extensions_mut().insert(certificate);
+        async move {
+            let answer = router.call(request).await;
+            Ok::<_, Infallible>(match answer {
+                Ok(answer) => answer,
+                Err(never) => match never {},
+            })
+        }
+    });
+    let mut builder = http1::Builder::new();
+    builder
+        .timer(TokioTimer::new())
+        .header_read_timeout(limits.read_timeout)
+        .max_buf_size(64 * 1024);
+    let connection = builder.serve_connection(TokioIo::new(stream), answer);
+    // A client that breaks off is its own affair.
+    let _ = watcher.watch(connection).await;
+}

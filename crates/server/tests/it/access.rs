@@ -1,0 +1,103 @@
+//! Who may do what, and that a refusal tells nothing of the lock.
+
+use fencepost_server::{Options, Tokens, hash_token};
+use serde_json::json;
+
+use crate::service::{Replica, Reply};
+
+fn file(dir: &tempfile::TempDir) -> std::path::PathBuf {
+    dir.path().join("tokens.toml")
+}
+
+fn entry(principal: &str, token: &str, verbs: &str, prefix: &str) -> String {
+    format!(
+        "[[token]]\nprincipal = \"{principal}\"\nsha256 = \"{}\"\nverbs = [{verbs}]\nprefixes = [\"{prefix}\"]\n",
+        hash_token(token)
+    )
+}
+
+fn guarded(dir: &tempfile::TempDir) -> Replica {
+    let all = "\"acquire\", \"read\", \"steal\", \"nodes\"";
+    let text = entry("ci", "one", "\"acquire\", \"read\"", "ci/") + &entry("op", "two", all, "");
+    std::fs::write(file(dir), text).unwrap();
+    let mut options = Options::new();
+    options.tokens = Some(Tokens::load(file(dir)).unwrap());
+    Replica::in_memory(options)
+}
+
+fn post(service: &Replica, token: &str, path: &str, body: &serde_json::Value) -> Reply {
+    let bearer = format!("Bearer {token}");
+    let headers = [
+        ("content-type", "application/json"),
+        ("authorization", bearer.as_str()),
+    ];
+    service.send("POST", path, &headers, &body.to_string())
+}
+
+#[test]
+fn no_token_wrong_token_wrong_prefix_and_wrong_verb_are_refused_alike() {
+    let dir = tempfile::tempdir().unwrap();
+    let service = guarded(&dir);
+    let free = json!({ "name": "prod/free" });
+    let held = json!({ "name": "prod/held" });
+    assert_eq!(post(&service, "two", "/v1/acquire", &held).status, 200);
+    service
+        .post("/v1/acquire", &free)
+        .is_problem(401, "unauthenticated");
+    post(&service, "three", "/v1/acquire", &free).is_problem(401, "unauthenticated");
+    let refusals = [&free, &held].map(|body| {
+        let refused = post(&service, "one", "/v1/acquire", body);
+        refused.is_problem(403, "forbidden");
+        refused.text
+    });
+    assert_eq!(refusals[0], refusals[1], "held or free looks the same");
+    let steal = json!({ "name": "ci/x", "reason": "because" });
+    post(&service, "one", "/v1/steal", &steal).is_problem(403, "forbidden");
+    assert_eq!(
+        post(&service, "one", "/v1/acquire", &json!({ "name": "ci/x" })).status,
+        200
+    );
+    let headers = [("authorization", "Bearer one")];
+    let listed = service.send("GET", "/v1/locks", &headers, "").json();
+    let names: Vec<_> = listed["locks"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|l| &l["name"])
+        .collect();
+    assert_eq!(names, ["ci/x"], "others' names are not shown");
+}
+
+#[test]
+fn what_operators_and_probes_need_is_open_and_values_never_leave() {
+    let dir = tempfile::tempdir().unwrap();
+    let service = guarded(&dir);
+    for path in ["/livez", "/readyz", "/metrics", "/openapi.json"] {
+        assert_eq!(service.get(path).status, 200, "{path}");
+    }
+    let mine = post(&service, "two", "/v1/acquire", &json!({ "name": "job" })).json();
+    let headers = [("authorization", "Bearer two")];
+    let seen = service.send("GET", "/v1/locks?name=job", &headers, "").text;
+    assert!(!seen.contains(mine["lease"].as_str().unwrap()), "{seen}");
+}
+
+#[test]
+fn a_changed_file_is_read_again_without_a_restart() {
+    let dir = tempfile::tempdir().unwrap();
+    let service = guarded(&dir);
+    let body = json!({ "name": "ci/x" });
+    assert_eq!(post(&service, "one", "/v1/acquire", &body).status, 200);
+    std::fs::write(file(&dir), entry("op", "two", "\"acquire\"", "")).unwrap();
+    fencepost_tests::eventually(
+        "the token is not known",
+        std::time::Duration::from_secs(10),
+        || post(&service, "one", "/v1/acquire", &body).status == 401,
+    );
+    std::fs::write(file(&dir), "[[token]]\nnonsense").unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(1100));
+    assert_ne!(
+        post(&service, "two", "/v1/acquire", &body).status,
+        401,
+        "the old ones stay"
+    );
+}

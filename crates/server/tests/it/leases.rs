@@ -1,0 +1,164 @@
+//! TryLock and ReleaseLock, as any language would call them.
+
+use std::time::{Duration, Instant};
+
+use fencepost_server::Options;
+use serde_json::json;
+
+use crate::service::Replica;
+
+#[test]
+fn a_lock_is_acquired_refused_to_others_extended_and_released() {
+    let service = Replica::in_memory(Options::new());
+    let mine = service.post(
+        "/v1/acquire",
+        &json!({ "name": "invoice/42", "ttl": "30s" }),
+    );
+    assert_eq!(mine.status, 200, "{mine:?}");
+    let (lease, token) = (mine.json()["lease"].clone(), mine.json()["token"].clone());
+    assert_eq!(mine.token, token.to_string(), "also in a header");
+    let valid = mine.json()["valid_for_ms"].as_u64().unwrap();
+    assert!((29_000..30_000).contains(&valid), "{valid}");
+
+    let theirs = service.post("/v1/acquire", &json!({ "name": "invoice/42" }));
+    theirs.is_problem(409, "held");
+    assert!(theirs.json()["holder"].is_string() && theirs.json()["expires_in_ms"].is_u64());
+
+    let one = json!({ "name": "invoice/42", "lease": lease, "token": token });
+    let extended = service.post("/v1/extend", &json!({ "leases": [one], "ttl": "40s" }));
+    assert_eq!(
+        extended.json()["leases"][0]["outcome"],
+        "extended",
+        "{extended:?}"
+    );
+
+    let released = service.post(
+        "/v1/release",
+        &json!({ "name": "invoice/42", "lease": lease }),
+    );
+    assert_eq!(released.json()["outcome"], "released", "{released:?}");
+    let again = service.post(
+        "/v1/release",
+        &json!({ "name": "invoice/42", "lease": lease }),
+    );
+    again.is_problem(410, "lost");
+    let next = service.post("/v1/acquire", &json!({ "name": "invoice/42" }));
+    assert!(
+        next.json()["token"].as_u64() > token.as_u64(),
+        "tokens grow: {next:?}"
+    );
+}
+
+#[test]
+fn nobody_releases_or_extends_by_another_lease_id() {
+    let service = Replica::in_memory(Options::new());
+    let mine = service
+        .post("/v1/acquire", &json!({ "name": "job" }))
+        .json();
+    let guess = "0".repeat(32);
+    service
+        .post("/v1/release", &json!({ "name": "job", "lease": guess }))
+        .is_problem(410, "lost");
+    let one = json!({ "name": "job", "lease": guess, "token": mine["token"] });
+    let extended = service
+        .post("/v1/extend", &json!({ "leases": [one] }))
+        .json();
+    assert_eq!(extended["leases"][0]["outcome"], "lost");
+    service
+        .post("/v1/acquire", &json!({ "name": "job" }))
+        .is_problem(409, "held");
+}
+
+#[test]
+fn a_request_that_waits_is_served_when_the_lock_is_released() {
+    let service = Replica::in_memory(Options::new());
+    let mine = service
+        .post("/v1/acquire", &json!({ "name": "job" }))
+        .json();
+    std::thread::scope(|scope| {
+        let waiting =
+            scope.spawn(|| service.post("/v1/acquire", &json!({ "name": "job", "wait": "20s" })));
+        let seen = Instant::now();
+        while service.get("/v1/locks?name=job").json()["waiting"] != 1 {
+            assert!(seen.elapsed() < Duration::from_secs(10), "nobody waits");
+        }
+        service.post(
+            "/v1/release",
+            &json!({ "name": "job", "lease": mine["lease"] }),
+        );
+        let theirs = waiting.join().unwrap();
+        assert_eq!(theirs.status, 200, "{theirs:?}");
+        let (valid, waited) = (&theirs.json()["valid_for_ms"], &theirs.json()["waited_ms"]);
+        assert!(
+            valid.as_u64() > waited.as_u64(),
+            "counted from the request: {theirs:?}"
+        );
+    });
+}
+
+#[test]
+fn a_request_that_goes_away_while_it_waits_leaves_the_queue() {
+    use std::io::Write as _;
+    let service = Replica::in_memory(Options::new());
+    service.post("/v1/acquire", &json!({ "name": "job" }));
+    let body = json!({ "name": "job", "wait": "60s" }).to_string();
+    let mut stream = std::net::TcpStream::connect(service.address).unwrap();
+    write!(
+        stream,
+        "POST /v1/acquire HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    )
+    .unwrap();
+    let waiting = |n: u64| {
+        let start = Instant::now();
+        while service.get("/v1/locks?name=job").json()["waiting"] != n {
+            assert!(start.elapsed() < Duration::from_secs(10), "not {n} waiting");
+        }
+    };
+    waiting(1);
+    drop(stream);
+    waiting(0);
+}
+
+#[test]
+fn readers_share_and_keep_a_writer_out() {
+    let service = Replica::in_memory(Options::new());
+    let read = json!({ "name": "shelf", "shared": true });
+    let one = service.post("/v1/acquire", &read);
+    let two = service.post("/v1/acquire", &read);
+    assert_eq!((one.status, two.status), (200, 200), "{one:?} {two:?}");
+    service
+        .post("/v1/acquire", &json!({ "name": "shelf" }))
+        .is_problem(409, "held");
+    for reader in [one, two] {
+        let lease = reader.json()["lease"].clone();
+        let released = service.post("/v1/release", &json!({ "name": "shelf", "lease": lease }));
+        assert_eq!(released.status, 200, "{released:?}");
+    }
+    assert_eq!(
+        service
+            .post("/v1/acquire", &json!({ "name": "shelf" }))
+            .status,
+        200
+    );
+}
+
+#[test]
+fn a_shell_gets_lines_that_it_can_evaluate_and_may_send_a_form() {
+    let service = Replica::in_memory(Options::new());
+    let form = ("content-type", "application/x-www-form-urlencoded");
+    let headers = [form, ("accept", "text/plain")];
+    let mine = service.send(
+        "POST",
+        "/v1/acquire",
+        &headers,
+        "name=it%27s&ttl=5s&fair=true",
+    );
+    assert_eq!(mine.status, 200, "{mine:?}");
+    assert!(mine.text.contains("NAME='it'\\''s'\n"), "{}", mine.text);
+    assert!(
+        mine.text
+            .lines()
+            .any(|line| line == format!("TOKEN={}", mine.token))
+    );
+}

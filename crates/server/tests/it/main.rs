@@ -1,0 +1,8 @@
+//! The service over real HTTP, on memory and on real Redis servers.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod access;
+mod bad_input;
+mod leases;
+mod quorum;
+mod service;

@@ -1,0 +1,57 @@
+//! Two replicas over real Redis servers: any of them serves any lease.
+
+use std::time::Duration;
+
+use fencepost_server::Options;
+use fencepost_tests::Cluster;
+use serde_json::json;
+
+use crate::service::Replica;
+
+fn replica(cluster: &Cluster) -> Replica {
+    let urls = cluster.urls();
+    Replica::start(Options::new(), async move || {
+        let builder = fencepost::Client::builder().url(urls);
+        let builder = builder.restart_policy(fencepost::RestartPolicy::Trust);
+        builder.connect().await.unwrap()
+    })
+}
+
+#[test]
+fn a_lease_of_one_replica_is_extended_and_released_at_another_also_when_the_first_is_gone() {
+    let cluster = Cluster::start(3);
+    let (one, two) = (replica(&cluster), replica(&cluster));
+    let mine = one
+        .post("/v1/acquire", &json!({ "name": "job", "ttl": "20s" }))
+        .json();
+    drop(one);
+    two.post("/v1/acquire", &json!({ "name": "job" }))
+        .is_problem(409, "held");
+    let lease = json!({ "name": "job", "lease": mine["lease"], "token": mine["token"] });
+    let extended = two.post("/v1/extend", &json!({ "leases": [lease] })).json();
+    assert_eq!(extended["leases"][0]["outcome"], "extended", "{extended}");
+    let released = two.post(
+        "/v1/release",
+        &json!({ "name": "job", "lease": mine["lease"] }),
+    );
+    assert_eq!(released.status, 200, "{released:?}");
+    assert_eq!(
+        two.post("/v1/acquire", &json!({ "name": "job" })).status,
+        200
+    );
+}
+
+#[test]
+fn a_replica_without_a_quorum_says_so_node_by_node_and_lives_on() {
+    let mut cluster = Cluster::start(3);
+    let service = replica(&cluster);
+    assert_eq!(service.get("/readyz").status, 200);
+    cluster.servers.truncate(1);
+    fencepost_tests::eventually("no quorum is seen", Duration::from_secs(20), || {
+        service.get("/readyz").status == 503
+    });
+    assert_eq!(service.get("/livez").status, 200);
+    let refused = service.post("/v1/acquire", &json!({ "name": "job" }));
+    refused.is_problem(503, "no_quorum");
+    assert_eq!(refused.json()["nodes"].as_array().unwrap().len(), 3);
+}

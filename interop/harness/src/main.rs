@@ -1,0 +1,225 @@
+//! The harness: `./interop/run` builds and starts it.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::process::{Command, ExitCode};
+
+use fencepost_interop::peer::{CLASSIC, Spec};
+use fencepost_interop::scene::Effort;
+use fencepost_interop::table::Table;
+use fencepost_interop::{classic, redisson};
+
+const USAGE: &str = "\
+usage: ./interop/run [--quick] [--report FILE] [PEER …]
+
+  --quick        for CI: fewer hand-offs, a shorter soak, one server where three would be slow
+  --report FILE  where to write the report [default: interop/report.md; none with --quick or PEER]
+  PEER           only these: redsync, node-redlock, redis-py, pottery, rslock, redisson
+";
+
+struct Arguments {
+    quick: bool,
+    report: Option<String>,
+    peers: Vec<String>,
+}
+
+impl Arguments {
+    fn parse(words: impl Iterator<Item = String>) -> Option<Self> {
+        let mut arguments = Self {
+            quick: false,
+            report: None,
+            peers: Vec::new(),
+        };
+        let mut words = words;
+        while let Some(word) = words.next() {
+            match word.as_str() {
+                "--quick" => arguments.quick = true,
+                "--report" => arguments.report = Some(words.next()?),
+                _ if word.starts_with('-') => return None,
+                _ => arguments.peers.push(word),
+            }
+        }
+        Some(arguments)
+    }
+
+    fn wants(&self, dir: &str) -> bool {
+        self.peers.is_empty() || self.peers.iter().any(|peer| peer == dir)
+    }
+}
+
+/// What is told in the end, and whether all went well.
+#[derive(Default)]
+struct Report {
+    text: String,
+    failures: Vec<String>,
+    skipped: BTreeMap<&'static str, String>,
+}
+
+impl Report {
+    fn cell(&mut self, who: &str, what: &str, outcome: &classic::Outcome) -> String {
+        match outcome {
+            Ok(cell) => cell.clone(),
+            Err(error) => {
+                self.failures.push(format!("{who}, {what}: {error}"));
+                "FAILED".to_owned()
+            }
+        }
+    }
+
+    /// Prints it at once: some of it takes minutes.
+    fn say(&mut self, text: &str) {
+        print!("{text}");
+        self.text.push_str(text);
+    }
+
+    fn installed(&mut self, spec: &Spec) -> bool {
+        if self.skipped.contains_key(spec.dir) {
+            return false;
+        }
+        match spec.install() {
+            Ok(()) => true,
+            Err(why) => {
+                self.skipped.insert(spec.dir, why);
+                false
+            }
+        }
+    }
+}
+
+fn main() -> ExitCode {
+    let Some(arguments) = Arguments::parse(std::env::args().skip(1)) else {
+        eprint!("{USAGE}");
+        return ExitCode::from(64);
+    };
+    let effort = if arguments.quick {
+        Effort::QUICK
+    } else {
+        Effort::FULL
+    };
+    let mut report = Report::default();
+    if CLASSIC.iter().any(|spec| arguments.wants(spec.dir)) {
+        classical(&arguments, effort, &mut report);
+    }
+    if arguments.wants("redisson") {
+        beside_redisson(effort, &mut report);
+    }
+    versions(&mut report);
+    let default = (!arguments.quick && arguments.peers.is_empty())
+        .then(|| concat!(env!("CARGO_MANIFEST_DIR"), "/../report.md").to_owned());
+    if let Some(path) = arguments.report.or(default) {
+        let text = format!("{HEAD}{}", report.text);
+        if let Err(error) = std::fs::write(&path, text) {
+            eprintln!("{path} cannot be written: {error}");
+            return ExitCode::from(73);
+        }
+    }
+    for failure in &report.failures {
+        eprintln!("FAILED {failure}");
+    }
+    ExitCode::from(u8::from(!report.failures.is_empty()))
+}
+
+const HEAD: &str = "\
+# Beside the real peers
+
+Made by `./interop/run`; [README.md](README.md) says what is done in each column. Hand-offs are shown as median /
+worst of the times from the moment before the release is sent until the waiter has the lock.
+
+";
+
+fn classical(arguments: &Arguments, effort: Effort, report: &mut Report) {
+    report.say("## Peers that keep the classical key\n\n");
+    let mut table = Table::of(&[&["peer", "nodes"], &classic::COLUMNS[..]].concat());
+    let wanted = CLASSIC.iter().filter(|spec| arguments.wants(spec.dir));
+    for spec in wanted {
+        if !report.installed(spec) {
+            let row = [spec.name, "", "skipped"].map(str::to_owned);
+            table.push(row.to_vec());
+            continue;
+        }
+        let nodes: &[usize] = match (spec.quorum, arguments.quick) {
+            (true, false) => &[1, 3],
+            // The one that CI meets with a quorum; each of the others differs in its client only.
+            (true, true) if spec.dir == "redsync" => &[3],
+            _ => &[1],
+        };
+        for &nodes in nodes {
+            eprintln!("{} on {nodes} …", spec.name);
+            let (version, outcomes) = classic::meet(spec, nodes, effort);
+            let who = format!("{} {version}, {nodes} nodes", spec.name);
+            let name = match spec.name.rsplit_once(' ') {
+                Some((name, number)) if version.contains(number) => name,
+                _ => spec.name,
+            };
+            let mut row = vec![
+                format!("{name} {}", version.trim_start_matches('v')),
+                nodes.to_string(),
+            ];
+            for (what, outcome) in classic::COLUMNS.iter().zip(&outcomes) {
+                row.push(report.cell(&who, what, outcome));
+            }
+            table.push(row);
+        }
+    }
+    report.say(&table.text());
+    let spec = &CLASSIC[0];
+    if arguments.wants(spec.dir) && report.installed(spec) {
+        let control = classic::control(spec, effort);
+        let control = report.cell("control", "soak", &control);
+        let subset = classic::subset(spec);
+        let subset = report.cell("subset", spec.name, &subset);
+        report.say(&format!(
+            "\nThe soak without a common lock: {control}.\n{} on one of our three nodes: {subset}.\n",
+            spec.name
+        ));
+    }
+}
+
+fn beside_redisson(effort: Effort, report: &mut Report) {
+    report.say("\n## Redisson\n\n");
+    let spec = Spec::redisson("Redisson", "lock");
+    if !report.installed(&spec) {
+        report.say("skipped\n");
+        return;
+    }
+    eprintln!("Redisson …");
+    let (version, rows) = redisson::meet(effort);
+    let mut table = Table::of(&[&format!("Redisson {version}"), "what", "result"]);
+    for (kind, what, outcome) in rows {
+        let cell = report.cell(kind, what, &outcome);
+        table.push(vec![kind.to_owned(), what.to_owned(), cell]);
+    }
+    report.say(&table.text());
+}
+
+/// With what it was made, and who is missing.
+fn versions(report: &mut Report) {
+    let mut text = String::from("\n## Versions\n\n");
+    for (dir, why) in &report.skipped {
+        // Writing to a string does not fail.
+        let _ = writeln!(text, "- skipped: {dir} ({why})");
+    }
+    let tools = [
+        ("fencepost", env!("CARGO_PKG_VERSION").to_owned()),
+        ("server", first_line("redis-server", &["--version"])),
+        ("go", first_line("go", &["version"])),
+        ("java", first_line("java", &["--version"])),
+        ("node", first_line("node", &["--version"])),
+        ("python", first_line("python3", &["--version"])),
+    ];
+    for (tool, version) in tools {
+        let _ = writeln!(text, "- {tool}: {version}");
+    }
+    let cores = std::thread::available_parallelism().map_or(0, usize::from);
+    let _ = writeln!(text, "- machine: {cores} cores; everything on loopback");
+    report.say(&text);
+}
+
+fn first_line(program: &str, words: &[&str]) -> String {
+    let output = Command::new(program).args(words).output();
+    let text = output.map_or_else(
+        |_| "not installed".to_owned(),
+        |output| String::from_utf8_lossy(&output.stdout).into_owned(),
+    );
+    text.lines().next().unwrap_or("").to_owned()
+}
