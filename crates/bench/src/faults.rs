@@ -76,7 +76,12 @@ impl Side {
 
 async fn one_cycle(locks: &Client) -> [Duration; STEPS.len()] {
     let start = Instant::now();
-    let lease = locks.try_lock("faults", TTL).await.expect("it is free");
+    let lease = locks
+        .try_lock("faults")
+        .ttl(TTL)
+        .renew(false)
+        .await
+        .expect("it is free");
     let acquired = start.elapsed();
     lease.extend().await.expect("it is ours");
     let extended = start.elapsed();

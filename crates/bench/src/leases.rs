@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use fencepost::clock::Moment;
+use fencepost::internals::clock::Moment;
 use fencepost::{Client, Drift, Lease, Ttl};
 use fencepost_tests::RedisServer;
 use tokio::time::sleep;

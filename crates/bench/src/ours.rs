@@ -30,7 +30,7 @@ impl Contender for Ours {
     type Held = Lease;
 
     async fn acquire(&mut self) -> Lease {
-        let lease = self.locks.try_lock(&self.name, TTL).await;
+        let lease = self.locks.try_lock(&self.name).ttl(TTL).renew(false).await;
         lease.expect("nobody else wants it")
     }
 

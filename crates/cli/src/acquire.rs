@@ -21,7 +21,6 @@ pub(crate) fn run(job: &AcquireJob) -> Result<ExitCode, Failure> {
 }
 
 async fn take(job: &AcquireJob) -> Result<ExitCode, Failure> {
-    let fault = |error| Failure::of(&error, job.claim.busy);
     let mut signals = Signals::listen()
         .map_err(|error| Failure::new(Exit::Internal, format!("cannot begin: {error}")))?;
     let want = Want {
@@ -40,7 +39,7 @@ async fn take(job: &AcquireJob) -> Result<ExitCode, Failure> {
     };
     let begun = std::time::Instant::now();
     let remaining = held.remaining();
-    let receipt = held.detach().await.map_err(fault)?;
+    let receipt = held.detach().await?;
     let handed = Handed {
         receipt: &receipt,
         remaining: remaining.saturating_sub(begun.elapsed()),
@@ -48,7 +47,7 @@ async fn take(job: &AcquireJob) -> Result<ExitCode, Failure> {
     let printed = voice::print(&handed.print(job.form));
     if printed != ExitCode::SUCCESS {
         // Nobody got the receipt, so nobody could give the lock back.
-        let _ = locks.release_receipt(&receipt).await;
+        let _ = locks.release_detached(&receipt).await;
     }
     let _ = timeout(LAST_WORD, locks.shutdown()).await;
     Ok(printed)

@@ -11,7 +11,7 @@ use crate::voice;
 pub(crate) fn run(job: &ExtendJob) -> Result<ExitCode, Failure> {
     let builder = || job.place.builder().holder_process(job.holder.process());
     let remaining = client::with(builder, Connect::First, async |locks| {
-        let extended = locks.extend_receipt(&job.receipt, job.ttl).await;
+        let extended = locks.extend_detached(&job.receipt, job.ttl).await;
         extended.map_err(|error| fault_of_value(&error))
     })?;
     let handed = Handed {

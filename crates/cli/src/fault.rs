@@ -5,7 +5,9 @@
 
 use std::time::Duration;
 
-use fencepost::{Error, LockName, LossReason, NodeError, NodeOutcome, NodeReport};
+use fencepost::{
+    Error, ErrorKind, HolderStatus, LockName, LossReason, NodeError, NodeOutcome, NodeReport,
+};
 
 use crate::duration::Readable;
 use crate::exit::{Exit, Failure, Holder};
@@ -15,72 +17,74 @@ const TRUST_HINT: &str = "--restart-policy trust lets restarted servers vote at 
 
 /// The failure that the error is; `busy` is the exit code for a lock that somebody else holds.
 pub(crate) fn failure(error: &Error, busy: u8) -> Failure {
-    let exit = match error {
-        Error::Held { .. } => Exit::Busy(busy),
-        Error::Lost { .. } => Exit::Lost,
-        Error::InvalidName { .. }
-        | Error::InvalidTtl { .. }
-        | Error::InvalidUrl { .. }
-        | Error::InvalidOption { .. } => Exit::Usage,
-        Error::NoRuntime | Error::NoRandomness => Exit::Internal,
+    let exit = match error.kind() {
+        ErrorKind::Held | ErrorKind::Timeout => Exit::Busy(busy),
+        ErrorKind::Lost => Exit::Lost,
+        ErrorKind::InvalidName
+        | ErrorKind::InvalidTtl
+        | ErrorKind::InvalidUrl
+        | ErrorKind::InvalidOption => Exit::Usage,
+        ErrorKind::NoRuntime | ErrorKind::NoRandomness => Exit::Internal,
         // No quorum, unreachable, too late, a file that cannot be opened.
         _ => Exit::Unavailable,
     };
-    match error {
-        Error::Held {
-            name,
-            by,
-            remaining,
-        } => Failure {
-            holder: Some(Box::new(Holder {
-                by: by.to_string(),
+    let name = error.name().unwrap_or_default();
+    let why = ours(error.reason().unwrap_or_default());
+    match error.kind() {
+        ErrorKind::Held | ErrorKind::Timeout => {
+            let Some(HolderStatus {
+                owner, remaining, ..
+            }) = error.holder()
+            else {
+                return Failure::new(exit, ours(&error.to_string()));
+            };
+            let held = held(owner.as_str(), *remaining);
+            let holder = Holder {
+                by: owner.to_string(),
                 remaining: *remaining,
-            })),
-            ..Failure::new(
-                exit,
-                format!("lock \"{name}\" is {}", held(by.as_str(), *remaining)),
-            )
-        },
-        Error::NoQuorum {
-            name,
-            needed,
-            nodes,
-        } => {
-            let agreed = nodes.iter().filter(|it| it.outcome == NodeOutcome::Agreed);
-            let (agreed, all) = (agreed.count(), nodes.len());
-            let message = match nodes.as_slice() {
-                [_] => format!("lock \"{name}\" was not granted"),
-                _ => format!(
-                    "no quorum for lock \"{name}\": {agreed} of {all} nodes agreed, {needed} are \
-                     needed"
-                ),
             };
-            by_node(exit, message, nodes)
+            Failure {
+                holder: Some(Box::new(holder)),
+                ..Failure::new(exit, format!("lock \"{name}\" is {held}"))
+            }
         }
-        Error::Unreachable { needed, nodes } => {
-            let usable = nodes.iter().filter(|it| !is_failed(&it.outcome)).count();
-            let all = nodes.len();
-            let message = match nodes.as_slice() {
-                [_] => "cannot use the store".to_owned(),
-                _ => format!(
-                    "cannot connect: {usable} of {all} nodes can be used, {needed} are needed"
-                ),
-            };
-            by_node(exit, message, nodes)
+        ErrorKind::NoQuorum => no_quorum(exit, name, error.nodes()),
+        ErrorKind::Unreachable => unreachable_store(exit, error.nodes()),
+        ErrorKind::InvalidTtl => {
+            let text = ours(&error.to_string());
+            let text = text.replacen(" cannot be used", " (--ttl) cannot be used", 1);
+            Failure::new(exit, text)
         }
-        Error::InvalidTtl { ttl, why } => {
-            let (ttl, why) = (Readable(*ttl), ours(why));
-            Failure::new(
-                exit,
-                format!("a TTL of {ttl} (--ttl) cannot be used: {why}"),
-            )
-        }
-        Error::InvalidOption { option, why } => {
-            let (option, why) = (option.replace('_', "-"), ours(why));
+        ErrorKind::InvalidOption => {
+            let option = error.option().unwrap_or_default().replace('_', "-");
             Failure::new(exit, format!("--{option} cannot be used: {why}"))
         }
-        other => Failure::new(exit, ours(&other.to_string())),
+        _ => Failure::new(exit, ours(&error.to_string())),
     }
+}
+
+fn no_quorum(exit: Exit, name: &str, nodes: &[NodeReport]) -> Failure {
+    let agreed = nodes.iter().filter(|it| it.outcome == NodeOutcome::Agreed);
+    let (agreed, all) = (agreed.count(), nodes.len());
+    let needed = all / 2 + 1;
+    let message = match nodes {
+        [_] => format!("lock \"{name}\" was not granted"),
+        _ => format!(
+            "no quorum for lock \"{name}\": {agreed} of {all} nodes agreed, {needed} are needed"
+        ),
+    };
+    by_node(exit, message, nodes)
+}
+
+fn unreachable_store(exit: Exit, nodes: &[NodeReport]) -> Failure {
+    let usable = nodes.iter().filter(|it| !is_failed(&it.outcome)).count();
+    let all = nodes.len();
+    let needed = all / 2 + 1;
+    let message = match nodes {
+        [_] => "cannot use the store".to_owned(),
+        _ => format!("cannot connect: {usable} of {all} nodes can be used, {needed} are needed"),
+    };
+    by_node(exit, message, nodes)
 }
 
 fn is_failed(outcome: &NodeOutcome) -> bool {
@@ -144,26 +148,22 @@ fn ours(text: &str) -> String {
 }
 
 /// Which lock was lost, and how, if that is what the error says.
-pub(crate) fn loss(error: &Error) -> Option<(&LockName, &LossReason)> {
-    match error {
-        Error::Lost { name, why } => Some((name, why)),
-        _ => None,
-    }
+pub(crate) fn loss(error: &Error) -> Option<(LockName, LossReason)> {
+    let name = LockName::new(error.name()?).ok()?;
+    Some((name, error.loss()?.clone()))
 }
 
 /// Whether waiting may help.
 pub(crate) fn may_pass(error: &Error) -> bool {
-    matches!(
-        error,
-        Error::Held { .. } | Error::NoQuorum { .. } | Error::TooLate { .. }
-    )
+    use ErrorKind::{Held, NoQuorum, Timeout, TooLate};
+    matches!(error.kind(), Held | Timeout | NoQuorum | TooLate)
 }
 
 /// What is wrong with the value of an option, without the option's name.
-pub(crate) fn reason(error: Error) -> String {
-    match error {
-        Error::InvalidOption { why, .. } => ours(&why),
-        other => ours(&other.to_string()),
+pub(crate) fn reason(error: &Error) -> String {
+    match error.reason() {
+        Some(why) => ours(why),
+        None => ours(&error.to_string()),
     }
 }
 
@@ -180,7 +180,6 @@ mod tests {
 
     #[test]
     fn no_quorum_is_a_sentence_and_an_aligned_line_for_each_node() {
-        let name = LockName::new("job").unwrap();
         let agreed = NodeReport {
             node: "redis://a".into(),
             outcome: NodeOutcome::Agreed,
@@ -190,15 +189,7 @@ mod tests {
             quarantined("redis://b.example"),
             quarantined("redis://c"),
         ];
-        let needed = 2;
-        let failure = failure(
-            &Error::NoQuorum {
-                name,
-                needed,
-                nodes,
-            },
-            75,
-        );
+        let failure = no_quorum(Exit::Unavailable, "job", &nodes);
         assert_eq!(
             failure.to_string(),
             "no quorum for lock \"job\": 1 of 3 nodes agreed, 2 are needed\n  \
@@ -215,7 +206,7 @@ mod tests {
     #[test]
     fn one_node_has_its_reason_in_the_sentence() {
         let nodes = vec![quarantined("redis://a")];
-        let failure = failure(&Error::Unreachable { needed: 1, nodes }, 75);
+        let failure = unreachable_store(Exit::Unavailable, &nodes);
         let text = failure.to_string();
         assert!(
             text.starts_with("cannot use the store: redis://a: restarted a short"),

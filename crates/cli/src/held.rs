@@ -6,12 +6,17 @@ use std::time::Duration;
 
 use fencepost::{
     DetachedLock, Error, FencingToken, Leadership, Lease, LockName, LossReason, MultiLease, Permit,
+    ReadLease,
 };
+
+use crate::client::fault;
+use crate::exit::Failure;
 
 /// What was wanted, and is ours.
 #[derive(Debug)]
 pub(crate) enum Held {
     One(Lease),
+    Shared(ReadLease),
     All(MultiLease),
     Slot(Permit),
     Leader(Leadership),
@@ -27,6 +32,7 @@ impl Held {
     fn leases(&self) -> Leases<'_> {
         match self {
             Self::One(lease) => Leases::One(lease),
+            Self::Shared(lease) => Leases::One(lease),
             Self::All(leases) => Leases::Several(leases),
             Self::Slot(permit) => Leases::One(permit),
             Self::Leader(leadership) => Leases::One(leadership),
@@ -104,6 +110,7 @@ impl Held {
     pub(crate) async fn release(self) -> Result<(), Error> {
         match self {
             Self::One(lease) => lease.release().await,
+            Self::Shared(lease) => lease.release().await,
             Self::All(leases) => leases.release().await,
             Self::Slot(permit) => permit.release().await,
             Self::Leader(leadership) => leadership.resign().await,
@@ -111,13 +118,12 @@ impl Held {
     }
 
     /// Leaves it to whoever has the receipt.
-    pub(crate) async fn detach(self) -> Result<DetachedLock, Error> {
-        match self {
+    pub(crate) async fn detach(self) -> Result<DetachedLock, Failure> {
+        let detached = match self {
             Self::One(lease) => lease.detach().await,
-            _ => Err(Error::InvalidOption {
-                option: "detach",
-                why: "only a single lock can be handed over".into(),
-            }),
-        }
+            Self::Shared(lease) => lease.detach().await,
+            _ => return Err(Failure::usage("only a single lock can be handed over")),
+        };
+        detached.map_err(|error| fault(&error))
     }
 }

@@ -15,7 +15,7 @@ pub(crate) fn run(job: &ReleaseJob) -> Result<ExitCode, Failure> {
         || job.place.builder(),
         Connect::Meanwhile,
         async |locks| {
-            let released = locks.release_receipt(&job.receipt).await;
+            let released = locks.release_detached(&job.receipt).await;
             released.map_err(|error| fault_of_value(&error))
         },
     )?;

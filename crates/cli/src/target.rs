@@ -43,7 +43,7 @@ impl Target {
             }
             Self::Shared(name) => {
                 let request = locks.read_write(name.as_str()).read().options(options);
-                Ok(Held::One(request.on_progress(tell).await?))
+                Ok(Held::Shared(request.on_progress(tell).await?))
             }
             Self::All(names) => {
                 let request = locks.lock_all(names.iter().map(LockName::as_str));

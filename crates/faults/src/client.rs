@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use fencepost::{Client, Error, Lease, RestartPolicy};
+use fencepost::{Client, Error, ErrorKind, Lease, RestartPolicy};
 use fencepost_checks::{Change, ClientId, Event, History, LeaseId, LeaseRef, Outcome, Step, Time};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
@@ -217,7 +217,7 @@ impl LockClient {
             match self.options.manner {
                 // All users of one lock are fair, or none.
                 Manner::Try if fair => asking.timeout(Duration::ZERO).await,
-                Manner::Try => locks.try_lock(lock, ttl).await,
+                Manner::Try => locks.try_lock(lock).ttl(ttl).renew(false).await,
                 _ => asking.await,
             }
         };
@@ -341,11 +341,11 @@ fn end_of(lease: &Lease) -> Time {
 }
 
 fn in_a_word(error: &Error) -> String {
-    let word = match error {
-        Error::Held { .. } => "held",
-        Error::TooLate { .. } => "too_late",
-        error if error.is_no_quorum() => "no_quorum",
-        error => return error.to_string(),
+    let word = match error.kind() {
+        ErrorKind::Held | ErrorKind::Timeout => "held",
+        ErrorKind::TooLate => "too_late",
+        _ if error.is_no_quorum() => "no_quorum",
+        _ => return error.to_string(),
     };
     word.to_owned()
 }

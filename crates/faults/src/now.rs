@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fencepost::clock::{Clock, SystemClock};
+use fencepost::internals::clock::{Clock, SystemClock};
 use fencepost_checks::Time;
 
 /// Now.

@@ -3,11 +3,10 @@
 use std::thread;
 use std::time::Duration;
 
-use fencepost::Error;
-use fencepost::blocking::Client;
+use fencepost::{Client, Error, blocking};
 
 fn main() -> Result<(), Error> {
-    let locks = Client::connect("memory:")?;
+    let locks = blocking::connect("memory:")?;
     thread::scope(|scope| {
         let workers = ["anna", "bert"].map(|who| scope.spawn(|| work(&locks, who)));
         workers
@@ -17,10 +16,8 @@ fn main() -> Result<(), Error> {
 }
 
 fn work(locks: &Client, who: &str) -> Result<(), Error> {
-    let lease = locks
-        .lock("the-one-job")
-        .timeout(Duration::from_secs(10))
-        .acquire()?;
+    let request = locks.lock("the-one-job").timeout(Duration::from_secs(10));
+    let lease = locks.block(request)?;
     println!("{who} works with token {}", lease.token());
-    lease.release()
+    locks.block(lease.release())
 }

@@ -1,6 +1,6 @@
 //! Acquire a lock, work under it, release it. `cargo run --example lock`
 
-use fencepost::{Client, Error, LockOptions};
+use fencepost::{Client, Error};
 
 #[tokio::main]
 async fn main() -> Result<(), Error> {
@@ -14,7 +14,8 @@ async fn main() -> Result<(), Error> {
 
     // Around a body, which is stopped should the lock be lost.
     let charged = locks
-        .scope("invoice-42", LockOptions::new(), async |lease| {
+        .lock("invoice-42")
+        .run(async |lease| {
             println!("charging with token {}", lease.token());
             42
         })

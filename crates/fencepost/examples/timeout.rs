@@ -10,7 +10,7 @@ async fn main() -> Result<(), Error> {
     let lease = locks.lock("report").await?;
 
     // One attempt, without waiting.
-    let busy = locks.try_lock("report", Duration::from_secs(10)).await;
+    let busy = locks.try_lock("report").await;
     println!("{}", busy.expect_err("it is held"));
 
     // At most a tenth of a second.

@@ -1,18 +1,18 @@
 //! [`DetachedLock`]: a lock that outlives the process that took it: name, value and token, to keep it or
 //! to give it back from another process.
 //!
-//! A lease that may have been lost must never be reported as held. A receipt has no deadline that
+//! A lease that may have been lost must never be reported as held. A detached lock has no deadline that
 //! another process could trust, so nothing here is answered from memory: an extension counts only
 //! when a majority of the nodes still had the lock under this very value.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use crate::client::Client;
 use crate::driver::coordinator::{Access, Claim, NotExtended};
 use crate::driver::in_flight::InFlight;
-use crate::error::{Error, LossReason, NodeOutcome};
-use crate::status::Status;
+use crate::driver::shared::Shared;
+use crate::error::{Cause, Error, LossReason, NodeOutcome};
+use crate::inspect::status::Status;
 use fencepost_core::lock::{Command, Snapshot, TicketDisposition};
 use fencepost_core::name::LockName;
 use fencepost_core::quorum::{ReleaseStep, ReleaseTally};
@@ -40,14 +40,14 @@ const LINGER_LOOK: Duration = Duration::from_millis(2);
 /// use fencepost::DetachedLock;
 ///
 /// let ttl = Duration::from_secs(10);
-/// let receipt = locks.try_lock("invoice-42", ttl).await?.detach().await?;
+/// let detached = locks.try_lock("invoice-42").ttl(ttl).await?.detach().await?;
 /// // Write the three parts down, and in another process …
-/// let (value, token) = (receipt.value().to_owned(), receipt.token());
-/// let receipt = DetachedLock::new("invoice-42", value, token)?;
-/// let left = locks.extend_receipt(&receipt, ttl).await?;
+/// let (value, token) = (detached.value().to_owned(), detached.token());
+/// let detached = DetachedLock::new("invoice-42", value, token)?;
+/// let left = locks.extend_detached(&detached, ttl).await?;
 /// assert!(left <= ttl);
-/// locks.release_receipt(&receipt).await?;
-/// assert!(locks.extend_receipt(&receipt, ttl).await.unwrap_err().is_lost());
+/// locks.release_detached(&detached).await?;
+/// assert!(locks.extend_detached(&detached, ttl).await.unwrap_err().is_lost());
 /// # Ok(()) }
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,10 +58,10 @@ pub struct DetachedLock {
 }
 
 impl DetachedLock {
-    /// Takes a receipt from its parts.
+    /// A detached lock from its parts.
     ///
     /// # Errors
-    /// [`Error::InvalidName`], and [`Error::InvalidOption`] for a value that no lock can have.
+    /// [`ErrorKind::InvalidName`](crate::ErrorKind::InvalidName), and [`ErrorKind::InvalidOption`](crate::ErrorKind::InvalidOption) for a value that no lock can have.
     pub fn new(
         name: impl AsRef<str>,
         value: impl AsRef<str>,
@@ -69,13 +69,13 @@ impl DetachedLock {
     ) -> Result<Self, Error> {
         let value = value.as_ref();
         if value.is_empty() || value.len() > LONGEST_VALUE {
-            return Err(Error::InvalidOption {
+            return Err(Error::from(Cause::InvalidOption {
                 option: "value",
                 why: format!(
                     "a lock's value has 1 to {LONGEST_VALUE} bytes, and this one has {}",
                     value.len()
                 ),
-            });
+            }));
         }
         Ok(Self::of(
             LockName::new(name)?,
@@ -118,106 +118,85 @@ impl DetachedLock {
     }
 
     fn lost(&self, why: LossReason) -> Error {
-        let name = self.name.clone();
-        Error::Lost { name, why }
+        Error::lost(self.name.clone(), why)
     }
 }
 
-impl Client {
-    /// Keeps the lock of a receipt for another `ttl` from now, and tells how long it is ours.
-    ///
-    /// The nodes are asked first whether they have it at all, so that a mistyped token cannot lift
-    /// their counters.
-    ///
-    /// # Errors
-    /// [`Error::Lost`] when a majority no longer has it; then it is given back where it was left.
-    /// [`Error::NoQuorum`] when too few nodes could be asked: it may be ours still, or not.
-    /// [`Error::InvalidOption`] when the token is not the one that goes with the value.
-    pub async fn extend_receipt(
-        &self,
-        receipt: &DetachedLock,
-        ttl: Duration,
-    ) -> Result<Duration, Error> {
-        let ttl = self.checked_ttl(ttl)?;
-        let coordinator = &self.core.coordinator;
-        let seen = Status::ask(coordinator, receipt.name.clone()).await;
-        check(&seen, receipt, coordinator.quorum.needed())?;
-        let claim = receipt.claim(ttl, access(&seen, receipt));
-        let start = coordinator.clock.now();
-        let limit = claim.ttl.get();
-        let mut open = InFlight::default();
-        let late = |late| open.join(late);
-        let outcome = coordinator
-            .extend(
-                &claim,
-                receipt.token,
-                NonZeroU32::MIN,
-                start + limit,
-                limit,
-                late,
-            )
-            .await;
-        match outcome {
-            Ok(deadline) => {
-                linger(open).await;
-                let left = deadline.since(coordinator.clock.now());
-                match left.is_zero() {
-                    true => Err(receipt.lost(LossReason::Expired)),
-                    false => Ok(left),
-                }
+/// Extends the lock: see the client's method.
+pub(crate) async fn extend(
+    shared: &Shared,
+    detached: &DetachedLock,
+    ttl: Duration,
+) -> Result<Duration, Error> {
+    let ttl = shared.checked_ttl(ttl)?;
+    let coordinator = &shared.coordinator;
+    let seen = Status::ask(coordinator, detached.name.clone()).await;
+    check(&seen, detached, coordinator.quorum.needed())?;
+    let claim = detached.claim(ttl, access(&seen, detached));
+    let start = coordinator.clock.now();
+    let limit = claim.ttl.get();
+    let mut open = InFlight::default();
+    let late = |late| open.join(late);
+    let outcome = coordinator
+        .extend(
+            &claim,
+            detached.token,
+            NonZeroU32::MIN,
+            start + limit,
+            limit,
+            late,
+        )
+        .await;
+    match outcome {
+        Ok(deadline) => {
+            linger(open).await;
+            let left = deadline.since(coordinator.clock.now());
+            match left.is_zero() {
+                true => Err(detached.lost(LossReason::Expired)),
+                false => Ok(left),
             }
-            Err(NotExtended::Lost(why)) => {
-                // Nodes that took it again must not count as having kept it when asked once more.
-                let _ = coordinator.release(claim, None, open).await;
-                Err(receipt.lost(why))
-            }
-            Err(NotExtended::TooLate) => Err(receipt.lost(LossReason::Expired)),
-            Err(NotExtended::NoQuorum(nodes)) => Err(Error::NoQuorum {
-                name: receipt.name.clone(),
-                needed: coordinator.quorum.needed(),
-                nodes,
-            }),
+        }
+        Err(NotExtended::Lost(why)) => {
+            // Nodes that took it again must not count as having kept it when asked once more.
+            let _ = coordinator.release(claim, None, open).await;
+            Err(detached.lost(why))
+        }
+        Err(NotExtended::TooLate) => Err(detached.lost(LossReason::Expired)),
+        Err(NotExtended::NoQuorum(nodes)) => {
+            Err(coordinator.no_quorum_of(detached.name.clone(), nodes))
         }
     }
+}
 
-    /// Gives the lock of a receipt back on all nodes.
-    ///
-    /// Unlike [`Lease::release`](crate::Lease::release) it waits for all of them, each at most for
-    /// one node time-out, and has them refuse the value from now on: nobody can vouch that nothing
-    /// of the process that took the lock is still on its way.
-    ///
-    /// # Errors
-    /// [`Error::Lost`] when a majority no longer had it: somebody else may have been at work
-    /// meanwhile. [`Error::NoQuorum`] when too few nodes could be asked; there it ends by its TTL.
-    pub async fn release_receipt(&self, receipt: &DetachedLock) -> Result<(), Error> {
-        let coordinator = &self.core.coordinator;
-        let command = Command::Release {
-            value: receipt.value.clone(),
-            tombstone: Some(self.core.max_ttl.get()),
-            ticket: TicketDisposition::Stays,
-            follower: None,
-        };
-        let answers = coordinator.ask_all(&receipt.name, &command).await;
-        let mut votes = ReleaseTally::new(coordinator.quorum);
-        let mut step = ReleaseStep::Wait;
-        for (node, answer) in answers.into_iter().enumerate() {
-            step = votes.answered(node, answer);
-        }
-        match step {
-            ReleaseStep::Released => Ok(()),
-            ReleaseStep::Lost => Err(receipt.lost(LossReason::Expired)),
-            ReleaseStep::Wait | ReleaseStep::NoQuorum => {
-                Err(coordinator.no_quorum(receipt.name.clone(), votes.outcomes()))
-            }
+/// Releases the lock: see the client's method.
+pub(crate) async fn release(shared: &Shared, detached: &DetachedLock) -> Result<(), Error> {
+    let coordinator = &shared.coordinator;
+    let command = Command::Release {
+        value: detached.value.clone(),
+        tombstone: Some(shared.max_ttl.get()),
+        ticket: TicketDisposition::Stays,
+        follower: None,
+    };
+    let answers = coordinator.ask_all(&detached.name, &command).await;
+    let mut votes = ReleaseTally::new(coordinator.quorum);
+    let mut step = ReleaseStep::Wait;
+    for (node, answer) in answers.into_iter().enumerate() {
+        step = votes.answered(node, answer);
+    }
+    match step {
+        ReleaseStep::Released => Ok(()),
+        ReleaseStep::Lost => Err(detached.lost(LossReason::Expired)),
+        ReleaseStep::Wait | ReleaseStep::NoQuorum => {
+            Err(coordinator.no_quorum(detached.name.clone(), votes.outcomes()))
         }
     }
 }
 
 /// Whether it is worth asking for an extension, by what the nodes say.
-fn check(seen: &Status, receipt: &DetachedLock, needed: usize) -> Result<(), Error> {
+fn check(seen: &Status, detached: &DetachedLock, needed: usize) -> Result<(), Error> {
     let hold = |lock: &Snapshot| {
         let mut holders = lock.holder.iter().chain(&lock.readers);
-        let hold = holders.find(|holder| holder.value == receipt.value);
+        let hold = holders.find(|holder| holder.value == detached.value);
         hold.map(|hold| hold.token)
     };
     let has_it = |lock: &&Snapshot| hold(lock).is_some();
@@ -225,7 +204,7 @@ fn check(seen: &Status, receipt: &DetachedLock, needed: usize) -> Result<(), Err
     let unknown = seen.nodes.len() - answers().count();
     let tokens: Vec<_> = answers().filter_map(hold).collect();
     if tokens.len() + unknown < needed {
-        return Err(receipt.lost(match &seen.holder {
+        return Err(detached.lost(match &seen.holder {
             Some(holder) => LossReason::Stolen {
                 by: holder.owner.clone(),
             },
@@ -241,32 +220,32 @@ fn check(seen: &Status, receipt: &DetachedLock, needed: usize) -> Result<(), Err
                 Ok(_) => NodeOutcome::NotHeld,
             },
         });
-        return Err(Error::NoQuorum {
-            name: receipt.name.clone(),
+        return Err(Error::from(Cause::NoQuorum {
+            name: detached.name.clone(),
             needed,
             nodes: nodes.collect(),
-        });
+        }));
     }
     // The token was certified by a majority, and a majority has it still: they share a node.
     // Of a reader no node keeps one.
-    let fits = |token: &Option<FencingToken>| token.is_none_or(|token| token == receipt.token);
+    let fits = |token: &Option<FencingToken>| token.is_none_or(|token| token == detached.token);
     if !tokens.iter().any(fits) {
-        return Err(Error::InvalidOption {
+        return Err(Error::from(Cause::InvalidOption {
             option: "token",
             why: format!(
                 "{} does not go with this value; give the token that came with it",
-                receipt.token
+                detached.token
             ),
-        });
+        }));
     }
     Ok(())
 }
 
-/// Whether it is a reader's receipt. A node that says so is right: a reader never becomes a writer.
-fn access(seen: &Status, receipt: &DetachedLock) -> Access {
+/// Whether it is a reader's. A node that says so is right: a reader never becomes a writer.
+fn access(seen: &Status, detached: &DetachedLock) -> Access {
     let nodes = seen.nodes.iter().filter_map(|node| node.lock.as_ref().ok());
     let mut readers = nodes.flat_map(|lock| &lock.readers);
-    match readers.any(|reader| reader.value == receipt.value) {
+    match readers.any(|reader| reader.value == detached.value) {
         true => Access::Shared,
         false => Access::Exclusive,
     }

@@ -1,7 +1,7 @@
 //! [`Error`]: everything that can go wrong, with what the user needs to act: who holds the lock,
 //! for how long, and each node's own reason.
 //!
-//! No message may show a password.
+//! No message may show a password, nor name a Rust item: the program prints them.
 
 use std::fmt;
 use std::time::Duration;
@@ -14,224 +14,355 @@ pub use fencepost_core::{LossReason, NodeError, NodeOutcome, NodeReport};
 
 /// What went wrong.
 ///
-/// Printed with `{}` it is one line; with `{:#}`, an error that lists nodes gives each of them a line
-/// of its own.
-#[derive(Debug, Clone, PartialEq, thiserror::Error)]
-#[non_exhaustive]
-pub enum Error {
-    /// Somebody else holds the lock.
-    #[error("lock \"{name}\" is held by {by}{}", still(*remaining))]
-    Held {
-        /// The lock.
-        name: LockName,
-        /// Who holds it.
-        by: Owner,
-        /// How long still, if it is not extended or released before. `None` when it never expires.
-        remaining: Option<Duration>,
-    },
+/// [`kind`](Self::kind) says what it is, the other methods what is known about it. Printed with `{}`
+/// it is one line; with `{:#}`, an error that lists nodes gives each of them a line of its own.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), fencepost::Error> {
+/// # let locks = fencepost::Client::memory()?;
+/// use std::time::Duration;
+/// use fencepost::ErrorKind;
+///
+/// let lease = locks.lock("job").await?;
+/// let held = locks.try_lock("job").await.unwrap_err();
+/// assert_eq!(held.kind(), ErrorKind::Held);
+/// println!("held by {}", held.holder().expect("known").owner);
+///
+/// let timeout = locks.lock("job").timeout(Duration::from_millis(20)).await.unwrap_err();
+/// assert!(timeout.is_timeout() && timeout.holder().is_some());
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct Error(Cause);
 
+/// What an [`Error`] is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// Somebody else holds the lock, and this was a single attempt.
+    Held,
+    /// A wait ended by its limit: somebody else held the lock all the time.
+    Timeout,
     /// Too few nodes answered. Nobody is known to hold the lock.
+    NoQuorum,
+    /// Fewer than a majority of the nodes could be reached when the client connected.
+    Unreachable,
+    /// A majority agreed, but so late that nothing of the TTL is left to rely on.
+    TooLate,
+    /// The lease has ended: it expired, or a majority of the nodes no longer has it.
+    Lost,
+    /// A latch or a barrier did not open in time.
+    NotOpen,
+    /// All places of a barrier are taken by others.
+    NoPlace,
+    /// The name cannot be a lock's name.
+    InvalidName,
+    /// The TTL cannot be used.
+    InvalidTtl,
+    /// A URL cannot be used.
+    InvalidUrl,
+    /// An option has a value that cannot be used.
+    InvalidOption,
+    /// The store could not be opened.
+    Store,
+    /// There is no tokio runtime to work on.
+    NoRuntime,
+    /// The client cannot block this thread, or its background thread is gone.
+    NoThread,
+    /// The operating system gave no random numbers.
+    NoRandomness,
+}
+
+/// Who holds a lock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct HolderStatus {
+    /// The label.
+    pub owner: Owner,
+    /// How long still, if nobody extends it. `None` when it never expires.
+    pub remaining: Option<Duration>,
+}
+
+/// What went wrong, for those who make errors.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub(crate) enum Cause {
+    #[error(fmt = held)]
+    Held {
+        name: LockName,
+        holder: HolderStatus,
+        /// The limit of the wait that ended so, unless it was a single attempt.
+        waited: Option<Duration>,
+    },
     #[error(fmt = no_quorum)]
     NoQuorum {
-        /// The lock.
         name: LockName,
-        /// How many nodes have to agree.
         needed: usize,
-        /// What each node said, in the order in which they were configured.
         nodes: Vec<NodeReport>,
     },
-
-    /// Fewer than a majority of the nodes could be reached when the client connected.
     #[error(fmt = unreachable_store)]
     Unreachable {
-        /// How many nodes have to agree.
         needed: usize,
-        /// What each node said, in the order in which they were configured.
         nodes: Vec<NodeReport>,
     },
-
-    /// A majority agreed, but so late that nothing of the TTL is left to rely on.
     #[error(
         "lock \"{name}\" was granted too late: it took {} of a TTL of {}; \
          use a longer TTL or faster nodes",
         Readable(*took), Readable(*ttl)
     )]
     TooLate {
-        /// The lock.
         name: LockName,
-        /// How long the attempt took.
         took: Duration,
-        /// The TTL that was asked for.
         ttl: Duration,
     },
-
-    /// The lease has ended: its time ran out, or a majority of nodes no longer has it.
     #[error("the lease on lock \"{name}\" is lost: {why}")]
-    Lost {
-        /// The lock.
-        name: LockName,
-        /// How it was lost.
-        why: LossReason,
-    },
-
-    /// A reader cannot become a writer.
-    #[error(
-        "a reader of lock \"{name}\" cannot become its writer: two readers that wait for that would \
-         wait for each other for ever; release it and take the lock to write, then look again at \
-         what was read, because another may have written in between"
-    )]
-    UpgradeRefused {
-        /// The lock.
-        name: LockName,
-    },
-
-    /// A latch or a barrier did not open while it was waited for.
+    Lost { name: LockName, why: LossReason },
     #[error(
         "\"{name}\" did not open in time: {missing} of {all} {} missing",
         if *missing == 1 { "is" } else { "are" }
     )]
     NotOpen {
-        /// The latch or the barrier.
         name: LockName,
-        /// How many were still to come.
         missing: usize,
-        /// Of how many.
         all: usize,
     },
-
-    /// All places of a barrier are taken by others.
     #[error(
         "the barrier \"{name}\" has no place left: all {all} are taken by others; a name is good \
          for one round, so give the next round another one"
     )]
-    NoPlace {
-        /// The barrier.
-        name: LockName,
-        /// How many places it has.
-        all: usize,
-    },
-
-    /// The name cannot be a lock's name.
+    NoPlace { name: LockName, all: usize },
     #[error("the lock name {name:?} cannot be used: {why}")]
-    InvalidName {
-        /// The beginning of the name.
-        name: String,
-        /// What is wrong with it.
-        why: &'static str,
-    },
-
-    /// The TTL cannot be used.
+    InvalidName { name: String, why: &'static str },
     #[error("a TTL of {} cannot be used: {why}", Readable(*ttl))]
-    InvalidTtl {
-        /// The TTL.
-        ttl: Duration,
-        /// What is wrong with it, and what would be right.
-        why: String,
-    },
-
-    /// A URL cannot be used. Its password, if it has one, is not shown.
+    InvalidTtl { ttl: Duration, why: String },
     #[error("the URL {url} cannot be used: {why}")]
-    InvalidUrl {
-        /// The URL, without its password.
-        url: String,
-        /// What is wrong with it, and what would be right.
-        why: String,
-    },
-
-    /// An option has a value that cannot be used.
+    InvalidUrl { url: String, why: String },
     #[error("the option {option} cannot be used: {why}")]
-    InvalidOption {
-        /// Its name on the builder.
-        option: &'static str,
-        /// What is wrong with it, and what would be right.
-        why: String,
-    },
-
-    /// The store could not be opened.
+    InvalidOption { option: &'static str, why: String },
     #[error("the store {store} cannot be opened: {why}")]
-    Store {
-        /// Which one.
-        store: String,
-        /// Why.
-        why: String,
-    },
-
-    /// There is no tokio runtime to work on.
-    #[error(
-        "fencepost needs a running tokio runtime: call it from async code on tokio, or use \
-         fencepost::blocking"
-    )]
+    Store { store: String, why: String },
+    #[error("no tokio runtime is running: call this from async code, or make a blocking client")]
     NoRuntime,
-
-    /// The background thread of a blocking client is not there, or cannot be waited for.
-    #[error("no background thread works for this client: {why}")]
-    NoThread {
-        /// Why, and what would be right.
-        why: String,
-    },
-
-    /// The operating system gave no random numbers.
+    #[cfg_attr(not(feature = "blocking"), allow(dead_code))]
+    #[error("this thread cannot wait for the client: {why}")]
+    NoThread { why: String },
     #[error("the operating system gave no random numbers")]
     NoRandomness,
 }
 
-impl From<InvalidName> for Error {
-    fn from(InvalidName { name, why }: InvalidName) -> Self {
-        Self::InvalidName { name, why }
-    }
-}
-
-impl From<InvalidTtl> for Error {
-    fn from(InvalidTtl { ttl, why }: InvalidTtl) -> Self {
-        Self::InvalidTtl {
-            ttl,
-            why: why.into(),
-        }
-    }
-}
-
-impl From<InvalidLabel> for Error {
-    fn from(error: InvalidLabel) -> Self {
-        Self::InvalidOption {
-            option: "owner",
-            why: error.to_string(),
-        }
-    }
-}
-
-impl From<InvalidShare> for Error {
-    fn from(error: InvalidShare) -> Self {
-        Self::InvalidOption {
-            option: "drift",
-            why: error.to_string(),
-        }
-    }
-}
-
 impl Error {
-    /// Whether somebody else holds the lock: waiting may help.
+    /// What it is.
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        match &self.0 {
+            Cause::Held { waited: None, .. } => ErrorKind::Held,
+            Cause::Held { .. } => ErrorKind::Timeout,
+            Cause::NoQuorum { .. } => ErrorKind::NoQuorum,
+            Cause::Unreachable { .. } => ErrorKind::Unreachable,
+            Cause::TooLate { .. } => ErrorKind::TooLate,
+            Cause::Lost { .. } => ErrorKind::Lost,
+            Cause::NotOpen { .. } => ErrorKind::NotOpen,
+            Cause::NoPlace { .. } => ErrorKind::NoPlace,
+            Cause::InvalidName { .. } => ErrorKind::InvalidName,
+            Cause::InvalidTtl { .. } => ErrorKind::InvalidTtl,
+            Cause::InvalidUrl { .. } => ErrorKind::InvalidUrl,
+            Cause::InvalidOption { .. } => ErrorKind::InvalidOption,
+            Cause::Store { .. } => ErrorKind::Store,
+            Cause::NoRuntime => ErrorKind::NoRuntime,
+            Cause::NoThread { .. } => ErrorKind::NoThread,
+            Cause::NoRandomness => ErrorKind::NoRandomness,
+        }
+    }
+
+    /// The lock, latch or barrier that it is about, if it is about one.
+    #[must_use]
+    pub fn name(&self) -> Option<&str> {
+        match &self.0 {
+            Cause::Held { name, .. }
+            | Cause::NoQuorum { name, .. }
+            | Cause::TooLate { name, .. }
+            | Cause::Lost { name, .. }
+            | Cause::NotOpen { name, .. }
+            | Cause::NoPlace { name, .. } => Some(name.as_str()),
+            _ => None,
+        }
+    }
+
+    /// Who holds the lock, if it is held or the wait for it has timed out.
+    #[must_use]
+    pub fn holder(&self) -> Option<&HolderStatus> {
+        match &self.0 {
+            Cause::Held { holder, .. } => Some(holder),
+            _ => None,
+        }
+    }
+
+    /// What each node said, in the order in which they were configured, if too few agreed.
+    #[must_use]
+    pub fn nodes(&self) -> &[NodeReport] {
+        match &self.0 {
+            Cause::NoQuorum { nodes, .. } | Cause::Unreachable { nodes, .. } => nodes,
+            _ => &[],
+        }
+    }
+
+    /// How the lease was lost, if it was.
+    #[must_use]
+    pub fn loss(&self) -> Option<&LossReason> {
+        match &self.0 {
+            Cause::Lost { why, .. } => Some(why),
+            _ => None,
+        }
+    }
+
+    /// The option of a request or builder that cannot be used, by its name there.
+    #[must_use]
+    pub fn option(&self) -> Option<&str> {
+        match &self.0 {
+            Cause::InvalidOption { option, .. } => Some(option),
+            _ => None,
+        }
+    }
+
+    /// What is wrong with the name, TTL, URL, option or store that cannot be used, and what would be
+    /// right.
+    #[must_use]
+    pub fn reason(&self) -> Option<&str> {
+        match &self.0 {
+            Cause::InvalidName { why, .. } => Some(why),
+            Cause::InvalidTtl { why, .. }
+            | Cause::InvalidUrl { why, .. }
+            | Cause::InvalidOption { why, .. }
+            | Cause::Store { why, .. }
+            | Cause::NoThread { why } => Some(why),
+            _ => None,
+        }
+    }
+
+    /// Whether somebody else holds the lock that a single attempt wanted.
     #[must_use]
     pub fn is_held(&self) -> bool {
-        matches!(self, Self::Held { .. })
+        self.kind() == ErrorKind::Held
+    }
+
+    /// Whether a wait ended by its limit, for a lock that was held or for a latch or barrier that did
+    /// not open.
+    #[must_use]
+    pub fn is_timeout(&self) -> bool {
+        matches!(self.kind(), ErrorKind::Timeout | ErrorKind::NotOpen)
     }
 
     /// Whether too few nodes could be asked.
     #[must_use]
     pub fn is_no_quorum(&self) -> bool {
-        matches!(self, Self::NoQuorum { .. } | Self::Unreachable { .. })
-    }
-
-    /// Whether a latch or a barrier did not open in time: waiting again may help.
-    #[must_use]
-    pub fn is_not_open(&self) -> bool {
-        matches!(self, Self::NotOpen { .. })
+        matches!(self.kind(), ErrorKind::NoQuorum | ErrorKind::Unreachable)
     }
 
     /// Whether the lease has ended.
     #[must_use]
     pub fn is_lost(&self) -> bool {
-        matches!(self, Self::Lost { .. })
+        self.kind() == ErrorKind::Lost
     }
+
+    /// Whether the same request may succeed later, with nothing changed but the time.
+    #[must_use]
+    pub fn is_retryable(&self) -> bool {
+        use ErrorKind::{Held, NoQuorum, NotOpen, Timeout, TooLate, Unreachable};
+        matches!(
+            self.kind(),
+            Held | Timeout | NoQuorum | Unreachable | TooLate | NotOpen
+        )
+    }
+
+    pub(crate) fn cause(&self) -> &Cause {
+        &self.0
+    }
+
+    /// Somebody else holds it: what one attempt learnt.
+    pub(crate) fn held(name: LockName, owner: Owner, remaining: Option<Duration>) -> Self {
+        Self(Cause::Held {
+            name,
+            holder: HolderStatus { owner, remaining },
+            waited: None,
+        })
+    }
+
+    pub(crate) fn lost(name: LockName, why: LossReason) -> Self {
+        Self(Cause::Lost { name, why })
+    }
+
+    /// The same, at the end of a wait of that limit. A limit of zero is a single attempt.
+    pub(crate) fn after_wait(mut self, limit: Option<Duration>) -> Self {
+        if let Cause::Held { waited, .. } = &mut self.0 {
+            *waited = limit.filter(|limit| !limit.is_zero());
+        }
+        self
+    }
+
+    /// Whether an attempt was refused because somebody else holds the lock, waited for or not.
+    pub(crate) fn is_refusal(&self) -> bool {
+        matches!(self.0, Cause::Held { .. })
+    }
+}
+
+impl From<Cause> for Error {
+    fn from(cause: Cause) -> Self {
+        Self(cause)
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl std::error::Error for Error {}
+
+impl From<InvalidName> for Error {
+    fn from(InvalidName { name, why }: InvalidName) -> Self {
+        Self(Cause::InvalidName { name, why })
+    }
+}
+
+impl From<InvalidTtl> for Error {
+    fn from(InvalidTtl { ttl, why }: InvalidTtl) -> Self {
+        Self(Cause::InvalidTtl {
+            ttl,
+            why: why.into(),
+        })
+    }
+}
+
+impl From<InvalidLabel> for Error {
+    fn from(error: InvalidLabel) -> Self {
+        Self(Cause::InvalidOption {
+            option: "owner",
+            why: error.to_string(),
+        })
+    }
+}
+
+impl From<InvalidShare> for Error {
+    fn from(error: InvalidShare) -> Self {
+        Self(Cause::InvalidOption {
+            option: "drift",
+            why: error.to_string(),
+        })
+    }
+}
+
+fn held(
+    name: &LockName,
+    holder: &HolderStatus,
+    waited: &Option<Duration>,
+    f: &mut fmt::Formatter<'_>,
+) -> fmt::Result {
+    if let Some(waited) = waited {
+        write!(f, "timed out after {}: ", Readable(*waited))?;
+    }
+    let HolderStatus { owner, remaining } = holder;
+    write!(f, "lock \"{name}\" is held by {owner}{}", still(*remaining))
 }
 
 fn no_quorum(

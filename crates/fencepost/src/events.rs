@@ -44,7 +44,7 @@ use std::time::Duration;
 
 use tracing::{Span, field};
 
-use crate::error::{Error, LossReason};
+use crate::error::{Cause, Error, LossReason};
 use fencepost_core::name::LockName;
 use fencepost_core::token::FencingToken;
 
@@ -73,9 +73,9 @@ pub(crate) fn acquired(span: &Span, lock: &LockName, token: FencingToken, took: 
 }
 
 pub(crate) fn contended(lock: &LockName, error: &Error) {
-    let reason = match error {
-        Error::Held { .. } => "held",
-        Error::NoQuorum { .. } => "no_quorum",
+    let reason = match error.cause() {
+        Cause::Held { .. } => "held",
+        Cause::NoQuorum { .. } => "no_quorum",
         _ => "too_late",
     };
     tracing::debug!(target: TARGET, %lock, reason, detail = %error, "contended");

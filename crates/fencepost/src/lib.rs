@@ -2,24 +2,26 @@
 //! on nothing but the machine you are on.
 //!
 //! ```
-//! use fencepost::{Client, LockOptions};
+//! use std::time::Duration;
+//! use fencepost::Client;
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), fencepost::Error> {
 //! // Or "file:/var/lib/app/locks.db", or "redis://a,redis://b,redis://c".
 //! let locks = Client::connect("memory:").await?;
 //!
-//! // Waits for the lock, renews it while the body runs, stops the body if the lock is lost,
-//! // and gives it back in the end.
+//! // Waits for the lock, renews it while the body runs, drops the body if the lock is lost,
+//! // and releases it in the end.
 //! locks
-//!     .scope("invoice-42", LockOptions::new(), async |lease| {
+//!     .lock("invoice-42")
+//!     .run(async |lease| {
 //!         // The token grows with every holder: let the resource refuse older ones.
 //!         println!("charging with token {}", lease.token());
 //!     })
 //!     .await?;
 //!
-//! // The same by hand.
-//! let lease = locks.lock("invoice-42").await?;
+//! // The same by hand, with a limit on waiting.
+//! let lease = locks.lock("invoice-42").timeout(Duration::from_secs(2)).await?;
 //! assert!(lease.is_valid());
 //! lease.release().await?;
 //! # Ok(()) }
@@ -46,39 +48,73 @@
 //!   node whose clock runs ahead by more than the [`Drift`] frees its locks too early.
 //! - Who waits longest is served first only where all ask for it: see [`LockOptions::fair`].
 //!
+//! # The API
+//! A request is made by the [`Client`], takes options, and ends in one of three ways: `.await` gives a
+//! guard, `.run(body)` runs a body under it, and `client.block(request)` blocks a thread (`blocking`).
+//!
+//! | call | request | guard |
+//! | --- | --- | --- |
+//! | [`lock`](Client::lock), [`try_lock`](Client::try_lock) | [`LockRequest`] | [`Lease`] |
+//! | [`lock_all`](Client::lock_all), [`try_lock_all`](Client::try_lock_all) | [`MultiRequest`] | [`MultiLease`] |
+//! | [`read_write`](Client::read_write): [`read`](RwLock::read), [`try_read`](RwLock::try_read) | [`ReadRequest`] | [`ReadLease`] |
+//! | [`read_write`](Client::read_write): [`write`](RwLock::write), [`try_write`](RwLock::try_write) | [`WriteRequest`] | [`WriteLease`] |
+//! | [`semaphore`](Client::semaphore): [`acquire`](Semaphore::acquire), [`try_acquire`](Semaphore::try_acquire) | [`PermitRequest`] | [`Permit`] |
+//! | [`reentrant`](Client::reentrant): [`lock`](ReentrantLock::lock), [`try_lock`](ReentrantLock::try_lock) | [`ReentrantRequest`] | [`ReentrantGuard`] |
+//! | [`election`](Client::election): [`campaign`](Election::campaign), [`try_campaign`](Election::try_campaign) | [`Campaign`] | [`Leadership`] |
+//!
+//! - `try_*` is one attempt, with renewal, everywhere. `timeout(d)` limits the wait, everywhere.
+//! - Every request has the options of [`LockOptions`], and `on_progress`.
+//! - [`Latch`] and [`Barrier`] wait until k have come. [`Client::status`], [`Client::list`] and
+//!   [`diagnostics`] show what is there. [`DetachedLock`] outlives its process. [`fence`] is the
+//!   resource's side.
+//! - An [`Error`] has a [`kind`](Error::kind), and tells the [holder](Error::holder), the
+//!   [nodes](Error::nodes) and the [loss](Error::loss).
+//!
+//! # The words
+//! | word | meaning |
+//! | --- | --- |
+//! | node | one independent voter: a Redis master, a SQLite file, a table in memory |
+//! | quorum | more than half of the *configured* nodes |
+//! | acquire, release, extend, renew | the verbs; to renew is to extend by a timer |
+//! | lease | what an acquisition gives: a token and a deadline |
+//! | value | what a node stores for a holder; random, then the owner's label |
+//! | owner | the readable label of a holder |
+//! | attempt | one try at acquiring, with a value of its own |
+//! | token | the number that grows with every acquisition of a name |
+//! | TTL, expiry | how long a node keeps the lock of a silent holder; the end of that |
+//! | timeout | the limit on waiting |
+//! | lost | of a lease: no longer trustworthy |
+//! | queue, waiter, ticket, wake | waiting |
+//! | tombstone | refuses an acquire that arrives after its release |
+//! | quarantine | a node that may have forgotten locks does not vote |
+//! | detached lock | a lock that outlives the process that acquired it: name, value, token |
+//!
 //! # The map
 //! Each module knows those below it and nothing above.
 //!
 //! | module | what it is |
 //! | --- | --- |
-//! | `blocking` | the same for threads without tokio |
-//! | [`Client`], [`Builder`] | the client: [`scope`](Client::scope), [`lock`](Client::lock), [`try_lock`](Client::try_lock) |
-//! | [`Session`] | a lock that its holder may enter again: [`ReentrantRequest`], [`ReentrantGuard`] |
-//! | [`Semaphore`] | at most k at a time: [`Permit`], [`PermitRequest`] |
-//! | [`Election`] | one leader, whom all can see: [`Campaign`], [`Leadership`], [`Observer`] |
-//! | [`ReadWriteLock`] | many who read, or one who writes |
-//! | [`Latch`], [`Barrier`] | waiting until k have come: [`Counted`], [`Passage`] |
-//! | [`LockRequest`], [`LockOptions`], [`Progress`] | asking and waiting |
-//! | [`MultiRequest`], [`MultiLease`] | several locks at once, all or none |
-//! | [`Lease`] | what you hold: its token, its renewal, its loss |
-//! | [`DetachedLock`] | what you hold beyond the end of your process |
-//! | [`Status`], [`Listing`], [`survey`] | what you see: of one lock, of all, of the nodes |
-//! | [`fence`] | how a resource checks a token |
-//! | `look` | one look at several locks at once |
-//! | [`events`] | what logs and metrics tell |
-//! | `wait` | tickets, wake-ups, and looking for what was missed |
-//! | [`quorum`] | acquire, certify, extend, release over n nodes; pure decisions |
-//! | [`node`] | one place that stores locks: `redis`, `sqlite`, `memory` |
-//! | [`state`] | the pure state machine of one lock on one node |
-//! | [`LockName`], [`AttemptValue`], [`FencingToken`], [`Ttl`], [`ticket`], [`clock`] | the words |
+//! | `blocking` | a background thread and `block` |
+//! | `client` | [`Client`], which makes requests, and [`Builder`] |
+//! | `lock`, `rw_lock`, `semaphore`, `reentrant`, `multi`, `election`, `rendezvous` | one topic each |
+//! | `acquire` | the one path to a lease: any or all of several names, waited for |
+//! | `options` | the options and the endings of every request |
+//! | `lease` | [`Lease`]: its token, its deadline, its loss, its release; `run` |
+//! | `detached`, `inspect` | locks that outlive their process; looking without taking part |
+//! | `driver` | what sends, sleeps and spawns: coordinator, releases, renewer, waiters |
+//! | `store` | one place that stores locks: `redis`, `sqlite`, `memory` |
+//! | `runtime` | clocks, random numbers, tasks, the background thread |
+//! | [`events`], `error` | what logs and metrics tell; what can go wrong |
+//! | `fencepost_core` | the pure decisions and the words |
 //!
 //! # Features
 //! `redis`, `sqlite`, `tls` and `blocking` are on by default, and each is usable alone. The memory
-//! store is always there. `metrics` counts what happens: see [`events`].
+//! store is always there. `metrics` counts what happens: see [`events`]. `serde` makes a
+//! [`FencingToken`] a number in whatever serde writes. `testing` lets a test lose a lease.
 
+mod acquire;
 #[cfg(feature = "blocking")]
 pub mod blocking;
-mod builder;
 mod client;
 mod detached;
 mod driver;
@@ -86,46 +122,54 @@ mod election;
 mod error;
 pub mod events;
 pub mod fence;
+mod inspect;
 mod lease;
-mod listing;
 mod lock;
-mod look;
 mod multi;
 mod options;
 mod reentrant;
 mod rendezvous;
-#[doc(hidden)]
-pub mod runtime;
+mod runtime;
 mod rw_lock;
-mod scope;
 mod semaphore;
-mod status;
-pub mod store;
+mod store;
 
 #[cfg(feature = "redis")]
-pub use builder::InitOptions;
-pub use builder::{Builder, RestartPolicy};
-pub use client::{Client, Stolen};
+pub use client::InitOptions;
+pub use client::{Builder, Client, RestartPolicy, Stolen};
 pub use detached::DetachedLock;
 pub use driver::waiters::Progress;
 pub use election::{Campaign, Election, Leader, Leadership, Observer};
-pub use error::{Error, LossReason, NodeError, NodeOutcome, NodeReport};
-pub use fencepost_core::{AttemptValue, Drift, FencingToken, LockName, Owner, Ttl};
-pub use lease::Lease;
-pub use listing::{Listing, NamePattern};
-pub use lock::{LockOptions, LockRequest};
+pub use error::{Error, ErrorKind, HolderStatus, LossReason, NodeError, NodeOutcome, NodeReport};
+pub use fencepost_core::{AttemptValue, Drift, FencingToken, InvalidToken, LockName, Owner, Ttl};
+pub use inspect::list::{Listing, NamePattern};
+pub use inspect::status::{NodeStatus, Status};
+pub use lease::{Lease, LeaseWatch};
+pub use lock::LockRequest;
 pub use multi::{LostOne, MultiLease, MultiRequest};
-pub use reentrant::{ReentrantGuard, ReentrantRequest, Session};
+pub use options::LockOptions;
+pub use reentrant::{ReentrantGuard, ReentrantLock, ReentrantRequest};
 pub use rendezvous::{Barrier, Counted, Latch, Passage};
-pub use runtime::clock;
-#[doc(hidden)]
-pub use runtime::{randomness, tasks};
-pub use rw_lock::ReadWriteLock;
-pub use scope::Ended;
+pub use rw_lock::{ReadLease, ReadRequest, RwLock, WriteLease, WriteRequest};
 pub use semaphore::{Permit, PermitHolder, PermitRequest, Semaphore};
-pub use status::{HolderStatus, NodeStatus, Status};
 #[cfg(feature = "sqlite")]
 pub use store::sqlite::HolderProcess;
+
+/// What is known of the nodes themselves: see [`Builder::survey`].
+pub mod diagnostics {
+    pub use crate::store::facts::*;
+}
+
+/// For this workspace's own tests, model and simulation. Nothing here is stable.
+#[doc(hidden)]
+pub mod internals {
+    pub use crate::runtime::{clock, randomness, tasks};
+    #[cfg(feature = "redis")]
+    pub use crate::store::redis;
+    #[cfg(feature = "sqlite")]
+    pub use crate::store::sqlite;
+    pub use crate::store::{Call, Listener, Names, Node, Notice, WakeSink, memory};
+}
 
 /// The README's example compiles.
 #[cfg(doctest)]

@@ -1,234 +1,62 @@
 //! [`MultiLease`]: several locks at once, all or none.
-//!
-//! All of them are asked for together: on free locks that takes one round trip, however many they
-//! are. If one of them is taken, what was granted is given back, and they are taken one after the
-//! other in the order of their names. Everybody does that in the same order, so nobody can wait in
-//! a circle. Nobody may ever be handed some of the locks only.
 
 use std::fmt;
-use std::future::{Future, IntoFuture};
-use std::pin::Pin;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use futures_util::stream::{FuturesUnordered, StreamExt};
-use tokio::time::Instant;
 
-use crate::client::Client;
-use crate::driver::waiters::{Progress, RetryBudget};
-use crate::error::{Error, LossReason};
+pub use crate::acquire::all::LostOne;
+use crate::acquire::all::{AllOf, first_lost, one_lost};
+use crate::error::{Cause, Error};
 use crate::lease::Lease;
-use crate::lock::{LockOptions, Watcher};
-use crate::options::option_methods;
+use crate::lease::run::Guard;
+use crate::options::{Ask, request};
 use fencepost_core::name::LockName;
 use fencepost_core::token::FencingToken;
 
-/// The most locks that are taken at once.
+/// The most locks that are acquired at once.
 const MOST_NAMES: usize = 1000;
 
-impl Client {
-    /// Takes several locks, all or none, whatever order they are given in. A name that is given
-    /// twice counts once.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), fencepost::Error> {
-    /// # let locks = fencepost::Client::memory()?;
-    /// let both = locks.lock_all(["account-7", "account-3"]).await?;
-    /// println!("from {:?} to {:?}", both.token("account-7"), both.token("account-3"));
-    /// both.release().await?;
-    /// # Ok(()) }
-    /// ```
-    #[must_use = "nothing is locked before it is awaited"]
-    pub fn lock_all(&self, names: impl IntoIterator<Item = impl AsRef<str>>) -> MultiRequest {
-        MultiRequest {
-            locks: self.clone(),
-            names: checked(names),
-            options: LockOptions::new(),
-            watcher: None,
-        }
-    }
-}
-
 /// Sorted, each once.
-fn checked(names: impl IntoIterator<Item = impl AsRef<str>>) -> Result<Vec<LockName>, Error> {
+pub(crate) fn checked(
+    names: impl IntoIterator<Item = impl AsRef<str>>,
+) -> Result<Vec<LockName>, Error> {
     let names = names.into_iter().map(LockName::new);
     let mut names = names.collect::<Result<Vec<_>, _>>()?;
     names.sort();
     names.dedup();
     if names.is_empty() || names.len() > MOST_NAMES {
-        return Err(Error::InvalidOption {
+        return Err(Error::from(Cause::InvalidOption {
             option: "names",
-            why: format!(
-                "1 to {MOST_NAMES} locks can be taken at once, and these are {}",
-                names.len()
-            ),
-        });
+            why: format!("expected 1 to {MOST_NAMES} locks, got {}", names.len()),
+        }));
     }
     Ok(names)
 }
 
-/// Several locks that are being asked for. Await it.
-#[must_use = "nothing is locked before it is awaited"]
-#[derive(Debug)]
-pub struct MultiRequest {
-    locks: Client,
-    names: Result<Vec<LockName>, Error>,
-    options: LockOptions,
-    watcher: Option<Watcher>,
-}
-
-impl MultiRequest {
-    fn set(mut self, option: impl FnOnce(LockOptions) -> LockOptions) -> Self {
-        self.options = option(self.options);
-        self
-    }
-
-    option_methods!(options, ttl);
-
-    /// How long to wait for all of them at the most. Without it, for as long as it takes; with zero,
-    /// not at all.
-    pub fn timeout(mut self, at_most: Duration) -> Self {
-        self.options = self.options.timeout(at_most);
-        self
-    }
-
-    /// See [`LockOptions::fair`]: it holds in the line of each lock.
-    pub fn fair(mut self, fair: bool) -> Self {
-        self.options = self.options.fair(fair);
-        self
-    }
-
-    /// See [`LockOptions::max_hold`]: it counts from when the first of them was taken. If it is over
-    /// before the last of them was free, the request ends with [`Error::Lost`].
-    pub fn max_hold(mut self, time: Duration) -> Self {
-        self.options = self.options.max_hold(time);
-        self
-    }
-
-    /// See [`LockRequest::on_progress`](crate::LockRequest::on_progress): it tells of the one lock
-    /// that is being waited for, and then of the next.
+request! {
+    /// Several locks that are being asked for. Await it.
     ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), fencepost::Error> {
-    /// # let locks = fencepost::Client::memory()?;
-    /// use std::time::Duration;
-    ///
-    /// # let lease = locks.lock("account-3").await?;
-    /// let waiting = locks
-    ///     .lock_all(["account-7", "account-3"])
-    ///     .timeout(Duration::from_millis(20))
-    ///     .on_progress(|progress| println!("held by {:?}", progress.holder));
-    /// # waiting.await.unwrap_err();
-    /// # Ok(()) }
-    /// ```
-    pub fn on_progress(mut self, tell: impl Fn(Progress) + Send + Sync + 'static) -> Self {
-        self.watcher = Some(Watcher::new(tell));
-        self
-    }
-
-    async fn acquire(self) -> Result<MultiLease, Error> {
-        let Self {
-            locks,
-            names,
-            options,
-            watcher,
-        } = self;
-        let names = names?;
-        let end = options
-            .longest_wait()
-            .and_then(|time| Instant::now().checked_add(time));
-        let is_over = || end.is_some_and(|end| Instant::now() >= end);
-        let mut patience = RetryBudget::new(options.longest_wait(), options.plan(&locks)?.ttl);
-        match together(&locks, &names, options).await {
-            Err(error) if patience.goes_on_after(&error) => {}
-            Err(error) if is_worth_another(&error) && !is_over() => {}
-            outcome => return outcome,
-        }
-        loop {
-            match one_by_one(&locks, &names, options, end, watcher.as_ref()).await {
-                // One was lost while another was waited for: from the beginning.
-                Err(error) if is_worth_another(&error) && !is_over() => {}
-                outcome => return outcome,
-            }
-        }
-    }
+    /// The timeout is for all of them together, and `fair` holds in the queue of each. `max_hold` counts
+    /// from when the first of them was acquired: if it is over before the last of them was free, the
+    /// request ends with [`ErrorKind::Lost`](crate::ErrorKind::Lost).
+    MultiRequest(Vec<LockName>) -> MultiLease by lock_all
 }
 
-/// Whether one that was lost may be had for longer the next time. One that was held for as long as it
-/// may be while another was waited for would end so again and again.
-fn is_worth_another(error: &Error) -> bool {
-    matches!(error, Error::Lost { why, .. } if *why != LossReason::MaxHold)
+async fn lock_all(ask: Ask<Vec<LockName>>) -> Result<MultiLease, Error> {
+    let names = ask.what?;
+    let all = AllOf {
+        shared: &ask.shared,
+        names: &names,
+        options: ask.options,
+        watcher: ask.watcher.as_ref(),
+    };
+    all.acquire().await.map(MultiLease)
 }
 
-/// All at once, if all are free.
-async fn together(
-    locks: &Client,
-    names: &[LockName],
-    options: LockOptions,
-) -> Result<MultiLease, Error> {
-    let now = options.timeout(Duration::ZERO);
-    let request = |name: &LockName| locks.lock(name.as_str()).options(now).into_future();
-    let outcomes = join_all(names.iter().map(request)).await;
-    // What was granted is given back by being dropped.
-    let leases = outcomes.into_iter().collect::<Result<_, _>>()?;
-    MultiLease(leases).if_whole()
-}
-
-/// One after the other, in the order that everybody keeps to.
-async fn one_by_one(
-    locks: &Client,
-    names: &[LockName],
-    options: LockOptions,
-    end: Option<Instant>,
-    watcher: Option<&Watcher>,
-) -> Result<MultiLease, Error> {
-    let mut taken = MultiLease(Vec::with_capacity(names.len()));
-    for name in names {
-        let options = match end {
-            Some(end) => options.timeout(end.saturating_duration_since(Instant::now())),
-            None => options,
-        };
-        let request = locks.lock(name.as_str()).options(options);
-        let lease = tokio::select! {
-            biased;
-            lost = taken.lost() => return Err(lost.into()),
-            lease = request.watched(watcher.cloned()) => lease?,
-        };
-        taken.0.push(lease);
-    }
-    taken.if_whole()
-}
-
-impl IntoFuture for MultiRequest {
-    type Output = Result<MultiLease, Error>;
-    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
-
-    fn into_future(self) -> Self::IntoFuture {
-        Box::pin(self.acquire())
-    }
-}
-
-/// Several locks that are ours until the first of them is lost. Dropping it gives all of them back.
-#[must_use = "the locks are given back when it is dropped"]
+/// Several locks that are ours until the first of them is lost. Dropping it releases all of them.
+#[must_use = "the locks are released as soon as this is dropped"]
 pub struct MultiLease(Vec<Lease>);
-
-/// Which of several locks was lost, and how.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct LostOne {
-    /// The lock.
-    pub name: LockName,
-    /// How it was lost.
-    pub why: LossReason,
-}
-
-impl From<LostOne> for Error {
-    fn from(LostOne { name, why }: LostOne) -> Self {
-        Self::Lost { name, why }
-    }
-}
 
 impl MultiLease {
     /// The names, in their order.
@@ -256,6 +84,12 @@ impl MultiLease {
         remaining.min().unwrap_or_default()
     }
 
+    /// When the first of them stops being ours, if it is not renewed: see [`Lease::deadline`].
+    #[must_use]
+    pub fn deadline(&self) -> Instant {
+        Instant::now() + self.remaining()
+    }
+
     /// Whether all of them are ours at this moment, by our own clock.
     #[must_use]
     pub fn is_valid(&self) -> bool {
@@ -265,29 +99,12 @@ impl MultiLease {
     /// Which of them was lost, and how, if one was.
     #[must_use]
     pub fn loss(&self) -> Option<LostOne> {
-        self.0.iter().find_map(|lease| {
-            let (name, why) = (lease.lock_name().clone(), lease.loss()?);
-            Some(LostOne { name, why })
-        })
-    }
-
-    /// Itself, unless one of them was lost while the last was waited for: that is given back with the
-    /// others, because nobody may be handed some of them only.
-    fn if_whole(self) -> Result<Self, Error> {
-        match self.loss() {
-            Some(LostOne { name, why }) => Err(Error::Lost { name, why }),
-            None => Ok(self),
-        }
+        one_lost(&self.0)
     }
 
     /// Resolves when the first of them is lost, and says which and how: see [`Lease::lost`].
     pub async fn lost(&self) -> LostOne {
-        let mut losses: FuturesUnordered<_> = self.0.iter().map(loss_of).collect();
-        match losses.next().await {
-            Some(lost) => lost,
-            // There are none yet.
-            None => std::future::pending().await,
-        }
+        first_lost(&self.0).await
     }
 
     /// Keeps all of them for another TTL from now.
@@ -314,10 +131,18 @@ impl MultiLease {
     }
 }
 
-async fn loss_of(lease: &Lease) -> LostOne {
-    let why = lease.lost().await;
-    let name = lease.lock_name().clone();
-    LostOne { name, why }
+impl Guard for MultiLease {
+    async fn until_lost(&self) -> Error {
+        self.lost().await.into()
+    }
+
+    fn loss_error(&self) -> Option<Error> {
+        self.loss().map(Error::from)
+    }
+
+    async fn end(self) -> Result<(), Error> {
+        self.release().await
+    }
 }
 
 impl fmt::Debug for MultiLease {
@@ -329,6 +154,7 @@ impl fmt::Debug for MultiLease {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{Client, LossReason};
 
     const fn ms(millis: u64) -> Duration {
         Duration::from_millis(millis)
@@ -341,9 +167,9 @@ mod tests {
         let error = locks.lock_all(["c", "b", "a"]).timeout(ms(0)).await;
         assert!(error.unwrap_err().is_held());
         let error = locks.lock_all(["c", "b", "a"]).timeout(ms(100)).await;
-        assert!(error.unwrap_err().is_held());
+        assert!(error.unwrap_err().is_timeout());
         for free in ["a", "c"] {
-            locks.lock(free).timeout(ms(0)).await.unwrap();
+            drop(locks.lock(free).timeout(ms(0)).await.unwrap());
         }
         taken.release().await.unwrap();
         let all = locks.lock_all(["c", "b", "a", "b"]).timeout(ms(0)).await;
@@ -354,7 +180,7 @@ mod tests {
             assert!(locks.lock(held).timeout(ms(0)).await.is_err());
         }
         all.release().await.unwrap();
-        locks.lock("a").timeout(ms(0)).await.unwrap();
+        drop(locks.lock("a").timeout(ms(0)).await.unwrap());
     }
 
     /// It began again and again, for ever: each time the first was held for as long as it may be before
@@ -365,11 +191,10 @@ mod tests {
         let _taken = locks.lock("b").await.unwrap();
         let both = locks.lock_all(["a", "b"]).max_hold(ms(50)).into_future();
         let error = tokio::time::timeout(ms(5_000), both).await.unwrap();
-        let Error::Lost { name, why } = error.unwrap_err() else {
-            panic!("it was not lost");
-        };
-        assert_eq!((name.as_str(), why), ("a", LossReason::MaxHold));
-        locks.lock("a").timeout(ms(10)).await.unwrap();
+        let error = error.unwrap_err();
+        assert_eq!(error.name(), Some("a"));
+        assert_eq!(error.loss(), Some(&LossReason::MaxHold));
+        drop(locks.lock("a").timeout(ms(10)).await.unwrap());
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,53 +1,250 @@
-//! The options of a request, one by one: the same words for everything that can be asked for, written
-//! down once.
+//! The options of a request and its three endings: the same words for everything that can be asked
+//! for, written down once.
 
-/// Methods that set options by way of the type's own `set`, which changes what they are kept in.
-macro_rules! option_methods {
-    ($($method:ident),+) => {
-        $(option_methods!(@ $method);)+
-    };
-    (@ options) => {
-        /// All options at once.
-        pub fn options(self, options: $crate::LockOptions) -> Self {
-            self.set(|inner| inner.options(options))
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::driver::shared::Shared;
+use crate::driver::waiters::Progress;
+use crate::error::Error;
+
+/// How to acquire and keep a lock. Everything has a default: `LockOptions::new()` is what
+/// [`Client::lock`](crate::Client::lock) does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[must_use]
+pub struct LockOptions {
+    pub(crate) ttl: Option<Duration>,
+    pub(crate) timeout: Option<Duration>,
+    pub(crate) fair: bool,
+    pub(crate) no_renewal: bool,
+    pub(crate) max_hold: Option<Duration>,
+    pub(crate) max_renewals: Option<u32>,
+}
+
+impl LockOptions {
+    /// The defaults: the client's TTL, wait as long as it takes, renew.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// How long a node keeps the lock when its holder is silent. The default is the client's.
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.ttl = Some(ttl);
+        self
+    }
+
+    /// The limit on waiting. Without it, a request waits for as long as it takes; with zero, it makes
+    /// a single attempt.
+    pub fn timeout(mut self, at_most: Duration) -> Self {
+        self.timeout = Some(at_most);
+        self
+    }
+
+    /// Whether those who wait are served strictly in the order in which they came. By default the
+    /// line is a hint: whoever comes while the lock is free may take it, which is faster.
+    ///
+    /// Let all users of one lock ask for the same. Clients of other libraries know no line, and
+    /// pass. Whoever is called and cannot take the lock within its own TTL has had its turn.
+    pub fn fair(mut self, fair: bool) -> Self {
+        self.fair = fair;
+        self
+    }
+
+    /// Whether the lease renews itself every third of its TTL, as it does by default.
+    pub fn renew(mut self, renew: bool) -> Self {
+        self.no_renewal = !renew;
+        self
+    }
+
+    /// How long the lease may last, however often it is renewed or extended; then it is lost with
+    /// [`MaxHold`](crate::LossReason::MaxHold). The default is the client's. The nodes may keep the
+    /// lock of a holder that does not give it back for one more TTL.
+    pub fn max_hold(mut self, time: Duration) -> Self {
+        self.max_hold = Some(time);
+        self
+    }
+
+    /// How often the lease may renew itself; after that many renewals it runs out, and is lost with
+    /// [`MaxHold`](crate::LossReason::MaxHold). The default is the client's. A renewal that failed,
+    /// and an [`extend`](crate::Lease::extend) of your own, is not counted.
+    pub fn max_renewals(mut self, times: u32) -> Self {
+        self.max_renewals = Some(times);
+        self
+    }
+}
+
+/// Whoever wants to be told how a wait goes on.
+#[derive(Clone)]
+pub(crate) struct Watcher(Arc<dyn Fn(Progress) + Send + Sync>);
+
+impl Watcher {
+    pub(crate) fn new(tell: impl Fn(Progress) + Send + Sync + 'static) -> Self {
+        Self(Arc::new(tell))
+    }
+
+    pub(crate) fn tell(&self, progress: Progress) {
+        self.0(progress);
+    }
+}
+
+impl fmt::Debug for Watcher {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Watcher")
+    }
+}
+
+/// What every request has: what is asked for, of whom, and how.
+#[derive(Clone, Debug)]
+pub(crate) struct Ask<T> {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) what: Result<T, Error>,
+    pub(crate) options: LockOptions,
+    pub(crate) watcher: Option<Watcher>,
+}
+
+impl<T> Ask<T> {
+    pub(crate) fn new(shared: Arc<Shared>, what: Result<T, Error>) -> Self {
+        Self {
+            shared,
+            what,
+            options: LockOptions::new(),
+            watcher: None,
         }
-    };
-    (@ ttl) => {
-        /// See [`LockOptions::ttl`](crate::LockOptions::ttl).
-        pub fn ttl(self, ttl: std::time::Duration) -> Self {
-            self.set(|inner| inner.ttl(ttl))
+    }
+
+    /// A single attempt.
+    pub(crate) fn once(mut self) -> Self {
+        self.options.timeout = Some(Duration::ZERO);
+        self
+    }
+}
+
+/// Defines a request of that name for a guard of that type, by a function that acquires it.
+macro_rules! request {
+    (
+        $(#[$doc:meta])*
+        $request:ident($what:ty) -> $guard:ident by $acquire:path
+    ) => {
+        $(#[$doc])*
+        #[must_use = "nothing is acquired before the request is awaited, run or blocked on"]
+        #[derive(Debug)]
+        pub struct $request(pub(crate) $crate::options::Ask<$what>);
+
+        impl $request {
+            /// All options at once.
+            pub fn options(mut self, options: $crate::LockOptions) -> Self {
+                self.0.options = options;
+                self
+            }
+
+            /// See [`LockOptions::ttl`](crate::LockOptions::ttl).
+            pub fn ttl(mut self, ttl: std::time::Duration) -> Self {
+                self.0.options = self.0.options.ttl(ttl);
+                self
+            }
+
+            /// See [`LockOptions::timeout`](crate::LockOptions::timeout).
+            pub fn timeout(mut self, at_most: std::time::Duration) -> Self {
+                self.0.options = self.0.options.timeout(at_most);
+                self
+            }
+
+            /// See [`LockOptions::fair`](crate::LockOptions::fair).
+            pub fn fair(mut self, fair: bool) -> Self {
+                self.0.options = self.0.options.fair(fair);
+                self
+            }
+
+            /// See [`LockOptions::renew`](crate::LockOptions::renew).
+            pub fn renew(mut self, renew: bool) -> Self {
+                self.0.options = self.0.options.renew(renew);
+                self
+            }
+
+            /// See [`LockOptions::max_hold`](crate::LockOptions::max_hold).
+            pub fn max_hold(mut self, time: std::time::Duration) -> Self {
+                self.0.options = self.0.options.max_hold(time);
+                self
+            }
+
+            /// See [`LockOptions::max_renewals`](crate::LockOptions::max_renewals).
+            pub fn max_renewals(mut self, times: u32) -> Self {
+                self.0.options = self.0.options.max_renewals(times);
+                self
+            }
+
+            /// Tells how the wait goes on, as often as there is something to tell: about once a
+            /// second. It is called between two steps of the wait, and must not block.
+            ///
+            /// Of several locks it tells of the one that is being waited for, of several slots of the
+            /// one that expires first and of the best place in any queue.
+            ///
+            /// ```
+            /// # #[tokio::main(flavor = "current_thread")]
+            /// # async fn main() -> Result<(), fencepost::Error> {
+            /// # let locks = fencepost::Client::memory()?;
+            /// use std::time::Duration;
+            ///
+            /// # let lease = locks.lock("job").await?;
+            /// let waiting = locks
+            ///     .lock("job")
+            ///     .timeout(Duration::from_millis(20))
+            ///     .on_progress(|progress| println!("place {:?} in the queue", progress.place));
+            /// # waiting.await.unwrap_err();
+            /// # Ok(()) }
+            /// ```
+            pub fn on_progress(
+                mut self,
+                tell: impl Fn($crate::Progress) + Send + Sync + 'static,
+            ) -> Self {
+                self.0.watcher = Some($crate::options::Watcher::new(tell));
+                self
+            }
+
+            /// Acquires, runs a body, and releases in the end, also when the body returns early,
+            /// panics or is cancelled. Renewal goes on while the body runs.
+            ///
+            /// When the lock is lost, the body is dropped at its next await, and the caller gets
+            /// [`ErrorKind::Lost`](crate::ErrorKind::Lost) with the reason. A body that does not await
+            /// cannot be stopped: then only the [fencing token](crate::FencingToken) protects the
+            /// resource.
+            ///
+            /// ```
+            /// # #[tokio::main(flavor = "current_thread")]
+            /// # async fn main() -> Result<(), fencepost::Error> {
+            /// # let locks = fencepost::Client::memory()?;
+            /// let total = locks
+            ///     .lock("invoice-42")
+            ///     .run(async |lease| {
+            ///         println!("charging with token {}", lease.token());
+            ///         42
+            ///     })
+            ///     .await?;
+            /// assert_eq!(total, 42);
+            /// # Ok(()) }
+            /// ```
+            ///
+            /// # Errors
+            /// What awaiting the request fails with, and
+            /// [`ErrorKind::Lost`](crate::ErrorKind::Lost).
+            pub async fn run<T>(
+                self,
+                body: impl AsyncFnOnce(&$guard) -> T,
+            ) -> Result<T, $crate::Error> {
+                $crate::lease::run::run(self.await?, body).await
+            }
         }
-    };
-    (@ timeout) => {
-        /// See [`LockOptions::timeout`](crate::LockOptions::timeout).
-        pub fn timeout(self, at_most: std::time::Duration) -> Self {
-            self.set(|inner| inner.timeout(at_most))
-        }
-    };
-    (@ fair) => {
-        /// See [`LockOptions::fair`](crate::LockOptions::fair).
-        pub fn fair(self, fair: bool) -> Self {
-            self.set(|inner| inner.fair(fair))
-        }
-    };
-    (@ renew) => {
-        /// See [`LockOptions::renew`](crate::LockOptions::renew).
-        pub fn renew(self, renew: bool) -> Self {
-            self.set(|inner| inner.renew(renew))
-        }
-    };
-    (@ max_hold) => {
-        /// See [`LockOptions::max_hold`](crate::LockOptions::max_hold).
-        pub fn max_hold(self, time: std::time::Duration) -> Self {
-            self.set(|inner| inner.max_hold(time))
-        }
-    };
-    (@ max_renewals) => {
-        /// See [`LockOptions::max_renewals`](crate::LockOptions::max_renewals).
-        pub fn max_renewals(self, times: u32) -> Self {
-            self.set(|inner| inner.max_renewals(times))
+
+        impl IntoFuture for $request {
+            type Output = Result<$guard, $crate::Error>;
+            type IntoFuture = std::pin::Pin<Box<dyn Future<Output = Self::Output> + Send>>;
+
+            fn into_future(self) -> Self::IntoFuture {
+                Box::pin($acquire(self.0))
+            }
         }
     };
 }
 
-pub(crate) use option_methods;
+pub(crate) use request;

@@ -1,48 +1,28 @@
-//! [`ReadWriteLock`]: many who read, or one who writes.
+//! [`RwLock`]: many who read, or one who writes.
 //!
 //! It is the lock of that name: whoever writes holds it as [`lock`](crate::Client::lock) does, and
 //! whoever reads shares it. No reader may ever hold it together with a writer.
 
 use std::fmt;
+use std::sync::Arc;
 
-use crate::client::Client;
+use crate::acquire;
+use crate::detached::DetachedLock;
 use crate::driver::coordinator::Access;
-use crate::lock::LockRequest;
-
-impl Client {
-    /// A lock that many hold who read, or one who writes.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), fencepost::Error> {
-    /// # let locks = fencepost::Client::memory()?;
-    /// use std::time::Duration;
-    ///
-    /// let catalogue = locks.read_write("catalogue");
-    /// let one = catalogue.read().await?;
-    /// let other = catalogue.read().ttl(Duration::from_secs(10)).await?;
-    /// let writer = catalogue.write().timeout(Duration::from_millis(20)).await;
-    /// assert!(writer.unwrap_err().is_held(), "somebody reads");
-    /// one.release().await?;
-    /// other.release().await?;
-    /// let writer = catalogue.write().await?;
-    /// # Ok(()) }
-    /// ```
-    #[must_use]
-    pub fn read_write(&self, name: impl AsRef<str>) -> ReadWriteLock {
-        ReadWriteLock {
-            locks: self.clone(),
-            name: name.as_ref().to_owned(),
-        }
-    }
-}
+use crate::driver::shared::Shared;
+use crate::error::Error;
+use crate::lease::Lease;
+use crate::lease::run::lease_guard;
+use crate::options::{Ask, request};
+use fencepost_core::name::LockName;
 
 /// Many who read, or one who writes.
 ///
-/// - Both get a [`Lease`](crate::Lease), with its renewal, its loss and its release on drop. Each
+/// - Both get a [`Lease`] in a [`ReadLease`] or a [`WriteLease`], with its renewal, its loss and its
+///   release on drop. Each
 ///   reader has a TTL of its own: one that died keeps writers out for the rest of that and not
 ///   longer, on a `file:` store too.
-/// - The writer holds the lock of that name, as by [`Client::lock`]: the two exclude each other,
+/// - The writer holds the lock of that name, as by [`Client::lock`](crate::Client::lock): the two exclude each other,
 ///   and on Redis readers exclude clients of other libraries, too.
 /// - Who waits is served in the order in which all came, as by
 ///   [`LockOptions::fair`](crate::LockOptions::fair), which therefore changes nothing here. A writer
@@ -52,32 +32,150 @@ impl Client {
 /// - A writer's token is larger than those of all who held the lock before. A reader's is at least
 ///   the last writer's, so that a resource can refuse who writes with it after a later writer; readers
 ///   of one time may have the same.
-/// - A writer may become a reader: [`Lease::downgrade`](crate::Lease::downgrade). A reader cannot
-///   become a writer: [`Lease::upgrade`](crate::Lease::upgrade) says why. One that asks to write
-///   while it reads waits for itself: let it set a [`wait`](LockRequest::timeout).
+/// - A writer may become a reader: [`WriteLease::downgrade`]. A reader cannot become a writer, because
+///   two that waited for each other would wait for ever. Acquiring the write lock while holding the
+///   read lock deadlocks: set a [`timeout`](WriteRequest::timeout).
 #[derive(Clone)]
-pub struct ReadWriteLock {
-    locks: Client,
-    name: String,
+pub struct RwLock {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) name: Result<LockName, Error>,
 }
 
-impl ReadWriteLock {
-    /// Takes the lock together with others who read. Await what this returns, or set options on it
-    /// first.
-    #[must_use = "nothing is locked before it is awaited"]
-    pub fn read(&self) -> LockRequest {
-        LockRequest::new(self.locks.clone(), &self.name).to(Access::Shared)
+impl RwLock {
+    /// Acquires the lock together with others who read.
+    pub fn read(&self) -> ReadRequest {
+        ReadRequest(self.ask())
     }
 
-    /// Takes the lock for itself. Await what this returns, or set options on it first.
-    #[must_use = "nothing is locked before it is awaited"]
-    pub fn write(&self) -> LockRequest {
-        LockRequest::new(self.locks.clone(), &self.name).to(Access::Exclusive)
+    /// Acquires the lock together with others who read, by a single attempt.
+    pub fn try_read(&self) -> ReadRequest {
+        ReadRequest(self.ask().once())
+    }
+
+    /// Acquires the lock alone.
+    pub fn write(&self) -> WriteRequest {
+        WriteRequest(self.ask())
+    }
+
+    /// Acquires the lock alone, by a single attempt.
+    pub fn try_write(&self) -> WriteRequest {
+        WriteRequest(self.ask().once())
+    }
+
+    fn ask(&self) -> Ask<LockName> {
+        Ask::new(self.shared.clone(), self.name.clone())
     }
 }
 
-impl fmt::Debug for ReadWriteLock {
+impl fmt::Debug for RwLock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("ReadWriteLock").field(&self.name).finish()
+        f.debug_tuple("RwLock").field(&self.name).finish()
+    }
+}
+
+request! {
+    /// A read-write lock that is being asked for to read. Await it. It waits as a
+    /// [`LockRequest`](crate::LockRequest) does, always fair.
+    ReadRequest(LockName) -> ReadLease by read
+}
+
+request! {
+    /// A read-write lock that is being asked for to write. Await it. It waits as a
+    /// [`LockRequest`](crate::LockRequest) does, always fair.
+    WriteRequest(LockName) -> WriteLease by write
+}
+
+async fn read(ask: Ask<LockName>) -> Result<ReadLease, Error> {
+    let lease = acquire_to(Access::Shared, ask).await?;
+    Ok(ReadLease { lease })
+}
+
+async fn write(ask: Ask<LockName>) -> Result<WriteLease, Error> {
+    let lease = acquire_to(Access::Exclusive, ask).await?;
+    Ok(WriteLease { lease })
+}
+
+async fn acquire_to(access: Access, ask: Ask<LockName>) -> Result<Lease, Error> {
+    let spec = acquire::check(&ask)?.to(access);
+    acquire::one(&ask.shared, &ask.what?, spec).await
+}
+
+/// A reader's [`Lease`] on a [`RwLock`]: others may read at the same time.
+#[derive(Debug)]
+#[must_use = "the lock is released as soon as the lease is dropped"]
+pub struct ReadLease {
+    lease: Lease,
+}
+
+/// A writer's [`Lease`] on a [`RwLock`]: nobody else has it at the same time.
+#[derive(Debug)]
+#[must_use = "the lock is released as soon as the lease is dropped"]
+pub struct WriteLease {
+    lease: Lease,
+}
+
+lease_guard!(ReadLease, release);
+lease_guard!(WriteLease, release);
+
+impl ReadLease {
+    /// Releases the lock and tells the outcome: see [`Lease::release`].
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn release(self) -> Result<(), Error> {
+        self.lease.release().await
+    }
+
+    /// Ends the lease without releasing the lock: see [`Lease::detach`].
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn detach(self) -> Result<DetachedLock, Error> {
+        self.lease.detach().await
+    }
+}
+
+impl WriteLease {
+    /// Goes on as a reader, without a gap: no writer can come in between, and readers who wait are
+    /// let in. The token stays the same, and so do the limits of the lease, whose TTL begins anew.
+    ///
+    /// Every node turns the writer into a reader by itself, so that it makes no difference to this
+    /// lease how many of them could be asked: those that could not do so when the lease is renewed
+    /// or extended, and until then let nobody else in. Dropping the future releases the lock.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), fencepost::Error> {
+    /// # let locks = fencepost::Client::memory()?;
+    /// let catalogue = locks.read_write("catalogue");
+    /// let writer = catalogue.write().await?;
+    /// let token = writer.token();
+    /// let reader = writer.downgrade().await?;
+    /// assert!(reader.is_valid() && reader.token() == token);
+    /// let another = catalogue.read().await?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// [`ErrorKind::Lost`](crate::ErrorKind::Lost) when the lease is over.
+    pub async fn downgrade(self) -> Result<ReadLease, Error> {
+        let lease = self.lease.downgrade().await?;
+        Ok(ReadLease { lease })
+    }
+
+    /// Releases the lock and tells the outcome: see [`Lease::release`].
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn release(self) -> Result<(), Error> {
+        self.lease.release().await
+    }
+
+    /// Ends the lease without releasing the lock: see [`Lease::detach`].
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn detach(self) -> Result<DetachedLock, Error> {
+        self.lease.detach().await
     }
 }

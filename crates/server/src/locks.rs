@@ -51,19 +51,18 @@ pub(crate) async fn acquire(client: &Client, wish: &Wish) -> Result<Granted, Err
         .timeout(wish.wait)
         .fair(wish.fair)
         .renew(false);
-    let lease = match wish.shared {
+    // What is left is read before it is detached: a detached lock has no deadline of its own.
+    let (waited, left, lock) = match wish.shared {
         true => {
-            client
-                .read_write(&wish.name)
-                .read()
-                .options(options)
-                .await?
+            let lock = client.read_write(&wish.name);
+            let lease = lock.read().options(options).await?;
+            (start.elapsed(), lease.remaining(), lease.detach().await?)
         }
-        false => client.lock(&wish.name).options(options).await?,
+        false => {
+            let lease = client.lock(&wish.name).options(options).await?;
+            (start.elapsed(), lease.remaining(), lease.detach().await?)
+        }
     };
-    // Read before it is detached: a detached lock has no deadline of its own.
-    let (waited, left) = (start.elapsed(), lease.remaining());
-    let lock = lease.detach().await?;
     Ok(Granted {
         lock,
         valid_for: waited.mul_f64(1.0 - DRIFT_SHARE) + left,
@@ -89,7 +88,7 @@ pub(crate) async fn extend(
     let start = Instant::now();
     let (value, margin) = find(client, name, lease).await?;
     let lock = DetachedLock::new(name, value, token)?;
-    let left = client.extend_receipt(&lock, ttl).await?;
+    let left = client.extend_detached(&lock, ttl).await?;
     let valid_for = start.elapsed().mul_f64(1.0 - DRIFT_SHARE) + left;
     Ok(Extended { valid_for, margin })
 }
@@ -97,7 +96,7 @@ pub(crate) async fn extend(
 pub(crate) async fn release(client: &Client, name: &str, lease: &str) -> Result<(), Problem> {
     let (value, _) = find(client, name, lease).await?;
     let lock = DetachedLock::new(name, value, FencingToken::ZERO)?;
-    Ok(client.release_receipt(&lock).await?)
+    Ok(client.release_detached(&lock).await?)
 }
 
 /// The value that the nodes store for a lease id, and what is left of it.

@@ -2,7 +2,7 @@
 
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use fencepost::Error;
+use fencepost::{Error, ErrorKind};
 use serde_json::{Map, Value, json};
 
 /// What went wrong, for the client of the service.
@@ -47,24 +47,28 @@ impl Problem {
             );
             each.collect()
         };
-        match error {
-            Error::Held { by, remaining, .. } => {
-                let problem =
-                    Self::new(StatusCode::CONFLICT, "held", detail).with("holder", by.to_string());
-                match remaining {
-                    Some(left) => problem.with("expires_in_ms", crate::answer::millis(*left)),
+        match error.kind() {
+            ErrorKind::Held | ErrorKind::Timeout => {
+                let problem = Self::new(StatusCode::CONFLICT, "held", detail);
+                let Some(holder) = error.holder() else {
+                    return problem;
+                };
+                let problem = problem.with("holder", holder.owner.to_string());
+                match holder.remaining {
+                    Some(left) => problem.with("expires_in_ms", crate::answer::millis(left)),
                     None => problem,
                 }
             }
-            Error::NoQuorum { nodes: all, .. } | Error::Unreachable { nodes: all, .. } => {
+            ErrorKind::NoQuorum | ErrorKind::Unreachable => {
                 Self::new(StatusCode::SERVICE_UNAVAILABLE, "no_quorum", detail)
-                    .with("nodes", nodes(all))
+                    .with("nodes", nodes(error.nodes()))
             }
-            Error::TooLate { .. } => Self::new(StatusCode::SERVICE_UNAVAILABLE, "too_late", detail),
-            Error::Lost { why, .. } => {
-                Self::new(StatusCode::GONE, "lost", detail).with("reason", why.as_str())
+            ErrorKind::TooLate => Self::new(StatusCode::SERVICE_UNAVAILABLE, "too_late", detail),
+            ErrorKind::Lost => {
+                let why = error.loss().map(fencepost::LossReason::as_str);
+                Self::new(StatusCode::GONE, "lost", detail).with("reason", why)
             }
-            Error::InvalidName { .. } | Error::InvalidTtl { .. } | Error::InvalidOption { .. } => {
+            ErrorKind::InvalidName | ErrorKind::InvalidTtl | ErrorKind::InvalidOption => {
                 Self::invalid(detail)
             }
             _ => Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", detail),

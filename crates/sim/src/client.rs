@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use fencepost::{Client, Error, LockOptions, Progress, Semaphore};
+use fencepost::{Client, Error, ErrorKind, LockOptions, Progress, Semaphore};
 use fencepost_checks::{ClientId, Event, LeaseRef, Step, Time};
 
 use crate::held::{Held, Hold};
@@ -110,13 +110,7 @@ impl SimClient {
     pub(crate) async fn obtain(&self, wish: &Wish) -> Result<Held, Error> {
         let (locks, options, name) = (&self.locks, wish.options, &wish.names[0]);
         match self.world.plan.work {
-            Work::Mutex | Work::ReadWrite => {
-                let request = self.ask_for(wish).options(options);
-                request
-                    .on_progress(self.watcher(wish))
-                    .await
-                    .map(Held::Lock)
-            }
+            Work::Mutex | Work::ReadWrite => self.ask_for(wish).await,
             Work::Election => {
                 let election = locks.election(name);
                 let campaign = election.campaign(format!("client-{}", self.number));
@@ -142,7 +136,7 @@ impl SimClient {
     }
 
     /// Writes down when a waiter has its place in line.
-    fn watcher(&self, wish: &Wish) -> impl Fn(Progress) + Send + Sync + 'static {
+    pub(crate) fn watcher(&self, wish: &Wish) -> impl Fn(Progress) + Send + Sync + 'static {
         let (world, of) = (Arc::clone(&self.world), wish.of.borrow()[0].clone());
         let is_settled = AtomicBool::new(false);
         move |progress: Progress| {
@@ -217,11 +211,11 @@ impl SimClient {
 
 /// What the holder was told, in a word.
 pub(crate) fn word(error: &Error) -> &'static str {
-    match error {
-        Error::Held { .. } => "held",
-        Error::NoQuorum { .. } => "no_quorum",
-        Error::TooLate { .. } => "too_late",
-        Error::Lost { .. } => "lost",
+    match error.kind() {
+        ErrorKind::Held | ErrorKind::Timeout => "held",
+        ErrorKind::NoQuorum => "no_quorum",
+        ErrorKind::TooLate => "too_late",
+        ErrorKind::Lost => "lost",
         _ => "other",
     }
 }

@@ -6,7 +6,7 @@
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-use fencepost::clock::{Clock, Moment};
+use fencepost::internals::clock::{Clock, Moment};
 use tokio::time::Instant;
 
 /// When virtual time begins on the wall, in microseconds since 1970: the year 2024.

@@ -6,7 +6,7 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use fencepost::randomness::Randomness;
+use fencepost::internals::randomness::Randomness;
 
 /// A stream of chance.
 #[derive(Clone, Debug)]

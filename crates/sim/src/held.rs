@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use fencepost::{Error, Leadership, Lease, MultiLease, Permit};
+use fencepost::{Error, Leadership, Lease, MultiLease, Permit, ReadLease, WriteLease};
 
 /// What is held until it is lost or given back.
 pub(crate) trait Hold {
@@ -43,6 +43,8 @@ impl Hold for Lease {
 /// One of the things that can be held.
 pub(crate) enum Held {
     Lock(Lease),
+    Reader(ReadLease),
+    Writer(WriteLease),
     Permit(Permit),
     Leadership(Leadership),
     Several(MultiLease),
@@ -52,6 +54,8 @@ impl Held {
     pub(crate) async fn release(self) -> Result<(), Error> {
         match self {
             Self::Lock(lease) => lease.release().await,
+            Self::Reader(lease) => lease.release().await,
+            Self::Writer(lease) => lease.release().await,
             Self::Permit(permit) => permit.release().await,
             Self::Leadership(leadership) => leadership.resign().await,
             Self::Several(leases) => leases.release().await,
@@ -62,6 +66,8 @@ impl Held {
     fn lease(&self) -> Result<&Lease, &MultiLease> {
         match self {
             Self::Lock(lease) => Ok(lease),
+            Self::Reader(lease) => Ok(lease),
+            Self::Writer(lease) => Ok(lease),
             Self::Permit(permit) => Ok(permit),
             Self::Leadership(leadership) => Ok(leadership),
             Self::Several(leases) => Err(leases),

@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
 
-use fencepost::store::{Call, Listener, Node, WakeSink};
+use fencepost::internals::{Call, Listener, Node, WakeSink};
 use fencepost::{LockName, NodeError};
 use fencepost_core::lock::Command;
 use fencepost_core::ticket::ClientId;

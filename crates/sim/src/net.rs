@@ -16,7 +16,7 @@ use std::task::Waker;
 use std::time::Duration;
 
 use fencepost::NodeError;
-use fencepost::store::{Notice, WakeSink};
+use fencepost::internals::{Notice, WakeSink};
 use fencepost_core::lock::{Command, Reply};
 use fencepost_core::ticket::{ClientId, Wake};
 use tokio::sync::oneshot;

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use fencepost::{Error, Lease, LockRequest};
+use fencepost::{Error, Lease, WriteLease};
 use fencepost_checks::{LeaseId, LeaseRef, Step};
 use tokio::time::sleep;
 
@@ -30,12 +30,22 @@ pub(crate) fn is_reader(of: &LeaseRef) -> bool {
 
 impl SimClient {
     /// The request for one lock, of the kind that this run has.
-    pub(crate) fn ask_for(&self, wish: &Wish) -> LockRequest {
-        let lock = &wish.names[0];
+    pub(crate) async fn ask_for(&self, wish: &Wish) -> Result<Held, Error> {
+        let (lock, options, tell) = (&wish.names[0], wish.options, self.watcher(wish));
+        let read_write = self.locks.read_write(lock);
         match (self.world.plan.work, wish.reads) {
-            (Work::ReadWrite, true) => self.locks.read_write(lock).read(),
-            (Work::ReadWrite, false) => self.locks.read_write(lock).write(),
-            _ => self.locks.lock(lock),
+            (Work::ReadWrite, true) => {
+                let request = read_write.read().options(options);
+                request.on_progress(tell).await.map(Held::Reader)
+            }
+            (Work::ReadWrite, false) => {
+                let request = read_write.write().options(options);
+                request.on_progress(tell).await.map(Held::Writer)
+            }
+            _ => {
+                let request = self.locks.lock(lock).options(options);
+                request.on_progress(tell).await.map(Held::Lock)
+            }
         }
     }
 
@@ -77,7 +87,7 @@ impl Session {
 
     /// Goes on as a reader, whose lease is valid from the moment at which the writer's ends: a writer
     /// that came in between would be found.
-    pub(crate) async fn become_reader(&mut self, wish: &Wish, lease: Lease) {
+    pub(crate) async fn become_reader(&mut self, wish: &Wish, lease: WriteLease) {
         let while_renewed = wish.renews && lease.is_valid() && self.dice.per_mille(500);
         if while_renewed {
             self.await_a_renewal(wish, &lease).await;
@@ -96,21 +106,23 @@ impl Session {
             None => self.note_cancel(),
             Some(_) => {}
         }
+        let nobody_used_it = || {
+            // However late the answer came.
+            let at = client.world.now().min(valid_until);
+            client.record_at(at, &reader, &Step::Dropped);
+        };
         match outcome {
             Some(Ok(lease)) if was_valid => {
-                client.note_validity(&reader, &lease);
+                client.note_validity(&reader, &*lease);
                 match while_renewed {
                     // For long enough to be hurt by what comes late.
-                    true => while_held(&client, &reader, &lease, sleep(reader.ttl)).await,
-                    false => self.hold(&reader, &lease).await,
+                    true => while_held(&client, &reader, &*lease, sleep(reader.ttl)).await,
+                    false => self.hold(&reader, &*lease).await,
                 }
-                self.end(&reader, Held::Lock(lease)).await;
+                self.end(&reader, Held::Reader(lease)).await;
             }
-            Some(Err(Error::Lost { .. })) | None => {
-                // Nobody used it meanwhile, however late the answer came.
-                let at = client.world.now().min(valid_until);
-                client.record_at(at, &reader, &Step::Dropped);
-            }
+            None => nobody_used_it(),
+            Some(Err(error)) if error.is_lost() => nobody_used_it(),
             Some(outcome) => {
                 let what = format!("a lease that was over became a reader: {outcome:?}");
                 client.world.inside().object("sharing", what, Vec::new());

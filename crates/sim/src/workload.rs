@@ -147,7 +147,8 @@ impl Session {
         wish.renews = false;
         let client = self.client.clone();
         client.asks(&wish);
-        let asking = client.locks.try_lock(&wish.names[0], wish.ttl);
+        let asking = client.locks.try_lock(&wish.names[0]);
+        let asking = asking.ttl(wish.ttl).renew(false).into_future();
         let outcome = fickle(asking, self.patience()).await;
         let outcome = outcome.map(|outcome| outcome.map(Held::Lock));
         self.take(&wish, outcome).await;
@@ -247,7 +248,9 @@ impl Session {
             self.extend_blindly(wish, &lease).await;
         }
         match lease {
-            Held::Lock(lease) if self.stops_writing(wish) => self.become_reader(wish, lease).await,
+            Held::Writer(lease) if self.stops_writing(wish) => {
+                self.become_reader(wish, lease).await;
+            }
             lease => self.end(wish, lease).await,
         }
     }
@@ -265,7 +268,7 @@ impl Session {
         self.client.record(wish, &Step::Releasing);
         let outcome = match fickle(lease.release(), self.patience()).await {
             Some(Ok(())) => Outcome::Released,
-            Some(Err(Error::Lost { .. })) => Outcome::Lost,
+            Some(Err(error)) if error.is_lost() => Outcome::Lost,
             Some(Err(_)) => Outcome::Unknown,
             // It is given back all the same, and nobody knows how that went.
             None => return self.note_cancel(),
@@ -284,13 +287,15 @@ impl Session {
             is_over.set(true);
             client.record(&wish, &Step::Releasing);
         };
-        let scope = client.locks.scope(&wish.names[0], wish.options, body);
+        let request = client.locks.lock(&wish.names[0]).options(wish.options);
+        let scope = request.run(body);
         let outcome = fickle(scope, patience).await;
         let step = match outcome {
             Some(Ok(())) => Step::Released {
                 outcome: Outcome::Released,
             },
-            Some(Err(Error::Lost { why, .. })) if !is_over.get() => {
+            Some(Err(error)) if error.is_lost() && !is_over.get() => {
+                let why = error.loss().expect("it is lost");
                 let reason = why.as_str().to_owned();
                 client.record(&wish, &Step::LossTold { reason });
                 Step::Dropped
@@ -482,8 +487,8 @@ impl Session {
         let asking = async {
             match self.dice.per_mille(500) && has_a_try && !wish.reads {
                 true => {
-                    let lease = client.locks.try_lock(&wish.names[0], wish.ttl).await;
-                    lease.map(Held::Lock)
+                    let request = client.locks.try_lock(&wish.names[0]).ttl(wish.ttl);
+                    request.renew(false).await.map(Held::Lock)
                 }
                 false => client.obtain(&wish).await,
             }

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use fencepost::store::{Notice, WakeSink};
+use fencepost::internals::{Notice, WakeSink};
 use fencepost_checks::{Change, ClientId, Event, Time, Violation};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, sleep_until};

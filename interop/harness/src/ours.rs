@@ -3,15 +3,29 @@
 //!
 //! Every use of the library's API in `interop` is here.
 
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use fencepost::{Client, Error, Lease, ReentrantGuard, RestartPolicy};
+use fencepost::{
+    Client, Error, Lease, ReadLease, ReentrantGuard, ReentrantLock, RestartPolicy, WriteLease,
+};
 use fencepost_interop::lines::{self, Locks};
 
 #[derive(Clone)]
 struct Ours {
     client: Client,
     kind: Kind,
+    /// One owner for each name: the peer enters again what it holds.
+    owners: Arc<Mutex<HashMap<String, ReentrantLock>>>,
+}
+
+impl Ours {
+    fn owner(&self, name: &str) -> ReentrantLock {
+        let mut owners = self.owners.lock().unwrap_or_else(PoisonError::into_inner);
+        let owner = owners.entry(name.to_owned());
+        owner.or_insert_with(|| self.client.reentrant(name)).clone()
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -25,6 +39,8 @@ enum Kind {
 
 enum Held {
     Lease(Lease),
+    Reader(ReadLease),
+    Writer(WriteLease),
     Reentrant(ReentrantGuard),
 }
 
@@ -44,8 +60,7 @@ impl Locks for Ours {
         let plain = self.client.lock(name);
         let acquired = match self.kind {
             Kind::Reentrant => {
-                let session = self.client.session("peer");
-                let entered = session.reentrant(name).ttl(ttl).timeout(wait).await;
+                let entered = self.owner(name).lock().ttl(ttl).timeout(wait).await;
                 entered.map(Held::Reentrant)
             }
             Kind::Plain => plain.ttl(ttl).timeout(wait).await.map(Held::Lease),
@@ -57,11 +72,11 @@ impl Locks for Ours {
                 .map(Held::Lease),
             Kind::Read => {
                 let read = self.client.read_write(name).read();
-                read.ttl(ttl).timeout(wait).await.map(Held::Lease)
+                read.ttl(ttl).timeout(wait).await.map(Held::Reader)
             }
             Kind::Write => {
                 let write = self.client.read_write(name).write();
-                write.ttl(ttl).timeout(wait).await.map(Held::Lease)
+                write.ttl(ttl).timeout(wait).await.map(Held::Writer)
             }
         };
         match acquired {
@@ -75,6 +90,8 @@ impl Locks for Ours {
     async fn extend(&self, held: &mut Held, _ttl: Duration) -> Result<bool, String> {
         let extended = match held {
             Held::Lease(lease) => lease.extend().await,
+            Held::Reader(lease) => lease.extend().await,
+            Held::Writer(lease) => lease.extend().await,
             Held::Reentrant(guard) => guard.extend().await,
         };
         Ok(extended.is_ok())
@@ -83,6 +100,8 @@ impl Locks for Ours {
     async fn release(&self, held: Held) -> Result<bool, String> {
         let released = match held {
             Held::Lease(lease) => lease.release().await,
+            Held::Reader(lease) => lease.release().await,
+            Held::Writer(lease) => lease.release().await,
             Held::Reentrant(guard) => guard.release().await,
         };
         Ok(released.is_ok())
@@ -91,13 +110,15 @@ impl Locks for Ours {
     fn token(&self, held: &Held) -> Option<u64> {
         Some(match held {
             Held::Lease(lease) => lease.token().get(),
+            Held::Reader(lease) => lease.token().get(),
+            Held::Writer(lease) => lease.token().get(),
             Held::Reentrant(guard) => guard.token().get(),
         })
     }
 }
 
 fn is_held(error: &Error) -> bool {
-    error.is_held()
+    error.is_held() || error.is_timeout()
 }
 
 #[tokio::main(flavor = "multi_thread", worker_threads = 2)]
@@ -118,5 +139,13 @@ async fn main() {
         .restart_policy(RestartPolicy::Trust);
     let client = builder.connect().await.expect("servers that answer");
     let first = urls.split(',').next().unwrap_or(urls);
-    lines::serve(Ours { client, kind }, first).await;
+    lines::serve(
+        Ours {
+            client,
+            kind,
+            owners: Arc::default(),
+        },
+        first,
+    )
+    .await;
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::{ArgMatches, Args, ValueEnum};
 use fencepost::RestartPolicy;
-use fencepost::store::redis::TlsOptions;
+use fencepost::internals::redis::TlsOptions;
 
 use super::tls::RawTls;
 use crate::duration;

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args};
 use fencepost::Error;
-use fencepost::store::redis::TlsOptions;
+use fencepost::internals::redis::TlsOptions;
 
 use crate::exit::Failure;
 use crate::fault;
@@ -80,7 +80,7 @@ fn authorities(path: &Path) -> Result<Vec<u8>, Failure> {
         client_pem: None,
     };
     let checked = options.check();
-    checked.map_err(|error| refused(&format!("--{CA} {}", path.display()), error))?;
+    checked.map_err(|error| refused(&format!("--{CA} {}", path.display()), &error))?;
     Ok(pem)
 }
 
@@ -103,7 +103,7 @@ fn client(cert: Option<&Path>, key: Option<&Path>) -> Result<Option<Identity>, F
         client_pem: Some(pem.clone()),
     };
     let words = format!("--{CERT} {} --{KEY} {}", cert.display(), key.display());
-    options.check().map_err(|error| refused(&words, error))?;
+    options.check().map_err(|error| refused(&words, &error))?;
     Ok(Some(pem))
 }
 
@@ -126,7 +126,7 @@ fn read(option: &str, path: &Path) -> Result<Vec<u8>, Failure> {
 }
 
 /// What the library says of the files that are named by these words.
-fn refused(words: &str, error: Error) -> Failure {
+fn refused(words: &str, error: &Error) -> Failure {
     let why = fault::reason(error);
     Failure::usage(format!("{words} cannot be used: {why}"))
 }

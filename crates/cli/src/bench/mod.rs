@@ -119,7 +119,7 @@ async fn one_turn(
     times: &Mutex<Measured>,
 ) -> Result<(), Error> {
     let start = Instant::now();
-    let lease = locks.try_lock(name, TTL).await?;
+    let lease = locks.try_lock(name).ttl(TTL).renew(false).await?;
     lock(times).acquire.add(start.elapsed());
     if turn.is_multiple_of(EXTEND_EVERY) {
         let start = Instant::now();

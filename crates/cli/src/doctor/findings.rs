@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use fencepost::store::facts::{Facts, FileFacts, LinkKind, NeededFor, NodeSurvey, RedisFacts};
+use fencepost::diagnostics::{Facts, FileFacts, LinkKind, NeededFor, NodeSurvey, RedisFacts};
 use fencepost::{NodeError, RestartPolicy};
 
 use crate::duration::Readable;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anstyle::AnsiColor;
-use fencepost::store::facts::{Facts, FileFacts, LinkKind, NodeSurvey, RedisFacts};
+use fencepost::diagnostics::{Facts, FileFacts, LinkKind, NodeSurvey, RedisFacts};
 use serde_json::{Value, json};
 
 use super::findings::{Diagnosis, Finding, Severity};

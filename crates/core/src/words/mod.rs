@@ -14,6 +14,6 @@ pub use moment::Moment;
 pub use name::{InvalidName, LockName};
 pub use pattern::{NamePattern, Names};
 pub use ticket::{ClientId, Ticket, TicketId, TicketMode, TicketNumber};
-pub use token::FencingToken;
+pub use token::{FencingToken, InvalidToken};
 pub use ttl::{Drift, InvalidShare, InvalidTtl, Readable, Ttl};
 pub use value::{AttemptValue, InvalidLabel, Owner};

@@ -4,6 +4,7 @@
 //! the certification in [`quorum`](crate::quorum).
 
 use std::fmt;
+use std::str::FromStr;
 
 /// A number that grows with every acquisition of one lock name.
 ///
@@ -18,12 +19,18 @@ use std::fmt;
 /// assert!(older < newer);
 /// assert_eq!(newer.to_string(), "42");
 /// assert_eq!(newer.get(), 42);
+///
+/// // For a column of a database, and back.
+/// let stored = i64::from(newer);
+/// assert_eq!(FencingToken::try_from(stored), Ok(newer));
+/// assert_eq!("42".parse(), Ok(newer));
+/// assert!(FencingToken::try_from(-1).is_err());
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 #[cfg_attr(
     feature = "serde",
     derive(serde::Serialize, serde::Deserialize),
-    serde(transparent)
+    serde(try_from = "u64", into = "u64")
 )]
 pub struct FencingToken(u64);
 
@@ -76,5 +83,88 @@ impl fmt::Display for FencingToken {
 impl From<FencingToken> for u64 {
     fn from(token: FencingToken) -> Self {
         token.0
+    }
+}
+
+impl From<FencingToken> for i64 {
+    fn from(token: FencingToken) -> Self {
+        // The largest token has 53 bits.
+        token.0.cast_signed()
+    }
+}
+
+/// What was read is no fencing token: a whole number from 0 to 2^53 - 1.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{text:?} is no fencing token: expected a whole number from 0 to {}",
+    FencingToken::MAX
+)]
+pub struct InvalidToken {
+    text: String,
+}
+
+impl InvalidToken {
+    fn of(what: impl fmt::Display) -> Self {
+        // Whatever it is, its beginning is enough.
+        let text = what.to_string().chars().take(32).collect();
+        Self { text }
+    }
+}
+
+impl TryFrom<u64> for FencingToken {
+    type Error = InvalidToken;
+
+    fn try_from(number: u64) -> Result<Self, InvalidToken> {
+        Self::new(number).ok_or_else(|| InvalidToken::of(number))
+    }
+}
+
+impl TryFrom<i64> for FencingToken {
+    type Error = InvalidToken;
+
+    fn try_from(number: i64) -> Result<Self, InvalidToken> {
+        let token = u64::try_from(number).ok().and_then(Self::new);
+        token.ok_or_else(|| InvalidToken::of(number))
+    }
+}
+
+impl FromStr for FencingToken {
+    type Err = InvalidToken;
+
+    fn from_str(text: &str) -> Result<Self, InvalidToken> {
+        // Only digits: a sign or a blank is no part of what was printed.
+        let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
+        let number = text.parse().ok().filter(|_| is_number);
+        let token = number.and_then(Self::new);
+        token.ok_or_else(|| InvalidToken::of(text))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_token_is_refused_with_what_would_be_one() {
+        for text in ["", "-1", "+1", " 1", "1.0", "x", "9007199254740992"] {
+            let error = text.parse::<FencingToken>().unwrap_err();
+            assert!(
+                error.to_string().contains("0 to 9007199254740991"),
+                "{error}"
+            );
+        }
+        assert!(FencingToken::try_from(1_u64 << 53).is_err());
+        assert!(FencingToken::try_from(i64::MIN).is_err());
+        let shown = "x".repeat(1000).parse::<FencingToken>().unwrap_err();
+        assert!(shown.to_string().len() < 150, "{shown}");
+    }
+
+    #[test]
+    fn a_token_comes_back_from_whatever_it_was_stored_as() {
+        for token in [FencingToken::ZERO, FencingToken(42), FencingToken::MAX] {
+            assert_eq!(FencingToken::try_from(i64::from(token)), Ok(token));
+            assert_eq!(FencingToken::try_from(u64::from(token)), Ok(token));
+            assert_eq!(token.to_string().parse(), Ok(token));
+        }
     }
 }

@@ -3,14 +3,13 @@
 //! through both point by point; the attacks that need servers to forget, or clocks to jump, are in
 //! `forgetful_restarts.rs` and `not_promised.rs`.
 
-use std::future::Future;
 use std::sync::Arc;
 use std::task::{Context, Waker};
 use std::time::Duration;
 
-use fencepost::clock::{Clock, Moment, SystemClock};
 use fencepost::fence::Gate;
-use fencepost::{Client, Error, RestartPolicy};
+use fencepost::internals::clock::{Clock, Moment, SystemClock};
+use fencepost::{Client, ErrorKind, RestartPolicy};
 use fencepost_faults::cluster::{Cluster, Layout};
 use fencepost_faults::proxy::Rules;
 
@@ -44,7 +43,7 @@ async fn a_paused_holder_spoils_an_unguarded_resource_and_is_refused_by_one_that
     let (mut unguarded, mut guarded) = (vec!["start"], vec!["start"]);
     let gate = Gate::new();
 
-    let paused = one.try_lock("job", TTL).await.unwrap();
+    let paused = one.try_lock("job").ttl(TTL).renew(false).await.unwrap();
     gate.admit(paused.token()).unwrap();
     let read = unguarded.clone();
     tokio::time::sleep(LONGER).await;
@@ -73,7 +72,7 @@ async fn a_paused_holder_spoils_an_unguarded_resource_and_is_refused_by_one_that
 async fn a_client_that_stands_still_between_request_and_replies_does_not_get_the_lock() {
     let cluster = start(5, false);
     let (one, two) = (client(&cluster).await, client(&cluster).await);
-    let mut attempt = Box::pin(one.try_lock("job", TTL));
+    let mut attempt = one.try_lock("job").ttl(TTL).renew(false).into_future();
     let mut context = Context::from_waker(Waker::noop());
     assert!(attempt.as_mut().poll(&mut context).is_pending());
     // So that the requests leave.
@@ -82,9 +81,9 @@ async fn a_client_that_stands_still_between_request_and_replies_does_not_get_the
     }
     std::thread::sleep(LONGER);
     let outcome = attempt.await.unwrap_err();
-    let is_over = matches!(outcome, Error::TooLate { .. } | Error::NoQuorum { .. });
+    let is_over = matches!(outcome.kind(), ErrorKind::TooLate | ErrorKind::NoQuorum);
     assert!(is_over, "{outcome}");
-    two.lock("job").ttl(LONG).await.unwrap();
+    drop(two.lock("job").ttl(LONG).await.unwrap());
 }
 
 fn held_on_all(cluster: &Cluster) -> bool {
@@ -98,7 +97,7 @@ fn held_on_all(cluster: &Cluster) -> bool {
 async fn replies_that_arrive_after_the_end_do_not_make_a_holder() {
     let cluster = start(3, true);
     let one = client(&cluster).await;
-    one.try_lock("warm", TTL).await.unwrap();
+    drop(one.try_lock("warm").ttl(TTL).renew(false).await.unwrap());
     let hold = |hold_replies| {
         for proxy in &cluster.proxies {
             proxy.set(Rules {
@@ -108,17 +107,18 @@ async fn replies_that_arrive_after_the_end_do_not_make_a_holder() {
         }
     };
     hold(true);
-    let attempt = tokio::spawn(async move { one.try_lock("job", TTL).await.map(drop) });
+    let attempt =
+        tokio::spawn(async move { one.try_lock("job").ttl(TTL).renew(false).await.map(drop) });
     while !held_on_all(&cluster) {
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
     tokio::time::sleep(LONGER).await;
     hold(false);
     let outcome = attempt.await.unwrap().unwrap_err();
-    let is_over = matches!(outcome, Error::TooLate { .. } | Error::NoQuorum { .. });
+    let is_over = matches!(outcome.kind(), ErrorKind::TooLate | ErrorKind::NoQuorum);
     assert!(is_over, "{outcome}");
     let two = client(&cluster).await;
-    two.lock("job").ttl(LONG).timeout(LONG).await.unwrap();
+    drop(two.lock("job").ttl(LONG).timeout(LONG).await.unwrap());
 }
 
 /// A wall clock that is wrong by whole days; the clock of deadlines is the machine's.
@@ -151,7 +151,7 @@ async fn tokens_grow_though_every_client_has_another_date() {
             .connect()
             .await
             .unwrap();
-        let lease = locks.try_lock("job", LONG).await.unwrap();
+        let lease = locks.try_lock("job").ttl(LONG).renew(false).await.unwrap();
         assert!(Some(lease.token()) > last, "{ahead_days} days: {lease:?}");
         last = Some(lease.token());
         lease.release().await.unwrap();
@@ -173,7 +173,7 @@ async fn tokens_grow_though_the_node_with_the_largest_counter_dies() {
             .unwrap();
         // Until that node is among those that were heard.
         let first = loop {
-            let lease = locks.try_lock("job", LONG).await.unwrap();
+            let lease = locks.try_lock("job").ttl(LONG).renew(false).await.unwrap();
             let token = lease.token();
             lease.release().await.unwrap();
             if token.get() > ahead {
@@ -192,11 +192,18 @@ async fn tokens_grow_though_the_node_with_the_largest_counter_dies() {
 async fn a_late_release_does_not_free_the_lock_of_the_next_holder() {
     let cluster = start(3, false);
     let (one, two) = (client(&cluster).await, client(&cluster).await);
-    let old = one.try_lock("job", TTL).await.unwrap();
+    let old = one.try_lock("job").ttl(TTL).renew(false).await.unwrap();
     let next = two.lock("job").ttl(LONG).await.unwrap();
     assert!(old.release().await.unwrap_err().is_lost());
     next.extend().await.unwrap();
-    assert!(one.try_lock("job", TTL).await.unwrap_err().is_held());
+    assert!(
+        one.try_lock("job")
+            .ttl(TTL)
+            .renew(false)
+            .await
+            .unwrap_err()
+            .is_held()
+    );
 }
 
 /// "If the lock is only to save work, five servers are too many: take one." One is the same code, and
@@ -205,12 +212,20 @@ async fn a_late_release_does_not_free_the_lock_of_the_next_holder() {
 async fn one_server_is_enough_to_save_work_and_costs_one_command() {
     let cluster = start(1, false);
     let locks = client(&cluster).await;
-    let warm = locks.try_lock("warm", LONG).await.unwrap();
+    let warm = locks.try_lock("warm").ttl(LONG).renew(false).await.unwrap();
     warm.release().await.unwrap();
     cluster.nodes[0].tell(&["CONFIG", "RESETSTAT"]).unwrap();
-    let lease = locks.try_lock("job", LONG).await.unwrap();
+    let lease = locks.try_lock("job").ttl(LONG).renew(false).await.unwrap();
     let stats: String = cluster.nodes[0].ask(&["INFO", "commandstats"]).unwrap();
     assert!(stats.contains("cmdstat_evalsha:calls=1,"), "{stats}");
-    assert!(locks.try_lock("job", LONG).await.unwrap_err().is_held());
+    assert!(
+        locks
+            .try_lock("job")
+            .ttl(LONG)
+            .renew(false)
+            .await
+            .unwrap_err()
+            .is_held()
+    );
     lease.release().await.unwrap();
 }

@@ -9,8 +9,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use fencepost::clock::{Clock, Moment, SystemClock};
 use fencepost::fence::Gate;
+use fencepost::internals::clock::{Clock, Moment, SystemClock};
 use fencepost::{Client, InitOptions, Lease, RestartPolicy};
 use fencepost_faults::clock::{BentClock, Jump};
 use fencepost_faults::cluster::Layout;

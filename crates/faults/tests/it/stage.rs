@@ -108,7 +108,13 @@ impl Stage {
 
     async fn hold(&mut self) -> Lease {
         self.write(1, Step::Asked);
-        let lease = self.holder.try_lock(LOCK, TTL).await.unwrap();
+        let lease = self
+            .holder
+            .try_lock(LOCK)
+            .ttl(TTL)
+            .renew(false)
+            .await
+            .unwrap();
         self.write_grant(1, &lease);
         lease
     }
@@ -125,7 +131,7 @@ impl Stage {
         let end = now().after(TTL * 2 + VOTE_LIMIT);
         loop {
             let asked = now();
-            if let Ok(lease) = contender.try_lock(LOCK, TTL).await {
+            if let Ok(lease) = contender.try_lock(LOCK).ttl(TTL).renew(false).await {
                 self.events.push(Event::lease(asked, &of(2), Step::Asked));
                 self.write_grant(2, &lease);
                 return (lease, held.is_valid());
@@ -200,7 +206,7 @@ pub(crate) async fn client(cluster: &Cluster, owner: &str) -> Client {
         // A lock that only a full house grants: as long as a node is in quarantine, it holds nothing.
         let end = now().after(VOTE_LIMIT);
         loop {
-            if let Ok(lease) = locks.try_lock(owner, TTL).await {
+            if let Ok(lease) = locks.try_lock(owner).ttl(TTL).renew(false).await {
                 let everywhere = || {
                     let mut nodes = cluster.nodes.iter();
                     nodes.all(|node| node.ask::<bool>(&["EXISTS", owner]).unwrap())

@@ -16,7 +16,7 @@ use super::calls::Calls;
 use super::deferred::DeferredReleases;
 use super::in_flight::InFlight;
 use super::release::ReleaseTask;
-use crate::error::{Error, LossReason, NodeError, NodeOutcome, NodeReport};
+use crate::error::{Cause, Error, LossReason, NodeError, NodeOutcome, NodeReport};
 use crate::runtime::clock::{Clock, Moment};
 use crate::runtime::randomness::Randomness;
 use crate::runtime::tasks::Tasks;
@@ -234,11 +234,11 @@ impl Coordinator {
         let now = self.clock.now();
         if now >= deadline {
             attempt.ends(claim.ticket_returns());
-            return Err(Error::TooLate {
+            return Err(Error::from(Cause::TooLate {
                 name: claim.name.clone(),
                 took: now.since(start),
                 ttl: claim.ttl.get(),
-            });
+            }));
         }
         Ok(attempt.succeeded(token, deadline))
     }
@@ -313,10 +313,7 @@ impl Coordinator {
                     ReleaseStep::Wait => {}
                     ReleaseStep::Released => return Ok(()),
                     ReleaseStep::Lost => {
-                        return Err(Error::Lost {
-                            name,
-                            why: LossReason::Expired,
-                        });
+                        return Err(Error::lost(name, LossReason::Expired));
                     }
                     ReleaseStep::NoQuorum => {
                         return Err(coordinator.no_quorum(name, votes.outcomes()));
@@ -438,11 +435,15 @@ impl Coordinator {
         name: LockName,
         outcomes: impl Iterator<Item = NodeOutcome>,
     ) -> Error {
-        Error::NoQuorum {
+        self.no_quorum_of(name, self.report(outcomes))
+    }
+
+    pub(crate) fn no_quorum_of(&self, name: LockName, nodes: Vec<NodeReport>) -> Error {
+        Error::from(Cause::NoQuorum {
             name,
             needed: self.quorum.needed(),
-            nodes: self.report(outcomes),
-        }
+            nodes,
+        })
     }
 
     pub(crate) fn report(&self, outcomes: impl Iterator<Item = NodeOutcome>) -> Vec<NodeReport> {
@@ -547,11 +548,7 @@ impl<'a> Attempt<'a> {
     fn denied(&self) -> Error {
         let name = self.claim.name.clone();
         match self.votes.denial() {
-            Denial::Held { by, remaining } => Error::Held {
-                name,
-                by,
-                remaining,
-            },
+            Denial::Held { by, remaining } => Error::held(name, by, remaining),
             Denial::NoQuorum => self.coordinator.no_quorum(name, self.votes.outcomes()),
         }
     }

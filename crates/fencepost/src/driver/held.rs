@@ -8,7 +8,6 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use tokio::sync::Notify;
-use tokio_util::sync::CancellationToken;
 
 use crate::driver::coordinator::{Access, Claim, Coordinator, Grant, NotExtended};
 use crate::driver::in_flight::InFlight;
@@ -37,7 +36,6 @@ pub(crate) struct Held {
     /// What it has become, if its writer has become a reader: the value lives on in it.
     reader: OnceLock<Arc<Self>>,
     over: Notify,
-    cancellation: OnceLock<CancellationToken>,
 }
 
 impl Held {
@@ -72,7 +70,6 @@ impl Held {
             in_flight: Mutex::new(Some(in_flight)),
             reader: OnceLock::new(),
             over: Notify::new(),
-            cancellation: OnceLock::new(),
         }
     }
 
@@ -129,14 +126,17 @@ impl Held {
         }
     }
 
-    /// A token that is cancelled when the lock is no longer ours, lost or released. Whoever cancels
-    /// it does so for itself alone.
-    pub(crate) fn cancellation(&self) -> CancellationToken {
-        let token = self.cancellation.get_or_init(CancellationToken::new);
-        if self.loss().is_some() || self.is_over() {
-            token.cancel();
+    /// Resolves when the lease is over: lost, and how, or released.
+    pub(crate) async fn ended(&self) -> Option<LossReason> {
+        loop {
+            let mut over = std::pin::pin!(self.over.notified());
+            over.as_mut().enable();
+            let why = self.loss();
+            if why.is_some() || self.is_over() {
+                return why;
+            }
+            over.await;
         }
-        token.child_token()
     }
 
     pub(crate) fn is_over(&self) -> bool {
@@ -177,9 +177,6 @@ impl Held {
             events::lost(&self.claim.name, self.token, why);
         }
         if actions.ended {
-            if let Some(token) = self.cancellation.get() {
-                token.cancel();
-            }
             self.over.notify_waiters();
         }
         actions

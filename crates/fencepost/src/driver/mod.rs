@@ -9,6 +9,7 @@
 //! | `deferred` | releases for a node that is away |
 //! | `identity` | what a client calls itself, and the values of its attempts |
 //! | `held`, `renewer` | what a lease and its renewal share, and one task that renews all leases of a client |
+//! | `shared` | what all requests and guards of one client share |
 //! | `waiters` | one task per contended name |
 
 mod calls;
@@ -19,4 +20,5 @@ pub(crate) mod identity;
 pub(crate) mod in_flight;
 mod release;
 pub(crate) mod renewer;
+pub(crate) mod shared;
 pub(crate) mod waiters;

@@ -103,6 +103,15 @@ impl Renewer {
         self.agenda().take(held);
     }
 
+    /// The leases on that lock: every lease that is not over is on the agenda.
+    #[cfg(feature = "testing")]
+    pub(crate) fn leases_on(&self, name: &str) -> Vec<Arc<Held>> {
+        let agenda = self.agenda();
+        let on_it = agenda.due.values();
+        let on_it = on_it.filter(|held| held.claim.name.as_str() == name);
+        on_it.cloned().collect()
+    }
+
     /// Ends the task. Leases that are still there are told.
     pub(crate) fn close(&self) {
         let left = {

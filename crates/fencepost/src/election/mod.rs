@@ -12,49 +12,23 @@
 mod observe;
 mod view;
 
-use std::future::{Future, IntoFuture};
-use std::ops::Deref;
-use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
-use crate::client::Client;
-use crate::driver::waiters::Progress;
-use crate::error::Error;
+use crate::acquire;
+use crate::driver::identity::ValueForm;
+use crate::driver::shared::Shared;
+use crate::error::{Cause, Error};
+use crate::inspect::look::{heard, look, too_few};
 use crate::lease::Lease;
-use crate::lock::LockRequest;
-use crate::look::{look, too_few};
-use crate::options::option_methods;
+use crate::lease::run::lease_guard;
+use crate::options::{Ask, request};
 use fencepost_core::name::LockName;
 use fencepost_core::token::FencingToken;
 use fencepost_core::value::Owner;
 pub use observe::Observer;
 
-impl Client {
-    /// An election: at most one leads at a time.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), fencepost::Error> {
-    /// # let locks = fencepost::Client::memory()?;
-    /// let election = locks.election("scheduler");
-    /// let leadership = election.campaign("10.0.0.7:8080").await?;
-    /// let leader = election.leader().await?.expect("we lead");
-    /// assert_eq!(leader.value, "10.0.0.7:8080");
-    /// assert_eq!(leader.token, leadership.token());
-    /// leadership.resign().await?;
-    /// assert_eq!(election.leader().await?, None);
-    /// # Ok(()) }
-    /// ```
-    #[must_use]
-    pub fn election(&self, name: impl AsRef<str>) -> Election {
-        Election {
-            locks: self.clone(),
-            name: LockName::new(name).map_err(Error::from),
-        }
-    }
-}
-
-/// One leader among many: see [`Client::election`].
+/// One leader among many: see [`Client::election`](crate::Client::election).
 ///
 /// The leader is whoever holds the *lock* of the election's name, under a label that is the value it
 /// proclaims, so all that is promised of a lock is promised of a leader:
@@ -77,8 +51,8 @@ impl Client {
 /// ```
 #[derive(Clone, Debug)]
 pub struct Election {
-    locks: Client,
-    name: Result<LockName, Error>,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) name: Result<LockName, Error>,
 }
 
 /// Who leads: see [`Election::leader`] and [`Election::observe`].
@@ -120,22 +94,14 @@ impl Election {
     /// let election = locks.election("scheduler");
     /// let leadership = election.campaign("a").ttl(Duration::from_secs(5)).await?;
     /// let other = election.campaign("b").timeout(Duration::from_millis(20)).await;
-    /// assert!(other.unwrap_err().is_held());
+    /// assert!(other.unwrap_err().is_timeout());
     /// # Ok(()) }
     /// ```
-    #[must_use = "nobody campaigns before it is awaited"]
     pub fn campaign(&self, value: impl AsRef<str>) -> Campaign {
-        let request = match &self.name {
-            Ok(name) => Ok(self.locks.lock(name.as_str())),
-            Err(error) => Err(error.clone()),
-        };
-        Campaign {
-            request: request.and_then(|request| Ok((request, proclaimable(value.as_ref())?))),
-        }
+        Campaign(self.ask(value.as_ref()))
     }
 
-    /// Leads if nobody else does; never waits. Leadership renews itself, as after
-    /// [`campaign`](Self::campaign).
+    /// Leads if nobody else does, by a single attempt.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -146,11 +112,14 @@ impl Election {
     /// assert!(election.try_campaign("b").await.unwrap_err().is_held());
     /// # Ok(()) }
     /// ```
-    ///
-    /// # Errors
-    /// As [`Campaign`].
-    pub async fn try_campaign(&self, value: impl AsRef<str>) -> Result<Leadership, Error> {
-        self.campaign(value).timeout(Duration::ZERO).await
+    pub fn try_campaign(&self, value: impl AsRef<str>) -> Campaign {
+        Campaign(self.ask(value.as_ref()).once())
+    }
+
+    fn ask(&self, value: &str) -> Ask<(LockName, Owner)> {
+        let name = self.name.clone();
+        let what = name.and_then(|name| Ok((name, proclaimable(value)?)));
+        Ask::new(self.shared.clone(), what)
     }
 
     /// Who leads now, by what a majority of the nodes says. `None` when a majority knows of nobody,
@@ -171,16 +140,16 @@ impl Election {
     /// ```
     ///
     /// # Errors
-    /// [`Error::NoQuorum`] when fewer than a majority of the nodes answered, [`Error::InvalidName`].
+    /// [`ErrorKind::NoQuorum`](crate::ErrorKind::NoQuorum) when fewer than a majority of the nodes answered, [`ErrorKind::InvalidName`](crate::ErrorKind::InvalidName).
     pub async fn leader(&self) -> Result<Option<Leader>, Error> {
         let name = self.name.clone()?;
-        let core = &self.locks.core;
-        let quorum = core.coordinator.quorum;
+        let shared = &self.shared;
+        let quorum = shared.coordinator.quorum;
         let names = std::slice::from_ref(&name);
-        let seen = look(core, names, |answers| view::is_clear(quorum, answers)).await;
+        let seen = look(shared, names, |answers| view::is_clear(quorum, answers)).await;
         let answers = &seen[0];
-        if crate::look::heard(answers).count() < quorum.needed() {
-            return Err(too_few(core, &name, answers));
+        if heard(answers).count() < quorum.needed() {
+            return Err(too_few(shared, &name, answers));
         }
         Ok(view::leader(quorum, answers, None).map(|(_, leader)| leader))
     }
@@ -203,7 +172,7 @@ impl Election {
     /// ```
     ///
     /// # Errors
-    /// [`Error::InvalidName`].
+    /// [`ErrorKind::InvalidName`](crate::ErrorKind::InvalidName).
     pub fn observe(&self) -> Result<Observer, Error> {
         self.observe_every(observe::PACE)
     }
@@ -228,76 +197,47 @@ impl Election {
     /// ```
     ///
     /// # Errors
-    /// [`Error::InvalidName`].
+    /// [`ErrorKind::InvalidName`](crate::ErrorKind::InvalidName).
     pub fn observe_every(&self, pace: Duration) -> Result<Observer, Error> {
         let name = self.name.clone()?;
-        Ok(Observer::new(self.locks.clone(), name, pace))
+        Ok(Observer::new(self.shared.clone(), name, pace))
     }
 }
 
 /// The value as the label that it is on the nodes.
 fn proclaimable(value: &str) -> Result<Owner, Error> {
-    Owner::new(value).map_err(|error| Error::InvalidOption {
-        option: "value",
-        why: error.to_string(),
+    Owner::new(value).map_err(|error| {
+        Error::from(Cause::InvalidOption {
+            option: "value",
+            why: error.to_string(),
+        })
     })
 }
 
-/// A leadership that is being campaigned for. Await it.
-///
-/// # Errors
-/// [`Error::Held`] when somebody else led until the wait was over, [`Error::InvalidOption`] for a
-/// value that cannot be proclaimed, and what else a [lock](LockRequest) may be refused for.
-///
-/// ```
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> Result<(), fencepost::Error> {
-/// # let locks = fencepost::Client::memory()?;
-/// let refused = locks.election("scheduler").campaign("two\nlines").await;
-/// assert!(refused.unwrap_err().to_string().contains("no control characters"));
-/// # Ok(()) }
-/// ```
-#[must_use = "nobody campaigns before it is awaited"]
-#[derive(Debug)]
-pub struct Campaign {
-    request: Result<(LockRequest, Owner), Error>,
+request! {
+    /// A leadership that is being campaigned for. Await it.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Timeout`](crate::ErrorKind::Timeout) when somebody else led until the wait was over, [`ErrorKind::InvalidOption`](crate::ErrorKind::InvalidOption) for a
+    /// value that cannot be proclaimed, and what else a [lock](crate::LockRequest) may be refused for.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), fencepost::Error> {
+    /// # let locks = fencepost::Client::memory()?;
+    /// let refused = locks.election("scheduler").campaign("two\nlines").await;
+    /// assert!(refused.unwrap_err().to_string().contains("no control characters"));
+    /// # Ok(()) }
+    /// ```
+    Campaign((LockName, Owner)) -> Leadership by lead
 }
 
-impl Campaign {
-    fn set(mut self, option: impl FnOnce(LockRequest) -> LockRequest) -> Self {
-        self.request = self
-            .request
-            .map(|(request, value)| (option(request), value));
-        self
-    }
-
-    option_methods!(options, timeout, fair, renew, max_hold, max_renewals);
-
-    /// See [`LockOptions::ttl`](crate::LockOptions::ttl). A shorter one brings a new leader sooner when
-    /// this one dies.
-    pub fn ttl(self, ttl: Duration) -> Self {
-        self.set(|request| request.ttl(ttl))
-    }
-
-    /// See [`LockRequest::on_progress`].
-    pub fn on_progress(self, tell: impl Fn(Progress) + Send + Sync + 'static) -> Self {
-        self.set(|request| request.on_progress(tell))
-    }
-
-    async fn lead(self) -> Result<Leadership, Error> {
-        let (request, value) = self.request?;
-        let lease = request.labelled(value.clone()).await?;
-        Ok(Leadership { lease, value })
-    }
-}
-
-impl IntoFuture for Campaign {
-    type Output = Result<Leadership, Error>;
-    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
-
-    fn into_future(self) -> Self::IntoFuture {
-        Box::pin(self.lead())
-    }
+async fn lead(ask: Ask<(LockName, Owner)>) -> Result<Leadership, Error> {
+    let spec = acquire::check(&ask)?;
+    let (name, value) = ask.what?;
+    let spec = spec.form(ValueForm::Labelled(value.clone()));
+    let lease = acquire::one(&ask.shared, &name, spec).await?;
+    Ok(Leadership { lease, value })
 }
 
 /// We lead, until this ends: the [`Lease`] on the election's lock.
@@ -318,6 +258,7 @@ impl IntoFuture for Campaign {
 /// # Ok(()) }
 /// ```
 #[derive(Debug)]
+#[must_use = "leadership ends as soon as this is dropped"]
 pub struct Leadership {
     lease: Lease,
     value: Owner,
@@ -350,17 +291,6 @@ impl Leadership {
     pub async fn resign(self) -> Result<(), Error> {
         self.lease.release().await
     }
-
-    #[cfg(feature = "blocking")]
-    pub(crate) fn into_parts(self) -> (Lease, Owner) {
-        (self.lease, self.value)
-    }
 }
 
-impl Deref for Leadership {
-    type Target = Lease;
-
-    fn deref(&self) -> &Lease {
-        &self.lease
-    }
-}
+lease_guard!(Leadership, resign);

@@ -5,6 +5,7 @@
 
 use std::fmt;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -12,8 +13,8 @@ use futures_util::stream::{Stream, StreamExt, unfold};
 use tokio::time::{Instant, sleep_until};
 
 use super::{Leader, view};
-use crate::client::Client;
-use crate::look::look;
+use crate::driver::shared::Shared;
+use crate::inspect::look::look;
 use fencepost_core::name::LockName;
 use fencepost_core::value::AttemptValue;
 
@@ -57,7 +58,7 @@ pub struct Observer {
 }
 
 struct Watch {
-    locks: Client,
+    shared: Arc<Shared>,
     name: LockName,
     pace: Duration,
     next_look: Instant,
@@ -65,9 +66,9 @@ struct Watch {
 }
 
 impl Observer {
-    pub(super) fn new(locks: Client, name: LockName, pace: Duration) -> Self {
+    pub(super) fn new(shared: Arc<Shared>, name: LockName, pace: Duration) -> Self {
         let watch = Watch {
-            locks,
+            shared,
             name,
             pace: pace.clamp(FASTEST, SLOWEST),
             next_look: Instant::now(),
@@ -109,7 +110,7 @@ impl Watch {
             sleep_until(self.next_look).await;
             // From the beginning of a look to that of the next, so that a slow node does not make
             // it slower.
-            self.next_look = Instant::now() + self.locks.core.coordinator.spread(self.pace);
+            self.next_look = Instant::now() + self.shared.coordinator.spread(self.pace);
             if let Some(leader) = self.look().await {
                 return leader;
             }
@@ -118,10 +119,10 @@ impl Watch {
 
     /// Looks once: somebody new?
     async fn look(&mut self) -> Option<Leader> {
-        let core = &self.locks.core;
-        let quorum = core.coordinator.quorum;
+        let shared = &self.shared;
+        let quorum = shared.coordinator.quorum;
         let names = std::slice::from_ref(&self.name);
-        let seen = look(core, names, |answers| view::is_clear(quorum, answers)).await;
+        let seen = look(shared, names, |answers| view::is_clear(quorum, answers)).await;
         let last = self.last.as_ref();
         let newest = last.map(|(_, leader)| leader.token);
         let (value, leader) = view::leader(quorum, &seen[0], newest)?;

@@ -4,7 +4,7 @@
 //! token above its own.
 
 use super::Leader;
-use crate::look::{Answers, heard};
+use crate::inspect::look::{Answers, heard};
 use fencepost_core::lock::Snapshot;
 use fencepost_core::quorum::{Quorum, token_of_holder};
 use fencepost_core::token::FencingToken;

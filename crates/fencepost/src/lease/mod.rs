@@ -3,36 +3,37 @@
 //! - `detach`: a lease that is to outlive its process.
 //! - `downgrade`: a writer that becomes a reader.
 //! - `seal`: a lease that is to stay, as a mark that somebody was here.
-//! - `held`: what a lease, its renewal and its loss share.
-//! - `schedule`: one task that renews all leases of a client.
+//! - `run`: a body under a guard, dropped when the guard is lost.
+//! - `watch`: what others may know of a lease.
 //!
 //! A lease that might not be held must never say that it is: every question is answered from the
 //! holder's own clock, and a lease that has ended never comes back.
 
 mod detach;
 mod downgrade;
+pub(crate) mod run;
 mod seal;
 #[cfg(test)]
 mod tests;
+mod watch;
 
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
-use crate::client::Core;
 use crate::driver::coordinator::{Grant, NotExtended};
-pub(crate) use crate::driver::held::Limits;
-use crate::driver::held::{Asker, Held};
-pub(crate) use crate::driver::renewer::Renewer;
+use crate::driver::held::{Asker, Held, Limits};
+use crate::driver::shared::Shared;
 use crate::error::{Error, LossReason};
 use crate::events;
 use fencepost_core::name::LockName;
 use fencepost_core::ticket::{ClientId, TicketId};
 use fencepost_core::token::FencingToken;
+
+pub use watch::LeaseWatch;
 
 /// A lock that is ours until the lease ends.
 ///
@@ -57,24 +58,25 @@ use fencepost_core::token::FencingToken;
 /// lease.release().await?;
 /// # Ok(()) }
 /// ```
+#[must_use = "the lock is released as soon as the lease is dropped"]
 pub struct Lease {
-    core: Arc<Core>,
+    shared: Arc<Shared>,
     held: Arc<Held>,
 }
 
 impl Lease {
-    pub(crate) fn new(core: Arc<Core>, grant: Grant, limits: Limits) -> Self {
+    pub(crate) fn new(shared: Arc<Shared>, grant: Grant, limits: Limits) -> Self {
         let held = Held::new(
-            core.coordinator.clone(),
+            shared.coordinator.clone(),
             grant,
             limits,
-            core.schedule.new_id(),
+            shared.renewer.new_id(),
         );
         let held = Arc::new(held);
         if let Some(when) = held.look_at() {
-            core.schedule.put(&held, when);
+            shared.renewer.put(&held, when);
         }
-        Self { core, held }
+        Self { shared, held }
     }
 
     /// The lock's name.
@@ -106,6 +108,15 @@ impl Lease {
         self.held.remaining()
     }
 
+    /// When the lock stops being ours, if it is not renewed: [`remaining`](Self::remaining), from now.
+    /// In the past or now when it is not ours.
+    ///
+    /// This clock stands still while the machine is suspended; [`is_valid`](Self::is_valid) does not.
+    #[must_use]
+    pub fn deadline(&self) -> Instant {
+        Instant::now() + self.remaining()
+    }
+
     /// Whether the lock is ours at this moment, by our own clock.
     #[must_use]
     pub fn is_valid(&self) -> bool {
@@ -127,19 +138,13 @@ impl Lease {
         self.held.lost().await
     }
 
-    /// A token that is cancelled when the lock is no longer ours: lost, released or dropped.
-    #[must_use]
-    pub fn cancellation(&self) -> CancellationToken {
-        self.held.cancellation()
-    }
-
     /// Keeps the lock for another TTL from now. The token stays the same.
     ///
     /// A lease that renews itself does not need this. A failure takes nothing away: after
-    /// [`Error::NoQuorum`] the lease goes on until its old deadline, and may be extended again.
+    /// [`ErrorKind::NoQuorum`](crate::ErrorKind::NoQuorum) the lease goes on until its old deadline, and may be extended again.
     ///
     /// # Errors
-    /// [`Error::Lost`] when the lease is over, [`Error::NoQuorum`] when too few nodes could be
+    /// [`ErrorKind::Lost`](crate::ErrorKind::Lost) when the lease is over, [`ErrorKind::NoQuorum`](crate::ErrorKind::NoQuorum) when too few nodes could be
     /// asked.
     pub async fn extend(&self) -> Result<(), Error> {
         if let Some(why) = self.loss() {
@@ -148,15 +153,14 @@ impl Lease {
         match self.held.extend(Asker::Holder).await {
             Some(Ok(_)) => {
                 if let Some(when) = self.held.look_at() {
-                    self.core.schedule.put(&self.held, when);
+                    self.shared.renewer.put(&self.held, when);
                 }
                 Ok(())
             }
-            Some(Err(NotExtended::NoQuorum(nodes))) => Err(Error::NoQuorum {
-                name: self.held.claim.name.clone(),
-                needed: self.core.coordinator.quorum.needed(),
-                nodes,
-            }),
+            Some(Err(NotExtended::NoQuorum(nodes))) => {
+                let coordinator = &self.shared.coordinator;
+                Err(coordinator.no_quorum_of(self.lock_name().clone(), nodes))
+            }
             Some(Err(NotExtended::Lost(_) | NotExtended::TooLate)) | None => {
                 // It is over, and remembers how.
                 Err(self.lost_by(self.loss().unwrap_or(LossReason::Expired)))
@@ -170,8 +174,8 @@ impl Lease {
     /// given back all the same.
     ///
     /// # Errors
-    /// [`Error::Lost`] when a majority no longer had it: somebody else may have been at work
-    /// meanwhile. [`Error::NoQuorum`] when too few nodes could be asked; they are told when they
+    /// [`ErrorKind::Lost`](crate::ErrorKind::Lost) when a majority no longer had it: somebody else may have been at work
+    /// meanwhile. [`ErrorKind::NoQuorum`](crate::ErrorKind::NoQuorum) when too few nodes could be asked; they are told when they
     /// come back, and the lock ends by its TTL at the latest.
     pub async fn release(self) -> Result<(), Error> {
         self.give_back().await
@@ -179,7 +183,7 @@ impl Lease {
 
     /// As `release`, for one who shares the lease.
     pub(crate) async fn give_back(&self) -> Result<(), Error> {
-        let coordinator = self.core.coordinator.clone();
+        let coordinator = self.shared.coordinator.clone();
         let (claim, token) = (self.held.claim.clone(), self.held.token);
         let lost = self.loss();
         let Some(late) = self.end() else {
@@ -196,7 +200,7 @@ impl Lease {
         events::released(&claim.name, token, &outcome, took);
         match (outcome, lost) {
             // The reason that was known before says more than that the nodes have nothing.
-            (Err(Error::Lost { name, .. }), Some(why)) => Err(Error::Lost { name, why }),
+            (Err(error), Some(why)) if error.is_lost() => Err(self.lost_by(why)),
             (outcome, _) => outcome,
         }
     }
@@ -216,33 +220,28 @@ impl Lease {
     fn follower(&self) -> Option<TicketId> {
         match self.is_shared() {
             true => None,
-            false => self.core.room.follower(&self.held.claim.name),
+            false => self.shared.waiters.follower(&self.held.claim.name),
         }
     }
 
     fn client_of(&self, follower: &Option<TicketId>) -> Option<ClientId> {
-        follower.as_ref().map(|_| self.core.room.client().clone())
+        follower
+            .as_ref()
+            .map(|_| self.shared.waiters.client().clone())
     }
 
     /// Lets it go, now that the release is on its way.
     fn call(&self, follower: Option<TicketId>) {
         if let Some(follower) = follower {
-            self.core.room.follow(&self.held.claim.name, &follower);
+            self.shared.waiters.follow(&self.held.claim.name, &follower);
         }
     }
 
     /// Ends renewal, at once; what is left to see to when it is given back.
     fn end(&self) -> Option<crate::driver::in_flight::InFlight> {
         let late = self.held.give_back();
-        self.core.schedule.remove(&self.held);
+        self.shared.renewer.remove(&self.held);
         late
-    }
-
-    pub(crate) fn lost_by(&self, why: LossReason) -> Error {
-        Error::Lost {
-            name: self.held.claim.name.clone(),
-            why,
-        }
     }
 }
 
@@ -250,7 +249,7 @@ impl Drop for Lease {
     fn drop(&mut self) {
         if let Some(late) = self.end() {
             events::dropped(&self.held.claim.name, self.held.token);
-            let coordinator = &self.core.coordinator;
+            let coordinator = &self.shared.coordinator;
             let follower = self.follower();
             coordinator.let_go(self.held.claim.clone(), coordinator.all(), late);
             self.call(follower);

@@ -29,13 +29,13 @@ impl Lease {
     /// a restarted node may have forgotten it, and whoever seals has to know what follows from that.
     ///
     /// # Errors
-    /// [`Error::Lost`] when the lease was over before a majority had agreed, [`Error::NoQuorum`] when
+    /// [`ErrorKind::Lost`](crate::ErrorKind::Lost) when the lease was over before a majority had agreed, [`ErrorKind::NoQuorum`](crate::ErrorKind::NoQuorum) when
     /// too few nodes could be asked: it is given back, but a node that cannot be told may keep it.
     pub(crate) async fn seal(self, keep: Ttl) -> Result<(), Error> {
         if let Some(why) = self.loss() {
             return Err(self.lost_by(why));
         }
-        let coordinator = Arc::clone(&self.core.coordinator);
+        let coordinator = Arc::clone(&self.shared.coordinator);
         let until = coordinator.clock.now() + self.remaining();
         let (claim, token) = (self.held.claim.clone(), self.held.token);
         // From here on nothing renews it, which would shorten it again, and dropping it releases
@@ -59,11 +59,10 @@ impl Lease {
             }
             Err(NotExtended::Lost(why)) => Err(self.lost_by(why)),
             Err(NotExtended::TooLate) => Err(self.lost_by(LossReason::Expired)),
-            Err(NotExtended::NoQuorum(nodes)) => Err(Error::NoQuorum {
-                name: self.held.claim.name.clone(),
-                needed: self.core.coordinator.quorum.needed(),
-                nodes,
-            }),
+            Err(NotExtended::NoQuorum(nodes)) => {
+                let coordinator = &self.shared.coordinator;
+                Err(coordinator.no_quorum_of(self.lock_name().clone(), nodes))
+            }
         }
     }
 }

@@ -1,54 +1,15 @@
-//! The door to one lock for one session: who is inside, and who opens it.
+//! The door to one lock for one owner: who is inside, and who opens it.
 //!
 //! A lease that is over must never let anybody in, and a lease must never stay once the last who shares
 //! it has left.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::lease::Lease;
-use fencepost_core::name::LockName;
 
-/// The doors of all sessions of one client, for as long as somebody is at them.
+/// The door to one lock for one owner.
 #[derive(Default)]
-pub(crate) struct Doors(Mutex<BTreeMap<Address, Weak<Door>>>);
-
-/// The session's label, and the lock.
-type Address = (Arc<str>, LockName);
-
-impl Doors {
-    /// The one that all of a session share.
-    pub(super) fn of(self: &Arc<Self>, label: &Arc<str>, name: &LockName) -> Arc<Door> {
-        let mut doors = self.doors();
-        let address = (Arc::clone(label), name.clone());
-        if let Some(door) = doors.get(&address).and_then(Weak::upgrade) {
-            return door;
-        }
-        let door = Arc::new(Door {
-            doors: Arc::clone(self),
-            address: address.clone(),
-            key: tokio::sync::Mutex::new(()),
-            room: Mutex::default(),
-        });
-        doors.insert(address, Arc::downgrade(&door));
-        door
-    }
-
-    #[cfg(test)]
-    pub(super) fn len(&self) -> usize {
-        self.doors().len()
-    }
-
-    fn doors(&self) -> MutexGuard<'_, BTreeMap<Address, Weak<Door>>> {
-        // A panic while it was locked cannot have left it half changed.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// The door to one lock for one session.
-pub(super) struct Door {
-    doors: Arc<Doors>,
-    address: Address,
+pub(crate) struct Door {
     /// Only who has it takes the lock from the nodes, and it is taken once for all who wait.
     key: tokio::sync::Mutex<()>,
     /// The lease by which they are inside. How many share it is changed only while this is locked.
@@ -56,12 +17,12 @@ pub(super) struct Door {
 }
 
 impl Door {
-    /// Waits until nobody else of the session opens the door.
+    /// Waits until nobody else of the owner opens the door.
     pub(super) async fn key(&self) -> tokio::sync::MutexGuard<'_, ()> {
         self.key.lock().await
     }
 
-    /// Enters if somebody of the session is inside, and its lease is not over.
+    /// Enters if somebody of the owner is inside, and its lease is not over.
     pub(super) fn enter_again(&self) -> Option<Arc<Lease>> {
         let room = self.room();
         let lease = room.as_ref().filter(|lease| lease.is_valid())?;
@@ -92,15 +53,8 @@ impl Door {
     }
 }
 
-impl Drop for Door {
-    fn drop(&mut self) {
-        let mut doors = self.doors.doors();
-        // Somebody may have made another one meanwhile.
-        if doors
-            .get(&self.address)
-            .is_some_and(|door| door.strong_count() == 0)
-        {
-            doors.remove(&self.address);
-        }
+impl std::fmt::Debug for Door {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Door").finish_non_exhaustive()
     }
 }

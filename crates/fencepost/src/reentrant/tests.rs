@@ -4,9 +4,9 @@ use std::sync::Mutex;
 
 use super::*;
 use crate::error::LossReason;
-use crate::lock::LockOptions;
 use crate::store::memory::MemoryNode;
 use crate::store::{Call, Node};
+use crate::{Client, LockOptions};
 use fencepost_core::lock::Command;
 
 const fn ms(millis: u64) -> Duration {
@@ -58,11 +58,11 @@ impl Witness {
 #[tokio::test(start_paused = true)]
 async fn entering_again_asks_no_node_and_the_last_to_leave_gives_back() {
     let (node, locks) = Witness::new();
-    let session = locks.session("one");
-    let first = session.reentrant("job").await.unwrap();
+    let lock = locks.reentrant("job");
+    let first = lock.lock().await.unwrap();
     let mut guards: Vec<_> = Vec::new();
     for _ in 0..9 {
-        guards.push(session.reentrant("job").await.unwrap());
+        guards.push(lock.lock().await.unwrap());
     }
     assert_eq!((node.acquisitions(), first.entries()), (1, 10));
     assert!(guards.iter().all(|guard| guard.token() == first.token()));
@@ -77,11 +77,11 @@ async fn entering_again_asks_no_node_and_the_last_to_leave_gives_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn two_tasks_of_a_session_that_enter_at_once_share_one_acquisition() {
+async fn two_tasks_of_an_owner_that_enter_at_once_share_one_acquisition() {
     let (node, locks) = Witness::new();
-    let held = locks.session("other").reentrant("job").await.unwrap();
-    let session = locks.session("one");
-    let enter = || tokio::spawn(session.reentrant("job").into_future());
+    let held = locks.reentrant("job").lock().await.unwrap();
+    let lock = locks.reentrant("job");
+    let enter = || tokio::spawn(lock.lock().into_future());
     let (one, two) = (enter(), enter());
     tokio::time::sleep(ms(300)).await;
     assert_eq!(locks.status("job").await.unwrap().waiting, 1);
@@ -97,11 +97,11 @@ async fn two_tasks_of_a_session_that_enter_at_once_share_one_acquisition() {
 #[tokio::test(start_paused = true)]
 async fn a_first_entry_that_is_dropped_leaves_the_door_to_the_others() {
     let locks = Client::memory().unwrap();
-    let held = locks.session("other").reentrant("job").await.unwrap();
-    let session = locks.session("one");
-    let first = tokio::spawn(session.reentrant("job").into_future());
+    let held = locks.reentrant("job").lock().await.unwrap();
+    let lock = locks.reentrant("job");
+    let first = tokio::spawn(lock.lock().into_future());
     tokio::time::sleep(ms(100)).await;
-    let second = tokio::spawn(session.reentrant("job").into_future());
+    let second = tokio::spawn(lock.lock().into_future());
     tokio::time::sleep(ms(100)).await;
     first.abort();
     assert!(first.await.unwrap_err().is_cancelled());
@@ -111,16 +111,17 @@ async fn a_first_entry_that_is_dropped_leaves_the_door_to_the_others() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_waits_for_its_own_session_waits_no_longer_than_it_said() {
+async fn whoever_waits_for_its_own_owner_waits_no_longer_than_it_said() {
     let locks = Client::memory().unwrap();
-    let held = locks.session("other").reentrant("job").await.unwrap();
-    let session = locks.session("one");
-    let _first = tokio::spawn(session.reentrant("job").into_future());
+    let held = locks.reentrant("job").lock().await.unwrap();
+    let lock = locks.reentrant("job");
+    let _first = tokio::spawn(lock.lock().into_future());
     tokio::time::sleep(ms(10)).await;
     let start = Instant::now();
-    let limit = locks.core.node_timeout * 3;
-    let error = session.reentrant("job").timeout(limit).await.unwrap_err();
-    assert!(matches!(&error, Error::Held { by, .. } if by.as_str() == held.value()));
+    let limit = ms(500) * 3;
+    let error = lock.lock().timeout(limit).await.unwrap_err();
+    assert!(error.is_timeout(), "{error}");
+    assert_eq!(error.holder().unwrap().owner.as_str(), held.value());
     let took = start.elapsed();
     assert!(took >= limit && took < limit + ms(50), "{took:?}");
 }
@@ -128,11 +129,11 @@ async fn whoever_waits_for_its_own_session_waits_no_longer_than_it_said() {
 #[tokio::test(start_paused = true)]
 async fn a_lost_lease_lets_nobody_in_and_its_guards_stay_lost() {
     let locks = Client::memory().unwrap();
-    let session = locks.session("one");
+    let lock = locks.reentrant("job");
     let short = LockOptions::new().ttl(ms(200)).renew(false);
-    let outer = session.reentrant("job").options(short).await.unwrap();
+    let outer = lock.lock().options(short).await.unwrap();
     assert_eq!(outer.lost().await, LossReason::Expired);
-    let inner = session.reentrant("job").await.unwrap();
+    let inner = lock.lock().await.unwrap();
     assert!(inner.token() > outer.token());
     assert_eq!((inner.entries(), outer.entries()), (1, 1));
     let lost = outer.release().await.unwrap_err();
@@ -141,17 +142,17 @@ async fn a_lost_lease_lets_nobody_in_and_its_guards_stay_lost() {
         inner.is_valid(),
         "the old guard has not ended the new lease"
     );
-    let again = session.reentrant("job").await.unwrap();
+    let again = lock.lock().await.unwrap();
     assert_eq!(again.token(), inner.token());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_guard_that_is_not_the_last_tells_the_loss_too() {
     let locks = Client::memory().unwrap();
-    let session = locks.session("one");
-    let one = session.reentrant("job").await.unwrap();
-    let two = session.reentrant("job").await.unwrap();
-    locks.steal("job", ms(10_000)).await.unwrap();
+    let lock = locks.reentrant("job");
+    let one = lock.lock().await.unwrap();
+    let two = lock.lock().await.unwrap();
+    let _stolen = locks.steal("job", ms(10_000)).await.unwrap();
     assert!(two.extend().await.unwrap_err().is_lost());
     assert!(one.release().await.unwrap_err().is_lost());
     assert!(two.release().await.unwrap_err().is_lost());
@@ -160,12 +161,9 @@ async fn a_guard_that_is_not_the_last_tells_the_loss_too() {
 #[tokio::test]
 async fn an_extension_tells_how_often_it_was_entered() {
     let (node, locks) = Witness::new();
-    let session = locks.session("one");
-    let guard = session.reentrant("job").await.unwrap();
-    let more = [
-        session.reentrant("job").await.unwrap(),
-        session.reentrant("job").await.unwrap(),
-    ];
+    let lock = locks.reentrant("job");
+    let guard = lock.lock().await.unwrap();
+    let more = [lock.lock().await.unwrap(), lock.lock().await.unwrap()];
     guard.extend().await.unwrap();
     drop(more);
     guard.extend().await.unwrap();
@@ -178,13 +176,14 @@ async fn an_extension_tells_how_often_it_was_entered() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_kept_of_a_door_at_which_nobody_is() {
+async fn two_handles_are_two_owners_and_clones_are_one() {
     let locks = Client::memory().unwrap();
-    let guard = locks.session("one").reentrant("job").await.unwrap();
-    let busy = locks.session("two").reentrant("job").timeout(ms(5));
-    busy.await.unwrap_err();
-    assert_eq!(locks.core.doors.len(), 1);
-    drop(guard);
-    assert_eq!(locks.core.doors.len(), 0);
-    assert!(locks.session("x").reentrant("a\nb").await.is_err());
+    let (one, two) = (locks.reentrant("job"), locks.reentrant("job"));
+    let guard = one.lock().await.unwrap();
+    assert!(two.try_lock().await.unwrap_err().is_held());
+    let again = one.clone().try_lock().await.unwrap();
+    assert_eq!(again.token(), guard.token());
+    drop((guard, again));
+    assert!(two.try_lock().await.is_ok());
+    assert!(locks.reentrant("a\nb").lock().await.is_err());
 }

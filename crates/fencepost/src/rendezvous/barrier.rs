@@ -10,42 +10,19 @@ use std::time::Duration;
 use super::view;
 use super::watch::{Waited, Watch, answers, pause, step_aside};
 use super::{KEEP, checked_keep};
-use crate::client::Client;
+use crate::acquire::slots::{Kind, Slots, part_name};
+use crate::acquire::{AnyOf, Found, Spec, attempt};
+use crate::driver::held::Limits;
+use crate::driver::shared::Shared;
 use crate::driver::waiters::RetryBudget;
-use crate::error::Error;
-use crate::lease::{Lease, Limits};
-use crate::lock::{LockOptions, Plan};
-use crate::semaphore::seek::{Found, Seeker};
-use crate::semaphore::slots::{Kind, Slots, part_name};
+use crate::error::{Cause, Error};
+use crate::lease::Lease;
+use crate::options::LockOptions;
 use fencepost_core::lock::Precedence;
 use fencepost_core::name::LockName;
 use fencepost_core::ttl::Ttl;
 
-impl Client {
-    /// A barrier: lets `parties` pass when all of them are there.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), fencepost::Error> {
-    /// # let locks = fencepost::Client::memory()?;
-    /// // One name, one round.
-    /// let barrier = locks.barrier("phase-1", 2);
-    /// let (one, two) = tokio::join!(barrier.wait(), barrier.wait());
-    /// assert_ne!(one?.place(), two?.place());
-    /// # Ok(()) }
-    /// ```
-    #[must_use]
-    pub fn barrier(&self, name: impl AsRef<str>, parties: usize) -> Barrier {
-        Barrier {
-            locks: self.clone(),
-            places: Places::new(name.as_ref(), parties).map(Arc::new),
-            keep: KEEP,
-            ttl: None,
-        }
-    }
-}
-
-/// Lets k pass when all of them are there: see [`Client::barrier`].
+/// Lets k pass when all of them are there: see [`Client::barrier`](crate::Client::barrier).
 ///
 /// A barrier of k is k locks, its *places*, and one that says that it has opened. Each party takes a
 /// place and renews it; when all are taken at the same time, the barrier opens, and everybody who has
@@ -57,14 +34,14 @@ impl Client {
 ///
 /// # What is promised
 /// On one node and on n:
-/// - **Never early.** Nobody passes before k calls of [`timeout`](Self::timeout) had a place at the same
+/// - **Never early.** Nobody passes before k calls of [`wait`](Self::wait) had a place at the same
 ///   time. A call has its place until it fails, is dropped or its process dies, and then for one
 ///   [TTL](Self::ttl) more at the most: it is told to the nodes as soon as they can be.
 /// - **In time.** Once k have their places, each passes within 250 ms and a few round trips, while a
 ///   majority of the nodes answers; also when others that were there have died meanwhile, because the
 ///   first that sees the barrier full says so on a majority of the nodes before it passes.
 /// - **No more than k** pass in one round. Who comes when all places are taken waits, because somebody
-///   may leave; when the barrier opens without it, or its time is up, it ends with [`Error::NoPlace`]. A place whose party
+///   may leave; when the barrier opens without it, or its time is up, it ends with [`ErrorKind::NoPlace`](crate::ErrorKind::NoPlace). A place whose party
 ///   has died before it passed may be taken by one who comes later, who passes then.
 /// - **A party that dies** before the barrier is full frees its place one TTL later at the latest (in
 ///   a file at once), and so does a wait that is dropped, at once.
@@ -84,7 +61,7 @@ impl Client {
 /// says: let all say the same.
 #[derive(Clone, Debug)]
 pub struct Barrier {
-    locks: Client,
+    shared: Arc<Shared>,
     places: Result<Arc<Places>, Error>,
     keep: Duration,
     ttl: Option<Duration>,
@@ -120,6 +97,15 @@ impl Passage {
 }
 
 impl Barrier {
+    pub(crate) fn new(shared: Arc<Shared>, name: &str, parties: usize) -> Self {
+        Self {
+            shared,
+            places: Places::new(name, parties).map(Arc::new),
+            keep: KEEP,
+            ttl: None,
+        }
+    }
+
     /// How long it is remembered that the barrier has opened and who has passed: at least twice the
     /// client's `max_ttl`, and 24 h at the most; an hour by default. For that long the name is good
     /// for one round.
@@ -142,10 +128,10 @@ impl Barrier {
     /// the place is ours, and for one TTL in a row.
     ///
     /// # Errors
-    /// [`Error::NoPlace`] when the barrier has opened for others. [`Error::NoQuorum`],
-    /// [`Error::TooLate`] and [`Error::Lost`] when too few nodes answered, or too late: our place is
-    /// given back, and if the barrier was full, others pass without us. [`Error::InvalidName`],
-    /// [`Error::InvalidOption`] and [`Error::InvalidTtl`] for what cannot be.
+    /// [`ErrorKind::NoPlace`](crate::ErrorKind::NoPlace) when the barrier has opened for others. [`ErrorKind::NoQuorum`](crate::ErrorKind::NoQuorum),
+    /// [`ErrorKind::TooLate`](crate::ErrorKind::TooLate) and [`ErrorKind::Lost`](crate::ErrorKind::Lost) when too few nodes answered, or too late: our place is
+    /// given back, and if the barrier was full, others pass without us. [`ErrorKind::InvalidName`](crate::ErrorKind::InvalidName),
+    /// [`ErrorKind::InvalidOption`](crate::ErrorKind::InvalidOption) and [`ErrorKind::InvalidTtl`](crate::ErrorKind::InvalidTtl) for what cannot be.
     pub async fn wait(&self) -> Result<Passage, Error> {
         self.pass(None).await
     }
@@ -165,7 +151,7 @@ impl Barrier {
     /// ```
     ///
     /// # Errors
-    /// As [`timeout`](Self::timeout), and [`Error::NotOpen`] when too few came; the place is given back.
+    /// As [`wait`](Self::wait), and [`ErrorKind::NotOpen`](crate::ErrorKind::NotOpen) when too few came; the place is given back.
     pub async fn wait_at_most(&self, time: Duration) -> Result<Passage, Error> {
         self.pass(Some(time)).await
     }
@@ -173,35 +159,34 @@ impl Barrier {
     /// How many are still to come. 0 when the barrier has opened.
     ///
     /// # Errors
-    /// [`Error::NoQuorum`] when too few nodes could be asked; [`Error::InvalidName`],
-    /// [`Error::InvalidOption`].
+    /// [`ErrorKind::NoQuorum`](crate::ErrorKind::NoQuorum) when too few nodes could be asked; [`ErrorKind::InvalidName`](crate::ErrorKind::InvalidName),
+    /// [`ErrorKind::InvalidOption`](crate::ErrorKind::InvalidOption).
     pub async fn missing(&self) -> Result<usize, Error> {
         let places = self.places.clone()?;
-        if is_open(&self.locks, &places).await? {
+        if is_open(&self.shared, &places).await? {
             return Ok(0);
         }
         let names = &places.slots.names;
-        Watch::new(&self.locks, names).missing().await
+        Watch::new(&self.shared, names).missing().await
     }
 
     async fn pass(&self, at_most: Option<Duration>) -> Result<Passage, Error> {
         let places = self.places.clone()?;
-        let mut options = LockOptions::waiting(at_most);
-        if let Some(ttl) = self.ttl {
-            options = options.ttl(ttl);
-        }
+        let options = LockOptions {
+            ttl: self.ttl,
+            timeout: at_most,
+            ..LockOptions::new()
+        };
+        // A place may be waited in for as long as it takes.
+        let limits = Limits {
+            renew: true,
+            ..Limits::default()
+        };
         let mut party = Party {
-            plan: Plan {
-                // A place may be waited in for as long as it takes.
-                limits: Limits {
-                    renew: true,
-                    ..Limits::default()
-                },
-                ..options.plan(&self.locks)?
-            },
-            keep: checked_keep(&self.locks, self.keep)?,
-            watch: Watch::new(&self.locks, &places.slots.names),
-            locks: &self.locks,
+            spec: Spec::new(&self.shared, options)?.limits(limits),
+            keep: checked_keep(&self.shared, self.keep)?,
+            watch: Watch::new(&self.shared, &places.slots.names),
+            shared: &self.shared,
             places: &places,
         };
         loop {
@@ -213,7 +198,8 @@ impl Barrier {
                 }
                 // Before it takes another: it must not be seen in both.
                 Until::Lost => match lease.release().await {
-                    Ok(()) | Err(Error::Lost { .. }) => {}
+                    Ok(()) => {}
+                    Err(error) if error.is_lost() => {}
                     Err(error) => return Err(error),
                 },
             }
@@ -222,17 +208,17 @@ impl Barrier {
 }
 
 /// Whether the barrier is marked as open.
-async fn is_open(locks: &Client, places: &Places) -> Result<bool, Error> {
+async fn is_open(shared: &Shared, places: &Places) -> Result<bool, Error> {
     let marker = std::slice::from_ref(&places.marker);
-    let seen = answers(locks, marker).await?;
-    Ok(view::is_sealed(&seen[0], locks.core.max_ttl.get()))
+    let seen = answers(shared, marker).await?;
+    Ok(view::is_sealed(&seen[0], shared.max_ttl.get()))
 }
 
 /// One who wants to pass.
 struct Party<'a> {
-    locks: &'a Client,
+    shared: &'a Arc<Shared>,
     places: &'a Places,
-    plan: Plan,
+    spec: Spec,
     keep: Ttl,
     watch: Watch<'a>,
 }
@@ -256,24 +242,26 @@ impl Party<'_> {
     async fn take_place(&mut self) -> Result<Found, Error> {
         let mut waited = Waited::ForANextLook;
         loop {
-            let seeker = Seeker {
-                locks: self.locks,
-                slots: &self.places.slots,
-                plan: self.plan,
+            let slots = &self.places.slots;
+            let any = AnyOf {
+                shared: self.shared,
+                names: &slots.names,
+                slots: Some(slots),
+                spec: self.spec.clone(),
             };
-            match seeker.at_once().await {
+            match any.at_once().await {
                 // Refused by so many that no majority can have what was asked for.
-                Err(Error::Held { .. }) => {}
+                Err(error) if error.is_refusal() => {}
                 outcome => return outcome,
             }
             let (is_open, missing) = (self.is_open().await?, self.watch.missing().await?);
             let is_last = waited == Waited::ToTheEnd;
             waited = match missing {
                 0 if is_open || is_last => return Err(self.no_place()),
-                0 => pause(self.locks, &self.plan.patience).await,
+                0 => pause(self.shared, &self.spec.budget).await,
                 _ if is_last => return Err(self.not_open(missing)),
                 // Others were about to take the same ones.
-                _ => step_aside(self.locks, &self.plan.patience).await,
+                _ => step_aside(self.shared, &self.spec.budget).await,
             };
         }
     }
@@ -292,16 +280,16 @@ impl Party<'_> {
                         return Err(self.not_open(missing));
                     }
                 }
-                Ok(Sight::NotFull) => self.plan.patience.take_heart(),
-                Err(error) if self.plan.patience.goes_on_after(&error) => {}
+                Ok(Sight::NotFull) => self.spec.budget.take_heart(),
+                Err(error) if self.spec.budget.goes_on_after(&error) => {}
                 Err(error) => return Err(error),
             }
-            let (locks, patience) = (self.locks, &self.plan.patience);
+            let (shared, patience) = (self.shared, &self.spec.budget);
             let pause = async {
                 match is_opening {
                     // To the end: it opens, whatever the time.
-                    true => step_aside(locks, &RetryBudget::new(None, self.plan.ttl)).await,
-                    false => pause(locks, patience).await,
+                    true => step_aside(shared, &RetryBudget::new(None, self.spec.ttl)).await,
+                    false => pause(shared, patience).await,
                 }
             };
             waited = tokio::select! {
@@ -323,37 +311,37 @@ impl Party<'_> {
         }
         match self.mark().await {
             Ok(()) => Ok(Sight::Open),
-            Err(Error::Held { .. } | Error::Lost { .. }) => Ok(Sight::Opening),
+            Err(error) if error.is_refusal() || error.is_lost() => Ok(Sight::Opening),
             Err(error) => Err(error),
         }
     }
 
     async fn is_open(&self) -> Result<bool, Error> {
-        is_open(self.locks, self.places).await
+        is_open(self.shared, self.places).await
     }
 
     /// Says for good that the barrier has opened.
     async fn mark(&self) -> Result<(), Error> {
-        let (marker, ttl) = (self.places.marker.clone(), self.plan.ttl);
-        let (locks, limits) = (self.locks, Limits::default());
-        let attempt = locks.attempt(marker, ttl, limits, Precedence::MayPass, None);
+        let marker = self.places.marker.clone();
+        let spec = self.spec.clone().limits(Limits::default());
+        let attempt = attempt(self.shared, &spec, marker, Precedence::MayPass, None);
         attempt.await?.seal(self.keep).await
     }
 
     fn no_place(&self) -> Error {
         let slots = &self.places.slots;
-        Error::NoPlace {
+        Error::from(Cause::NoPlace {
             name: slots.whole.clone(),
             all: slots.names.len(),
-        }
+        })
     }
 
     fn not_open(&self, missing: usize) -> Error {
         let slots = &self.places.slots;
-        Error::NotOpen {
+        Error::from(Cause::NotOpen {
             name: slots.whole.clone(),
             missing,
             all: slots.names.len(),
-        }
+        })
     }
 }

@@ -9,48 +9,24 @@ use std::time::Duration;
 use super::view;
 use super::watch::{Waited, Watch, answers, pause, step_aside};
 use super::{KEEP, checked_keep};
-use crate::client::Client;
-use crate::error::Error;
-use crate::lease::Limits;
-use crate::lock::{LockOptions, Plan};
-use crate::look::Answers;
-use crate::semaphore::seek::Seeker;
-use crate::semaphore::slots::{Kind, Slots};
+use crate::acquire::slots::{Kind, Slots};
+use crate::acquire::{self, AnyOf, Spec};
+use crate::driver::held::Limits;
+use crate::driver::shared::Shared;
+use crate::driver::waiters::RetryBudget;
+use crate::error::{Cause, Error};
+use crate::inspect::look::Answers;
+use crate::options::LockOptions;
 use fencepost_core::ttl::Ttl;
 
-impl Client {
-    /// A latch: opens when it has been counted down `counts` times, by whomever.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), fencepost::Error> {
-    /// # let locks = fencepost::Client::memory()?;
-    /// let latch = locks.latch("import-2024-05-17", 2);
-    /// // In two workers, on whatever machines:
-    /// latch.count_down().await?;
-    /// latch.count_down().await?;
-    /// // In all who wait for them:
-    /// latch.wait().await?;
-    /// # Ok(()) }
-    /// ```
-    #[must_use]
-    pub fn latch(&self, name: impl AsRef<str>, counts: usize) -> Latch {
-        Latch {
-            locks: self.clone(),
-            slots: Slots::new(Kind::Latch, name.as_ref(), counts).map(Arc::new),
-            keep: KEEP,
-        }
-    }
-}
-
-/// Opens when it has been counted down k times: see [`Client::latch`].
+/// Opens when it has been counted down k times: see [`Client::latch`](crate::Client::latch).
 ///
 /// A latch of k is k locks, its *slots*. Each count takes one and leaves it taken, whatever becomes
 /// of the process that counted. The latch is open when a majority of the nodes holds each of them.
 ///
 /// # What is promised
 /// On one node and on n:
-/// - **Never early.** No [`timeout`](Self::timeout) returns before k calls of
+/// - **Never early.** No [`wait`](Self::wait) returns before k calls of
 ///   [`count_down`](Self::count_down) have begun. This holds whatever nodes forget.
 /// - **In time.** Once k calls have *returned*, every `wait` returns within 250 ms and a few round
 ///   trips, while a majority of the nodes answers that was there for all counts: a node has those
@@ -90,7 +66,7 @@ impl Client {
 /// assert_eq!(latch.count_down().await?, Counted::Now);
 /// assert_eq!(latch.remaining().await?, 1);
 /// let early = latch.wait_at_most(Duration::from_millis(20)).await;
-/// assert!(early.unwrap_err().is_not_open());
+/// assert!(early.unwrap_err().is_timeout());
 ///
 /// assert_eq!(latch.count_down().await?, Counted::Now);
 /// assert_eq!(latch.count_down().await?, Counted::WasOpen);
@@ -99,7 +75,7 @@ impl Client {
 /// ```
 #[derive(Clone, Debug)]
 pub struct Latch {
-    locks: Client,
+    shared: Arc<Shared>,
     slots: Result<Arc<Slots>, Error>,
     keep: Duration,
 }
@@ -115,6 +91,14 @@ pub enum Counted {
 }
 
 impl Latch {
+    pub(crate) fn new(shared: Arc<Shared>, name: &str, counts: usize) -> Self {
+        Self {
+            shared,
+            slots: Slots::new(Kind::Latch, name, counts).map(Arc::new),
+            keep: KEEP,
+        }
+    }
+
     /// How long a count counts: at least twice the client's `max_ttl`, and 24 h at the most; an hour by
     /// default.
     #[must_use]
@@ -138,37 +122,39 @@ impl Latch {
     /// ```
     ///
     /// # Errors
-    /// [`Error::NoQuorum`], [`Error::TooLate`] and [`Error::Lost`] when too few nodes answered, or
+    /// [`ErrorKind::NoQuorum`](crate::ErrorKind::NoQuorum), [`ErrorKind::TooLate`](crate::ErrorKind::TooLate) and [`ErrorKind::Lost`](crate::ErrorKind::Lost) when too few nodes answered, or
     /// too late: it may have counted and may not, see [above](Self#a-call-that-failed).
-    /// [`Error::InvalidName`], [`Error::InvalidOption`] and [`Error::InvalidTtl`] for what cannot be.
+    /// [`ErrorKind::InvalidName`](crate::ErrorKind::InvalidName), [`ErrorKind::InvalidOption`](crate::ErrorKind::InvalidOption) and [`ErrorKind::InvalidTtl`](crate::ErrorKind::InvalidTtl) for what cannot be.
     pub async fn count_down(&self) -> Result<Counted, Error> {
         let (slots, keep) = self.parts()?;
-        let plan = self.plan()?;
-        let seeker = Seeker {
-            locks: &self.locks,
-            slots: &slots,
-            plan,
+        // To hold a slot for a moment, until it is sealed.
+        let spec = Spec::new(&self.shared, LockOptions::new())?.limits(Limits::default());
+        let any = AnyOf {
+            shared: &self.shared,
+            names: &slots.names,
+            slots: Some(&slots),
+            spec,
         };
         loop {
-            match seeker.at_once().await {
+            match any.at_once().await {
                 Ok((_, lease)) => {
                     lease.seal(keep).await?;
                     return Ok(Counted::Now);
                 }
                 // Refused by so many that no majority can have what was asked for: it is safe to ask
                 // for another.
-                Err(Error::Held { .. }) => {}
+                Err(error) if error.is_refusal() => {}
                 Err(error) => return Err(error),
             }
             // Not before: who has only taken a slot may die, and then this count is needed.
-            let seen = answers(&self.locks, &slots.names).await?;
+            let seen = answers(&self.shared, &slots.names).await?;
             if seen.iter().all(|seen| self.is_for_good(seen)) {
                 return Ok(Counted::WasOpen);
             }
-            let quorum = self.locks.core.coordinator.quorum;
+            let quorum = self.shared.coordinator.quorum;
             match seen.iter().all(|seen| view::holder(quorum, seen).is_some()) {
-                true => pause(&self.locks, &plan.patience).await,
-                false => step_aside(&self.locks, &plan.patience).await,
+                true => pause(&self.shared, &any.spec.budget).await,
+                false => step_aside(&self.shared, &any.spec.budget).await,
             };
         }
     }
@@ -192,20 +178,20 @@ impl Latch {
     /// ```
     ///
     /// # Errors
-    /// As [`count_down`](Self::count_down), and [`Error::InvalidOption`] for a number that is none of
+    /// As [`count_down`](Self::count_down), and [`ErrorKind::InvalidOption`](crate::ErrorKind::InvalidOption) for a number that is none of
     /// the latch's.
     pub async fn count_down_as(&self, party: usize) -> Result<(), Error> {
         let (slots, keep) = self.parts()?;
         let Some(slot) = slots.names.get(party) else {
             let most = slots.names.len() - 1;
-            return Err(Error::InvalidOption {
+            return Err(Error::from(Cause::InvalidOption {
                 option: "party",
                 why: format!("the parties of this latch are 0 to {most}, and this is {party}"),
-            });
+            }));
         };
-        let ttl = self.locks.core.default_ttl.get();
-        let taken = self.locks.steal(slot.as_str(), ttl).await?;
-        taken.lease.seal(keep).await
+        let ttl = self.shared.default_ttl.get();
+        let (lease, _) = acquire::steal(&self.shared, slot.clone(), ttl).await?;
+        lease.seal(keep).await
     }
 
     /// Waits until the latch is open, for as long as that takes.
@@ -214,7 +200,7 @@ impl Latch {
     /// goes on for one TTL of the client's in a row.
     ///
     /// # Errors
-    /// [`Error::NoQuorum`] after that; [`Error::InvalidName`], [`Error::InvalidOption`].
+    /// [`ErrorKind::NoQuorum`](crate::ErrorKind::NoQuorum) after that; [`ErrorKind::InvalidName`](crate::ErrorKind::InvalidName), [`ErrorKind::InvalidOption`](crate::ErrorKind::InvalidOption).
     pub async fn wait(&self) -> Result<(), Error> {
         self.until_open(None).await
     }
@@ -234,8 +220,8 @@ impl Latch {
     /// ```
     ///
     /// # Errors
-    /// [`Error::NotOpen`] when it has not opened, [`Error::NoQuorum`] when too few nodes could be
-    /// asked in the end; [`Error::InvalidName`], [`Error::InvalidOption`].
+    /// [`ErrorKind::NotOpen`](crate::ErrorKind::NotOpen) when it has not opened, [`ErrorKind::NoQuorum`](crate::ErrorKind::NoQuorum) when too few nodes could be
+    /// asked in the end; [`ErrorKind::InvalidName`](crate::ErrorKind::InvalidName), [`ErrorKind::InvalidOption`](crate::ErrorKind::InvalidOption).
     pub async fn wait_at_most(&self, time: Duration) -> Result<(), Error> {
         self.until_open(Some(time)).await
     }
@@ -243,17 +229,17 @@ impl Latch {
     /// How many counts are still to come. 0 when the latch is open.
     ///
     /// # Errors
-    /// [`Error::NoQuorum`] when too few nodes could be asked; [`Error::InvalidName`],
-    /// [`Error::InvalidOption`].
+    /// [`ErrorKind::NoQuorum`](crate::ErrorKind::NoQuorum) when too few nodes could be asked; [`ErrorKind::InvalidName`](crate::ErrorKind::InvalidName),
+    /// [`ErrorKind::InvalidOption`](crate::ErrorKind::InvalidOption).
     pub async fn remaining(&self) -> Result<usize, Error> {
         let slots = self.slots.clone()?;
-        Watch::new(&self.locks, &slots.names).missing().await
+        Watch::new(&self.shared, &slots.names).missing().await
     }
 
     async fn until_open(&self, at_most: Option<Duration>) -> Result<(), Error> {
         let slots = self.slots.clone()?;
-        let mut patience = LockOptions::waiting(at_most).plan(&self.locks)?.patience;
-        let mut watch = Watch::new(&self.locks, &slots.names);
+        let mut patience = RetryBudget::new(at_most, self.shared.default_ttl);
+        let mut watch = Watch::new(&self.shared, &slots.names);
         loop {
             match watch.is_full().await {
                 Ok(true) => return Ok(()),
@@ -261,34 +247,25 @@ impl Latch {
                 Err(error) if patience.goes_on_after(&error) => {}
                 Err(error) => return Err(error),
             }
-            if pause(&self.locks, &patience).await == Waited::ToTheEnd {
+            if pause(&self.shared, &patience).await == Waited::ToTheEnd {
                 return match watch.missing().await? {
                     0 => Ok(()),
-                    missing => Err(Error::NotOpen {
+                    missing => Err(Error::from(Cause::NotOpen {
                         name: slots.whole.clone(),
                         missing,
                         all: slots.names.len(),
-                    }),
+                    })),
                 };
             }
         }
     }
 
     fn is_for_good(&self, seen: &Answers) -> bool {
-        let core = &self.locks.core;
-        view::is_for_good(core.coordinator.quorum, seen, core.max_ttl.get())
+        let shared = &self.shared;
+        view::is_for_good(shared.coordinator.quorum, seen, shared.max_ttl.get())
     }
 
     fn parts(&self) -> Result<(Arc<Slots>, Ttl), Error> {
-        Ok((self.slots.clone()?, checked_keep(&self.locks, self.keep)?))
-    }
-
-    /// To take a slot for a moment, until it is sealed.
-    fn plan(&self) -> Result<Plan, Error> {
-        let plan = LockOptions::new().plan(&self.locks)?;
-        Ok(Plan {
-            limits: Limits::default(),
-            ..plan
-        })
+        Ok((self.slots.clone()?, checked_keep(&self.shared, self.keep)?))
     }
 }

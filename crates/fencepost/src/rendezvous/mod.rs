@@ -21,8 +21,8 @@ mod watch;
 
 use std::time::Duration;
 
-use crate::client::Client;
-use crate::error::Error;
+use crate::driver::shared::Shared;
+use crate::error::{Cause, Error};
 pub use barrier::{Barrier, Passage};
 use fencepost_core::ttl::{Readable, Ttl};
 pub use latch::{Counted, Latch};
@@ -38,17 +38,17 @@ const PACE: Duration = Duration::from_millis(250);
 const AGAIN: Duration = Duration::from_millis(25);
 
 /// Checks how long something is to be kept.
-fn checked_keep(locks: &Client, keep: Duration) -> Result<Ttl, Error> {
-    let (keep, max_ttl) = (Ttl::new(keep)?, locks.core.max_ttl.get());
+fn checked_keep(shared: &Shared, keep: Duration) -> Result<Ttl, Error> {
+    let (keep, max_ttl) = (Ttl::new(keep)?, shared.max_ttl.get());
     if keep.get() < max_ttl * SHORTEST_KEEP {
-        return Err(Error::InvalidOption {
+        return Err(Error::from(Cause::InvalidOption {
             option: "keep",
             why: format!(
                 "it is at least {SHORTEST_KEEP} times max_ttl, which is {}, so that what was left \
                  for good can be told from what is only held",
                 Readable(max_ttl)
             ),
-        });
+        }));
     }
     Ok(keep)
 }

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use crate::look::{Answers, heard};
+use crate::inspect::look::{Answers, heard};
 use fencepost_core::lock::Holder;
 use fencepost_core::quorum::Quorum;
 use fencepost_core::value::AttemptValue;

@@ -3,20 +3,21 @@
 //! It looks, and does not stand in line to be woken: who stands in line is woken to take a slot. And
 //! it must not ask for k locks each time: while one slot is known to be free, it looks at that one.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::view;
 use super::{AGAIN, PACE};
-use crate::client::Client;
+use crate::driver::shared::Shared;
 use crate::driver::waiters::RetryBudget;
 use crate::error::Error;
-use crate::look::{Answers, look, too_few};
+use crate::inspect::look::{Answers, look, too_few};
 use fencepost_core::name::LockName;
 use fencepost_core::value::AttemptValue;
 
 /// Somebody who looks at the same slots again and again.
 pub(super) struct Watch<'a> {
-    locks: &'a Client,
+    shared: &'a Arc<Shared>,
     slots: &'a [LockName],
     /// The slot that was free when last seen.
     free: Option<usize>,
@@ -32,9 +33,9 @@ pub(super) enum Waited {
 }
 
 impl<'a> Watch<'a> {
-    pub(super) fn new(locks: &'a Client, slots: &'a [LockName]) -> Self {
+    pub(super) fn new(shared: &'a Arc<Shared>, slots: &'a [LockName]) -> Self {
         Self {
-            locks,
+            shared,
             slots,
             free: None,
         }
@@ -43,7 +44,7 @@ impl<'a> Watch<'a> {
     /// Whether all slots are taken at the same time.
     pub(super) async fn is_full(&mut self) -> Result<bool, Error> {
         if let Some(free) = self.free {
-            let one = holders(self.locks, &self.slots[free..=free]).await?;
+            let one = holders(self.shared, &self.slots[free..=free]).await?;
             if one[0].is_none() {
                 return Ok(false);
             }
@@ -57,12 +58,12 @@ impl<'a> Watch<'a> {
     /// same time: no value comes again that has been given back. One look may see somebody twice, in
     /// a slot that it could not get, and in the one that it got then.
     pub(super) async fn missing(&mut self) -> Result<usize, Error> {
-        let first = holders(self.locks, self.slots).await?;
+        let first = holders(self.shared, self.slots).await?;
         let free: Vec<_> = places(&first, Option::is_none);
         if !free.is_empty() {
             return Ok(self.note(&free));
         }
-        let second = holders(self.locks, self.slots).await?;
+        let second = holders(self.shared, self.slots).await?;
         let mut before = first.iter();
         let changed = places(&second, |now| before.next() != Some(now));
         Ok(self.note(&changed))
@@ -71,7 +72,7 @@ impl<'a> Watch<'a> {
     /// Remembers one that is free, any of them: who wait for the same slots look at different ones,
     /// and a slot that is taken last is found after few looks at all of them.
     fn note(&mut self, free: &[usize]) -> usize {
-        let share = self.locks.core.coordinator.randomness.share();
+        let share = self.shared.coordinator.randomness.share();
         let any = (share * free.len() as f64) as usize;
         self.free = free.get(any).or(free.last()).copied();
         free.len()
@@ -88,33 +89,32 @@ fn places(
 }
 
 /// For whom a majority holds each of these locks.
-async fn holders(locks: &Client, names: &[LockName]) -> Result<Vec<Option<AttemptValue>>, Error> {
-    let seen = answers(locks, names).await?;
-    let quorum = locks.core.coordinator.quorum;
+async fn holders(shared: &Shared, names: &[LockName]) -> Result<Vec<Option<AttemptValue>>, Error> {
+    let seen = answers(shared, names).await?;
+    let quorum = shared.coordinator.quorum;
     let holder = |answers| view::holder(quorum, answers).cloned();
     Ok(seen.iter().map(holder).collect())
 }
 
 /// What the nodes say of these locks, if it is enough.
-pub(super) async fn answers(locks: &Client, names: &[LockName]) -> Result<Vec<Answers>, Error> {
-    let core = &locks.core;
-    let quorum = core.coordinator.quorum;
-    let seen = look(core, names, |answers| view::is_clear(quorum, answers)).await;
+pub(super) async fn answers(shared: &Shared, names: &[LockName]) -> Result<Vec<Answers>, Error> {
+    let quorum = shared.coordinator.quorum;
+    let seen = look(shared, names, |answers| view::is_clear(quorum, answers)).await;
     let unheard = seen.iter().position(|seen| !view::is_heard(quorum, seen));
     match unheard {
-        Some(lock) => Err(too_few(core, &names[lock], &seen[lock])),
+        Some(lock) => Err(too_few(shared, &names[lock], &seen[lock])),
         None => Ok(seen),
     }
 }
 
 /// Waits until it is worth looking again.
-pub(super) async fn pause(locks: &Client, patience: &RetryBudget) -> Waited {
-    wait(locks.core.coordinator.spread(PACE), patience).await
+pub(super) async fn pause(shared: &Shared, patience: &RetryBudget) -> Waited {
+    wait(shared.coordinator.spread(PACE), patience).await
 }
 
 /// Waits until others who asked at the same time have got what they asked for, or have given it up.
-pub(super) async fn step_aside(locks: &Client, patience: &RetryBudget) -> Waited {
-    let share = locks.core.coordinator.randomness.share();
+pub(super) async fn step_aside(shared: &Shared, patience: &RetryBudget) -> Waited {
+    let share = shared.coordinator.randomness.share();
     wait(AGAIN.mul_f64(0.1 + share * 0.9), patience).await
 }
 

@@ -24,6 +24,32 @@ pub trait Clock: Send + Sync + 'static {
     }
 }
 
+/// Tokio's clock, which a test may pause and advance. For a table in memory: it does not run while the
+/// machine is suspended, and neither does anybody who could take a lock of this process.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TokioClock {
+    start: tokio::time::Instant,
+}
+
+impl TokioClock {
+    pub(crate) fn new() -> Self {
+        Self {
+            start: tokio::time::Instant::now(),
+        }
+    }
+}
+
+impl Clock for TokioClock {
+    fn now(&self) -> Moment {
+        // Not from zero, so that there is a time before the start.
+        Moment::from_start(self.start.elapsed() + Duration::from_secs(60 * 60))
+    }
+
+    fn wall_micros(&self) -> u64 {
+        SystemClock.wall_micros()
+    }
+}
+
 /// The machine's own clocks: `CLOCK_BOOTTIME` on Linux, the monotonic clock elsewhere.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemClock;

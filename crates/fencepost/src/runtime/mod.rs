@@ -3,3 +3,5 @@
 pub mod clock;
 pub mod randomness;
 pub mod tasks;
+#[cfg(feature = "blocking")]
+pub(crate) mod thread;

@@ -4,14 +4,14 @@
 //! Whoever hands in randomness of its own answers for it that no value is ever drawn twice: a value
 //! proves who may release a lock.
 
-use crate::error::Error;
+use crate::error::{Cause, Error};
 
 /// Where the library draws random numbers.
 pub trait Randomness: Send + Sync + 'static {
     /// Fills `bytes` with random ones.
     ///
     /// # Errors
-    /// [`Error::NoRandomness`] when there are none to give.
+    /// [`ErrorKind::NoRandomness`](crate::ErrorKind::NoRandomness) when there are none to give.
     fn fill(&self, bytes: &mut [u8]) -> Result<(), Error>;
 
     /// A random share of the whole: at least 0, at most 1. A half when there is no randomness.
@@ -30,7 +30,7 @@ pub(crate) struct SystemRandomness;
 
 impl Randomness for SystemRandomness {
     fn fill(&self, bytes: &mut [u8]) -> Result<(), Error> {
-        getrandom::fill(bytes).map_err(|_| Error::NoRandomness)
+        getrandom::fill(bytes).map_err(|_| Error::from(Cause::NoRandomness))
     }
 }
 

@@ -8,12 +8,13 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use crate::error::NodeError;
+use fencepost_core::NamePattern;
+pub use fencepost_core::Names;
 use fencepost_core::lock::{Command, Reply};
 use fencepost_core::name::LockName;
 use fencepost_core::ticket::ClientId;
-pub use fencepost_core::{NamePattern, Names};
 
-pub mod facts;
+pub(crate) mod facts;
 pub mod memory;
 mod notice;
 pub(crate) mod open;

@@ -8,7 +8,7 @@ use super::memory::MemoryNode;
 use super::redis::{RedisNode, RedisOptions, Roster};
 #[cfg(feature = "sqlite")]
 use super::sqlite::{FileSpec, HolderProcess, SqliteNode};
-use crate::error::Error;
+use crate::error::{Cause, Error};
 use crate::runtime::clock::Clock;
 
 /// What it takes to open the nodes of one client.
@@ -38,12 +38,12 @@ pub(crate) fn check_reach(urls: &[&str]) -> Result<(), Error> {
     // The same one twice is told by who opens them.
     let is_one = urls.iter().all(|url| *url == urls[0]);
     match urls.iter().find(of_one) {
-        Some(url) if !is_one => Err(Error::InvalidUrl {
+        Some(url) if !is_one => Err(Error::from(Cause::InvalidUrl {
             url: (*url).to_owned(),
             why: "it is seen by this machine only, and a quorum needs nodes that every client \
                   reaches; use it alone, or servers only"
                 .into(),
-        }),
+        })),
         _ => Ok(()),
     }
 }
@@ -54,21 +54,23 @@ impl Opener {
             Some(("memory", name)) => Ok(Arc::new(MemoryNode::named(name, self.clock.clone()))),
             Some(("file", path)) => self.file_url(url, path),
             Some((scheme, _)) if is_redis(scheme) => self.redis(url),
-            _ => Err(Error::InvalidUrl {
+            _ => Err(Error::from(Cause::InvalidUrl {
                 // Whatever it is, it may hold a password: only its beginning is safe to show.
                 url: format!("{:?}", beginning(url)),
                 why: "it must begin with memory:, file:, redis://, rediss:// or redis+unix:// \
                       (or valkey for redis)"
                     .into(),
-            }),
+            })),
         }
     }
 
     #[cfg(feature = "sqlite")]
     fn file_url(&self, url: &str, path: &str) -> Result<Arc<dyn Node>, Error> {
-        let spec = FileSpec::parse(path).map_err(|why| Error::InvalidUrl {
-            url: url.to_owned(),
-            why,
+        let spec = FileSpec::parse(path).map_err(|why| {
+            Error::from(Cause::InvalidUrl {
+                url: url.to_owned(),
+                why,
+            })
         })?;
         self.file(spec)
     }
@@ -124,10 +126,10 @@ fn beginning(url: &str) -> &str {
 
 #[cfg(not(all(feature = "redis", feature = "sqlite")))]
 fn without_feature(url: &str, feature: &str) -> Error {
-    Error::InvalidUrl {
+    Error::from(Cause::InvalidUrl {
         url: url.to_owned(),
         why: format!("fencepost was built without its feature {feature}"),
-    }
+    })
 }
 
 #[cfg(test)]

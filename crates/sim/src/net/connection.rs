@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use fencepost::NodeError;
-use fencepost::store::Notice;
+use fencepost::internals::Notice;
 
 use super::{Load, Packet, Pair, State, Way, nanos};
 use crate::world::Inside;

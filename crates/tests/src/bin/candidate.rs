@@ -6,7 +6,7 @@
 use std::error::Error;
 use std::time::Duration;
 
-use fencepost::clock::{Clock, SystemClock};
+use fencepost::internals::clock::{Clock, SystemClock};
 use fencepost::{Client, RestartPolicy};
 use fencepost_tests::Turn;
 

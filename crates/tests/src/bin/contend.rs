@@ -2,13 +2,13 @@
 //!
 //! `contend URLS NAME TASKS TURNS KIND` prints one line for each turn: see `fencepost_tests::Turn`. A
 //! turn now and then outlives its lease, and gives it back late. KIND is `plain` or `reentrant`; in a
-//! reentrant lock each task is a session of its own, and enters twice.
+//! reentrant lock each task is an owner of its own, and enters twice.
 
 use std::error::Error;
 use std::ops::Deref;
 use std::time::Duration;
 
-use fencepost::clock::{Clock, SystemClock};
+use fencepost::internals::clock::{Clock, SystemClock};
 use fencepost::{Client, Lease, LockOptions, ReentrantGuard, RestartPolicy};
 use fencepost_tests::Turn;
 
@@ -39,7 +39,7 @@ async fn main() -> Outcome<()> {
         let door = Door {
             locks: locks.clone(),
             name: name.clone(),
-            session: is_reentrant.then(|| format!("task-{task}")),
+            is_reentrant,
         };
         tokio::spawn(async move {
             for turn in 0..turns {
@@ -58,7 +58,7 @@ async fn main() -> Outcome<()> {
 struct Door {
     locks: Client,
     name: String,
-    session: Option<String>,
+    is_reentrant: bool,
 }
 
 /// What it has then.
@@ -69,15 +69,21 @@ enum Held {
 
 impl Door {
     async fn try_once(&self) -> Result<Held, fencepost::Error> {
-        let Some(session) = &self.session else {
-            return Ok(Held::Once(self.locks.try_lock(&self.name, TTL).await?));
-        };
-        let session = self.locks.session(session);
+        if !self.is_reentrant {
+            return Ok(Held::Once(
+                self.locks
+                    .try_lock(&self.name)
+                    .ttl(TTL)
+                    .renew(false)
+                    .await?,
+            ));
+        }
         let now = LockOptions::new()
             .ttl(TTL)
             .timeout(Duration::ZERO)
             .renew(false);
-        let enter = || session.reentrant(&self.name).options(now);
+        let lock = self.locks.reentrant(&self.name);
+        let enter = || lock.lock().options(now);
         let outer = enter().await?;
         Ok(Held::Twice(enter().await?, outer))
     }
@@ -114,8 +120,7 @@ async fn take_a_turn(door: &Door, variety: usize) -> Outcome<Turn> {
         match door.try_once().await {
             Ok(lease) => break (asked, lease),
             // Both pass: the holder lets go, the nodes come back.
-            Err(error) if error.is_held() || error.is_no_quorum() => {}
-            Err(fencepost::Error::TooLate { .. }) => {}
+            Err(error) if error.is_retryable() => {}
             Err(error) => return Err(error.into()),
         }
         let pause = 1 + (asked.subsec_nanos() as usize + variety) % 20;

@@ -41,7 +41,13 @@ async fn main() -> Result<(), Box<dyn Error>> {
         match fork::fork()? {
             Fork::Child => {
                 drop(lease.take());
-                let own = at_once(locks.try_lock(format!("child-{n}"), TTL));
+                let own = at_once(
+                    locks
+                        .try_lock(format!("child-{n}"))
+                        .ttl(TTL)
+                        .renew(false)
+                        .into_future(),
+                );
                 std::process::exit(match own {
                     Some(Ok(_)) => 1,
                     // Only a refusal at once shows that nothing was sent.
@@ -50,7 +56,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
                 });
             }
             Fork::Parent(child) => {
-                if let Ok(granted) = locks.try_lock(taken, TTL).await {
+                if let Ok(granted) = locks.try_lock(taken).ttl(TTL).renew(false).await {
                     by_parent += 1;
                     let _ = granted.release().await;
                 }

@@ -18,9 +18,9 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use fencepost::clock::{Clock, SystemClock};
-use fencepost::store::Node;
-use fencepost::store::sqlite::SqliteNode;
+use fencepost::internals::Node;
+use fencepost::internals::clock::{Clock, SystemClock};
+use fencepost::internals::sqlite::SqliteNode;
 use fencepost::{AttemptValue, Client, FencingToken, LockName, NamePattern, Owner, Ttl};
 use fencepost_core::lock::{Command, Reply};
 
@@ -161,7 +161,7 @@ async fn turns(url: &str, turns: &str) -> Outcome<()> {
     println!("ready");
     for _ in 0..turns.parse::<u32>()? {
         next_line()?;
-        match locks.try_lock("job", TTL).await {
+        match locks.try_lock("job").ttl(TTL).renew(false).await {
             Err(error) => println!("refused: {error}"),
             Ok(lease) => {
                 println!("holding");
@@ -197,10 +197,10 @@ async fn look(url: &str) -> Outcome<()> {
 
 async fn fork(url: &str) -> Outcome<()> {
     let locks = Client::connect(url).await?;
-    let lease = locks.try_lock("job", TTL).await?;
+    let lease = locks.try_lock("job").ttl(TTL).renew(false).await?;
     match fork::fork() {
         Ok(fork::Fork::Child) => {
-            let other = locks.try_lock("other", TTL).await;
+            let other = locks.try_lock("other").ttl(TTL).renew(false).await;
             println!("child locks: {}", say(other.err()));
             let listed = locks.list(&NamePattern::all()).await;
             println!("child lists: {}", say(listed.err()));
@@ -218,7 +218,7 @@ async fn fork(url: &str) -> Outcome<()> {
             );
             println!("parent is valid: {}", lease.is_valid());
             let rival = Client::connect(url).await?;
-            let rival = rival.try_lock("job", TTL).await;
+            let rival = rival.try_lock("job").ttl(TTL).renew(false).await;
             println!(
                 "rival is refused: {}",
                 rival.is_err_and(|error| error.is_held())

@@ -9,7 +9,7 @@ use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fencepost::clock::{Clock, SystemClock};
+use fencepost::internals::clock::{Clock, SystemClock};
 use fencepost::{Client, RestartPolicy};
 
 /// How often it looks whether it has been stopped.

@@ -7,7 +7,7 @@
 use std::error::Error;
 use std::time::Duration;
 
-use fencepost::clock::{Clock, SystemClock};
+use fencepost::internals::clock::{Clock, SystemClock};
 use fencepost::{Client, Permit, RestartPolicy, Semaphore};
 use fencepost_tests::{ByCount, Stay, Turn};
 use tokio::time::{sleep, timeout};
@@ -87,8 +87,7 @@ async fn by_slots(semaphore: &Semaphore, variety: usize) -> Outcome<Stay> {
         match outcome {
             Ok(permit) => break (asked, permit),
             // All pass: the holders let go, the nodes come back.
-            Err(error) if error.is_held() || error.is_no_quorum() => {}
-            Err(fencepost::Error::TooLate { .. }) => {}
+            Err(error) if error.is_retryable() => {}
             Err(error) => return Err(error.into()),
         }
         sleep(Duration::from_millis(1 + variety as u64 % 20)).await;

@@ -13,9 +13,9 @@ use std::time::Duration;
 use std::{fs, io};
 
 use fencepost::LockName;
-use fencepost::blocking::Client;
-use fencepost::store::memory::MemoryNode;
-use fencepost::store::{Call, Node};
+use fencepost::internals::memory::MemoryNode;
+use fencepost::internals::{Call, Node};
+use fencepost::{Client, blocking};
 use fencepost_core::lock::Command;
 use fencepost_tests::eventually;
 
@@ -27,8 +27,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let [mode, url, name] = &words[..] else {
         return Err("see the head of threads.rs".into());
     };
-    let locks = Client::connect(url)?;
-    let lease = locks.lock(name).ttl(TTL).acquire()?;
+    let locks = blocking::connect(url)?;
+    let lease = locks.block(locks.lock(name).ttl(TTL))?;
     match mode.as_str() {
         "return" => println!("holding"),
         "leak" => {
@@ -37,10 +37,13 @@ fn main() -> Result<(), Box<dyn Error>> {
         }
         "shutdown" => {
             drop(lease);
-            locks.shutdown();
+            locks.block(async {
+                locks.clone().shutdown().await;
+                Ok(())
+            })?;
         }
         "alive" => {
-            let second = Client::connect(url)?;
+            let second = blocking::connect(url)?;
             // A thread that one of them has started has its name, until it has taken its own.
             eventually("one for each client", SOON, || {
                 background_threads().is_ok_and(|threads| threads == 2)
@@ -56,7 +59,6 @@ fn main() -> Result<(), Box<dyn Error>> {
             std::thread::sleep(Duration::from_millis(200));
             assert_eq!(background_threads()?, 1, "a lease keeps it");
             assert!(lease.is_valid());
-            lease.extend()?;
             drop(lease);
             eventually("the thread has ended", SOON, || {
                 background_threads().is_ok_and(|threads| threads == 0)
@@ -67,8 +69,8 @@ fn main() -> Result<(), Box<dyn Error>> {
             drop(locks);
             let locks = Client::builder()
                 .node(NeverReleases(MemoryNode::new()))
-                .build_blocking()?;
-            drop(locks.lock(name).ttl(TTL).acquire()?);
+                .blocking()?;
+            drop(locks.block(locks.lock(name).ttl(TTL))?);
             drop(locks);
             std::thread::sleep(Duration::from_secs(1));
             assert_eq!(background_threads()?, 1, "it waits for the answer");

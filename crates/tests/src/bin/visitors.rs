@@ -10,8 +10,8 @@
 use std::error::Error;
 use std::time::Duration;
 
-use fencepost::clock::{Clock, SystemClock};
-use fencepost::{Client, Lease, ReadWriteLock, RestartPolicy};
+use fencepost::internals::clock::{Clock, SystemClock};
+use fencepost::{Client, Lease, LockOptions, ReadLease, RestartPolicy, RwLock, WriteLease};
 use fencepost_tests::{Turn, Visit};
 use tokio::time::{sleep, timeout};
 
@@ -58,7 +58,7 @@ async fn main() -> Outcome<()> {
 }
 
 /// Not connected: the nodes may be stopped just now.
-fn open(urls: &str, name: &str) -> Outcome<ReadWriteLock> {
+fn open(urls: &str, name: &str) -> Outcome<RwLock> {
     let locks = Client::builder()
         .url(urls)
         .restart_policy(RestartPolicy::Trust)
@@ -71,16 +71,16 @@ fn now() -> Duration {
 }
 
 struct Visitor {
-    reading: ReadWriteLock,
-    writing: ReadWriteLock,
+    reading: RwLock,
+    writing: RwLock,
 }
 
 impl Visitor {
     async fn visits(self, varieties: impl Iterator<Item = usize>) -> Outcome<()> {
         for variety in varieties {
             let (asked, lease) = self.enter(variety).await?;
-            let writes = !lease.is_shared();
-            let visit = stay(asked, now(), &lease, variety).await;
+            let writes = matches!(lease, Entered::Writer(_));
+            let visit = stay(asked, now(), lease.lease(), variety).await;
             println!(
                 "{}",
                 Visit {
@@ -88,51 +88,77 @@ impl Visitor {
                     turn: visit
                 }
             );
-            if writes && variety.is_multiple_of(2) {
-                // Valid or not: a lease that is over does not become another.
-                let begin = now();
-                if let Ok(reader) = lease.downgrade().await {
-                    let turn = stay(begin, begin, &reader, variety).await;
-                    let writes = false;
-                    println!("{}", Visit { writes, turn });
-                    let _ = reader.release().await;
+            match lease {
+                Entered::Writer(writer) if variety.is_multiple_of(2) => {
+                    // Valid or not: a lease that is over does not become another.
+                    let begin = now();
+                    if let Ok(reader) = writer.downgrade().await {
+                        let turn = stay(begin, begin, &reader, variety).await;
+                        let writes = false;
+                        println!("{}", Visit { writes, turn });
+                        let _ = reader.release().await;
+                    }
                 }
-            } else {
                 // Lost or not: it is over.
-                let _ = lease.release().await;
+                Entered::Writer(writer) => drop(writer.release().await),
+                Entered::Reader(reader) => drop(reader.release().await),
             }
         }
         Ok(())
     }
 
-    async fn enter(&self, variety: usize) -> Outcome<(Duration, Lease)> {
+    async fn enter(&self, variety: usize) -> Outcome<(Duration, Entered)> {
         // Whoever does not get in line may never get in beside those who do: once is enough.
         let mut manner = variety % 8;
         loop {
             let asked = now();
-            let request = match variety % 5 {
-                0 => self.writing.write(),
-                _ => self.reading.read(),
+            let options = LockOptions::new()
+                .ttl(TTL)
+                .renew(variety.is_multiple_of(3))
+                .timeout(if manner == 0 { Duration::ZERO } else { WAIT });
+            let request = async {
+                match variety % 5 {
+                    0 => {
+                        let writer = self.writing.write().options(options).await;
+                        writer.map(Entered::Writer)
+                    }
+                    _ => {
+                        let reader = self.reading.read().options(options).await;
+                        reader.map(Entered::Reader)
+                    }
+                }
             };
-            let request = request.ttl(TTL).renew(variety.is_multiple_of(3));
             let outcome = match manner {
-                0 => Some(request.timeout(Duration::ZERO).await),
                 1 => {
                     let some_time = Duration::from_micros(500 * (variety % 100) as u64);
-                    let request = request.timeout(WAIT).into_future();
                     timeout(some_time, request).await.ok()
                 }
-                _ => Some(request.timeout(WAIT).await),
+                _ => Some(request.await),
             };
             match outcome {
                 Some(Ok(lease)) => return Ok((asked, lease)),
                 // All pass: the holders let go, the nodes come back.
-                Some(Err(error)) if error.is_held() || error.is_no_quorum() => {}
-                Some(Err(fencepost::Error::TooLate { .. })) | None => {}
+                Some(Err(error)) if error.is_retryable() => {}
+                None => {}
                 Some(Err(error)) => return Err(error.into()),
             }
             manner = 2;
             sleep(Duration::from_millis(1 + variety as u64 % 20)).await;
+        }
+    }
+}
+
+/// What a visitor holds.
+enum Entered {
+    Reader(ReadLease),
+    Writer(WriteLease),
+}
+
+impl Entered {
+    fn lease(&self) -> &Lease {
+        match self {
+            Self::Reader(lease) => lease,
+            Self::Writer(lease) => lease,
         }
     }
 }

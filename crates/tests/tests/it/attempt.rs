@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use fencepost::store::{Call, Node};
+use fencepost::internals::{Call, Node};
 use fencepost::{AttemptValue, FencingToken, LockName, Ttl};
 use fencepost_core::lock::{Command, Holder, Reply, Snapshot};
 

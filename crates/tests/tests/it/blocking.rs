@@ -7,9 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use fencepost::blocking::{Client, Lease};
-use fencepost::store::memory::MemoryNode;
-use fencepost::{Builder, Error, LockOptions, LossReason};
+use fencepost::internals::memory::MemoryNode;
+use fencepost::{Builder, Client, Error, ErrorKind, Lease, LossReason, blocking};
 use fencepost_tests::{RedisServer, eventually};
 use tempfile::TempDir;
 
@@ -50,22 +49,19 @@ impl Engine {
     }
 
     fn client(&self) -> Client {
-        self.builder().connect_blocking().expect("a client")
+        self.builder().blocking().expect("a client")
     }
 
     /// Somebody else can have the lock long before its TTL is over.
     fn is_free_at_once(&self, name: &str) {
-        let lock = self
-            .client()
-            .lock(name)
-            .ttl(LONG)
-            .timeout(AT_ONCE)
-            .acquire();
+        let locks = self.client();
+        let lock = locks.block(locks.lock(name).ttl(LONG).timeout(AT_ONCE));
         drop(lock.expect("it is free"));
     }
 
     fn is_free_now(&self, name: &str) -> bool {
-        self.client().try_lock(name, LONG).is_ok()
+        let locks = self.client();
+        locks.block(locks.try_lock(name).ttl(LONG)).is_ok()
     }
 }
 
@@ -78,8 +74,16 @@ fn no_quorum(why: &LossReason) -> bool {
     matches!(why, LossReason::NoQuorum | LossReason::Suspended)
 }
 
-fn long() -> LockOptions {
-    LockOptions::new().ttl(LONG)
+/// Runs a body that does not await under the lock.
+fn with_lock<T>(locks: &Client, ttl: Duration, body: impl FnOnce(&Lease) -> T) -> Result<T, Error> {
+    let request = locks.lock("job").ttl(ttl);
+    locks.block(request.run(async |lease| body(lease)))
+}
+
+/// Waits for the loss of a lease, but no longer than that.
+fn wait_lost(locks: &Client, lease: &Lease, at_most: Duration) -> Option<LossReason> {
+    let lost = async { Ok(tokio::time::timeout(at_most, lease.lost()).await.ok()) };
+    locks.block(lost).expect("a plain thread")
 }
 
 #[test]
@@ -103,7 +107,7 @@ fn of_eight_threads_only_one_is_ever_inside() {
                             thread::yield_now();
                             counter.store(seen + 1, Ordering::Relaxed);
                         };
-                        locks.with_lock("counter", long(), count).expect("a turn");
+                        with_lock(&locks, LONG, count).expect("a turn");
                     }
                 });
             }
@@ -116,7 +120,7 @@ fn of_eight_threads_only_one_is_ever_inside() {
 fn a_body_that_panics_leaves_the_lock_free() {
     for engine in Engine::all() {
         let locks = engine.client();
-        let body = || locks.with_lock("job", long(), |_| panic!("as this test wants"));
+        let body = || with_lock(&locks, LONG, |_| panic!("as this test wants"));
         let panicked: Result<Result<(), _>, _> = catch_unwind(AssertUnwindSafe(body));
         assert!(panicked.is_err(), "the panic reaches the caller");
         engine.is_free_at_once("job");
@@ -131,7 +135,7 @@ fn a_body_that_returns_early_leaves_the_lock_free() {
             "not a number".parse::<u64>()?;
             unreachable!();
         };
-        assert!(locks.with_lock("job", long(), body).unwrap().is_err());
+        assert!(with_lock(&locks, LONG, body).unwrap().is_err());
         assert!(engine.is_free_now("job"), "given back before it returns");
     }
 }
@@ -140,19 +144,17 @@ fn a_body_that_returns_early_leaves_the_lock_free() {
 fn a_body_that_sleeps_past_the_ttl_keeps_the_lock_by_renewal() {
     for engine in Engine::all() {
         let (locks, others) = (engine.client(), engine.client());
-        let token = locks.with_lock("job", LockOptions::new().ttl(RENEWED), |lease| {
-            let (token, stop) = (lease.token(), lease.cancellation());
-            let end = Instant::now() + RENEWED * 3 / 2;
-            while Instant::now() < end {
-                thread::sleep(RENEWED / 20);
-                assert!(lease.is_valid() && !stop.is_cancelled());
-                let busy = others.try_lock("job", SHORT).unwrap_err();
-                assert!(busy.is_held(), "{busy}");
-            }
-            assert_eq!((lease.loss(), lease.token()), (None, token));
-            token
-        });
-        assert!(token.is_ok(), "{token:?}");
+        let lease = locks.block(locks.lock("job").ttl(RENEWED)).unwrap();
+        let (token, watch) = (lease.token(), lease.watch());
+        let end = Instant::now() + RENEWED * 3 / 2;
+        while Instant::now() < end {
+            thread::sleep(RENEWED / 20);
+            assert!(lease.is_valid() && watch.is_valid());
+            let busy = others.block(others.try_lock("job").ttl(SHORT)).unwrap_err();
+            assert!(busy.is_held(), "{busy}");
+        }
+        assert_eq!((lease.loss(), lease.token()), (None, token));
+        locks.block(lease.release()).unwrap();
         assert!(engine.is_free_now("job"));
     }
 }
@@ -161,20 +163,18 @@ fn a_body_that_sleeps_past_the_ttl_keeps_the_lock_by_renewal() {
 fn a_body_that_sleeps_past_the_ttl_without_renewal_is_told_and_so_is_the_caller() {
     for engine in Engine::all() {
         let locks = engine.client();
-        let options = LockOptions::new().ttl(SHORT).renew(false);
-        let outcome = locks.with_lock("job", options, |lease| {
-            let stop = lease.cancellation();
-            assert!(lease.is_valid() && !stop.is_cancelled());
+        let request = locks.lock("job").ttl(SHORT).renew(false);
+        let outcome = locks.block(request.run(async |lease| {
+            let watch = lease.watch();
+            assert!(lease.is_valid() && watch.is_valid());
             thread::sleep(SHORT + SHORT / 2);
-            assert!(!lease.is_valid());
-            eventually("it is told", AT_ONCE, || stop.is_cancelled());
+            assert!(!lease.is_valid() && !watch.is_valid());
             assert!(lease.loss().is_some_and(|why| ran_out(&why)));
-            assert!(matches!(lease.extend(), Err(Error::Lost { .. })));
-        });
-        assert!(matches!(
-            outcome,
-            Err(Error::Lost { name, why }) if name.as_str() == "job" && ran_out(&why)
-        ));
+            assert!(lease.extend().await.unwrap_err().is_lost());
+        }));
+        let error = outcome.unwrap_err();
+        assert!(error.loss().is_some_and(ran_out), "{error}");
+        assert_eq!(error.name(), Some("job"));
         engine.is_free_at_once("job");
     }
 }
@@ -183,9 +183,9 @@ fn a_body_that_sleeps_past_the_ttl_without_renewal_is_told_and_so_is_the_caller(
 fn a_lease_that_is_dropped_gives_the_lock_back() {
     for engine in Engine::all() {
         let locks = engine.client();
-        drop(locks.try_lock("job", LONG).unwrap());
+        drop(locks.block(locks.try_lock("job").ttl(LONG)).unwrap());
         engine.is_free_at_once("job");
-        drop(locks.lock("job").ttl(LONG).acquire().unwrap());
+        drop(locks.block(locks.lock("job").ttl(LONG)).unwrap());
         engine.is_free_at_once("job");
     }
 }
@@ -195,13 +195,13 @@ fn a_lease_that_is_dropped_just_before_the_last_client_gives_the_lock_back() {
     for engine in Engine::all() {
         for _ in 0..20 {
             let locks = engine.client();
-            let lease = locks.lock("job").ttl(LONG).acquire().unwrap();
+            let lease = locks.block(locks.lock("job").ttl(LONG)).unwrap();
             drop(lease);
             drop(locks);
             engine.is_free_at_once("job");
             // And the other way round.
             let locks = engine.client();
-            let lease = locks.lock("job").ttl(LONG).acquire().unwrap();
+            let lease = locks.block(locks.lock("job").ttl(LONG)).unwrap();
             drop(locks);
             drop(lease);
             engine.is_free_at_once("job");
@@ -215,8 +215,8 @@ fn a_lease_that_is_dropped_just_before_the_last_client_gives_the_lock_back() {
 fn the_background_thread_stays_until_the_last_release_is_answered() {
     let server = RedisServer::start();
     for _ in 0..20 {
-        let locks = Client::connect(server.url()).unwrap();
-        let lease = locks.lock("job").ttl(LONG).acquire().unwrap();
+        let locks = blocking::connect(server.url()).unwrap();
+        let lease = locks.block(locks.lock("job").ttl(LONG)).unwrap();
         server.cli(&["SCRIPT", "FLUSH"]);
         drop(lease);
         drop(locks);
@@ -230,8 +230,8 @@ fn the_background_thread_stays_until_the_last_release_is_answered() {
 fn dropping_waits_for_nothing_even_when_the_server_hangs() {
     let server = RedisServer::start();
     let patient = Client::builder().url(server.url()).node_timeout(LONG);
-    let locks = patient.connect_blocking().unwrap();
-    let lease = locks.lock("job").ttl(LONG).acquire().unwrap();
+    let locks = patient.blocking().unwrap();
+    let lease = locks.block(locks.lock("job").ttl(LONG)).unwrap();
     server.freeze();
     let start = Instant::now();
     drop(lease);
@@ -254,8 +254,8 @@ fn a_lease_that_is_dropped_while_its_thread_ends_gives_the_lock_back() {
     }
     impl Drop for Last {
         fn drop(&mut self) {
-            let ending = self.locks.try_lock("another", LONG);
-            assert!(matches!(ending, Err(Error::NoThread { .. })), "{ending:?}");
+            let ending = self.locks.block(self.locks.try_lock("another"));
+            assert_eq!(ending.unwrap_err().kind(), ErrorKind::NoThread);
         }
     }
     thread_local!(static KEPT: RefCell<Option<Last>> = const { RefCell::new(None) });
@@ -265,7 +265,7 @@ fn a_lease_that_is_dropped_while_its_thread_ends_gives_the_lock_back() {
         thread::spawn(move || {
             // Before tokio's own, so that its destructor runs after it.
             KEPT.with(|kept| assert!(kept.borrow().is_none()));
-            let lease = locks.lock("job").ttl(LONG).acquire().unwrap();
+            let lease = locks.block(locks.lock("job").ttl(LONG)).unwrap();
             KEPT.with(|kept| {
                 kept.replace(Some(Last {
                     _lease: lease,
@@ -279,62 +279,108 @@ fn a_lease_that_is_dropped_while_its_thread_ends_gives_the_lock_back() {
     }
 }
 
+/// Every kind of request and question.
 #[test]
-fn every_call_works_inside_of_a_tokio_runtime() {
-    fn use_everything(engine: &Engine) {
+fn whatever_can_be_awaited_can_be_blocked_on() {
+    for engine in Engine::all() {
         let (locks, others) = (engine.client(), engine.client());
-        let lease = locks.lock("job").ttl(RENEWED).acquire().unwrap();
-        // Past the share of time that tokio gives a task, in which every call must still be
-        // answered.
+        let lease = locks.block(locks.lock("job").ttl(RENEWED)).unwrap();
         for _ in 0..300 {
-            assert!(others.try_lock("job", LONG).unwrap_err().is_held());
+            assert!(others.block(others.try_lock("job")).unwrap_err().is_held());
         }
-        let waited = others.lock("job").timeout(SHORT).acquire();
-        assert!(waited.unwrap_err().is_held());
-        assert_eq!(lease.wait_lost(SHORT), None);
-        lease.extend().unwrap();
-        assert!(locks.status("job").unwrap().holder.is_some());
-        let stolen = others.steal("job", LONG).unwrap();
+        let waited = others.block(others.lock("job").timeout(SHORT));
+        assert!(waited.unwrap_err().is_timeout());
+        assert_eq!(wait_lost(&locks, &lease, SHORT), None);
+        locks.block(lease.extend()).unwrap();
+        assert!(locks.block(locks.status("job")).unwrap().holder.is_some());
+        let stolen = others.block(others.steal("job", LONG)).unwrap();
         assert!(stolen.from.is_some());
-        let lost = lease.wait_lost(AT_ONCE);
+        let lost = wait_lost(&locks, &lease, AT_ONCE);
         assert!(
             matches!(lost, Some(LossReason::Stolen { .. })),
             "the next renewal tells it: {lost:?}"
         );
-        stolen.lease.release().unwrap();
-        assert_eq!(locks.with_lock("job", long(), |_| 7), Ok(7));
-        drop(others);
-        locks.shutdown();
+        others.block(stolen.lease.release()).unwrap();
+        assert_eq!(with_lock(&locks, LONG, |_| 7), Ok(7));
+
+        let shelf = locks.read_write("shelf");
+        let writer = locks.block(shelf.write()).unwrap();
+        let reader = locks.block(writer.downgrade()).unwrap();
+        assert!(locks.block(shelf.try_read()).is_ok());
+        locks.block(reader.release()).unwrap();
+        let pool = locks.semaphore("pool", 1);
+        let permit = locks.block(pool.acquire()).unwrap();
+        assert!(locks.block(pool.try_acquire()).unwrap_err().is_held());
+        locks.block(permit.release()).unwrap();
+        let all = locks.block(locks.lock_all(["a", "b"])).unwrap();
+        locks.block(all.release()).unwrap();
+        let ledger = locks.reentrant("ledger");
+        let outer = locks.block(ledger.lock()).unwrap();
+        let inner = locks.block(ledger.try_lock()).unwrap();
+        assert_eq!((outer.token(), 2), (inner.token(), inner.entries()));
+        let election = locks.election("chief");
+        let leadership = locks.block(election.campaign("me")).unwrap();
+        let leader = locks.block(election.leader()).unwrap().unwrap();
+        assert_eq!(leader.token, leadership.token());
+        locks.block(leadership.resign()).unwrap();
+        let latch = locks.latch("ready", 1);
+        locks.block(latch.count_down()).unwrap();
+        locks.block(latch.wait()).unwrap();
+        drop((inner, outer, others));
+        let shutdown = async { Ok(locks.clone().shutdown().await) };
+        locks.block(shutdown).unwrap();
     }
-    for engine in Engine::all() {
-        let single = tokio::runtime::Builder::new_current_thread().build();
-        single.unwrap().block_on(async { use_everything(&engine) });
-        let several = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(2)
-            .enable_all()
-            .build()
-            .unwrap();
-        let task = several.spawn(async move { use_everything(&engine) });
-        several.block_on(task).unwrap();
+}
+
+#[test]
+fn on_a_thread_of_a_runtime_it_is_an_error_and_no_hang() {
+    fn is_refused(locks: &Client) {
+        let error = locks.block(locks.lock("job")).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NoThread, "{error}");
+        assert!(error.to_string().contains("await"), "{error}");
     }
+    let locks = blocking::memory().unwrap();
+    let single = tokio::runtime::Builder::new_current_thread()
+        .build()
+        .unwrap();
+    single.block_on(async { is_refused(&locks) });
+    let several = tokio::runtime::Builder::new_multi_thread().build().unwrap();
+    let task = several.spawn({
+        let locks = locks.clone();
+        async move { is_refused(&locks) }
+    });
+    several.block_on(task).unwrap();
+    // A body that is blocked on is such a place too: there it can await.
+    let nested = locks.block(locks.lock("outer").run(async |_| is_refused(&locks)));
+    nested.unwrap();
+    assert!(locks.block(locks.lock("job")).is_ok(), "elsewhere it works");
+
+    // Nor can one block on a client whose runtime might be this very thread.
+    let single = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    let of_runtime = single.block_on(async { Client::memory().unwrap() });
+    is_refused(&of_runtime);
 }
 
 #[test]
 fn a_wait_ends_when_its_time_is_over_and_when_the_lock_is_free() {
     for engine in Engine::all() {
         let (locks, others) = (engine.client(), engine.client());
-        let lease = locks.try_lock("job", LONG).unwrap();
+        let lease = locks.block(locks.try_lock("job").ttl(LONG)).unwrap();
         let start = Instant::now();
-        let waited = others.lock("job").timeout(SHORT).acquire();
-        assert!(waited.unwrap_err().is_held());
+        let waited = others.block(others.lock("job").timeout(SHORT));
+        assert!(waited.unwrap_err().is_timeout());
         assert!(start.elapsed() >= SHORT / 2 && start.elapsed() < AT_ONCE);
         thread::scope(|scope| {
-            let waiter = scope.spawn(|| others.lock("job").timeout(LONG).acquire());
+            let waiter = scope.spawn(|| others.block(others.lock("job").timeout(LONG)));
             eventually("it waits", AT_ONCE, || {
-                locks.status("job").is_ok_and(|seen| seen.waiting == 1)
+                let seen = locks.block(locks.status("job"));
+                seen.is_ok_and(|seen| seen.waiting == 1)
             });
             let token = lease.token();
-            lease.release().unwrap();
+            locks.block(lease.release()).unwrap();
             let start = Instant::now();
             let next = waiter.join().unwrap().unwrap();
             assert!(next.token() > token && start.elapsed() < AT_ONCE);
@@ -344,12 +390,13 @@ fn a_wait_ends_when_its_time_is_over_and_when_the_lock_is_free() {
 
 #[test]
 fn many_threads_may_wait_for_one_loss() {
-    let locks = Client::memory().unwrap();
-    let lease = locks.try_lock("job", SHORT).unwrap();
-    assert_eq!(lease.wait_lost(Duration::ZERO), None);
+    let locks = blocking::memory().unwrap();
+    let request = locks.try_lock("job").ttl(SHORT).renew(false);
+    let lease = locks.block(request).unwrap();
+    assert_eq!(wait_lost(&locks, &lease, Duration::ZERO), None);
     let valid_until = Instant::now() + lease.remaining();
     thread::scope(|scope| {
-        let waiters = [(); 8].map(|()| scope.spawn(|| lease.wait_lost(Duration::MAX)));
+        let waiters = [(); 8].map(|()| scope.spawn(|| wait_lost(&locks, &lease, LONG)));
         for waiter in waiters {
             assert!(waiter.join().unwrap().is_some_and(|why| ran_out(&why)));
         }
@@ -361,50 +408,47 @@ fn many_threads_may_wait_for_one_loss() {
 #[test]
 fn a_server_that_is_killed_is_told_as_the_documentation_says() {
     let mut server = RedisServer::start();
-    let locks = Client::connect(server.url()).unwrap();
-    let lease = locks.lock("job").ttl(2 * RENEWED).acquire().unwrap();
+    let locks = blocking::connect(server.url()).unwrap();
+    let lease = locks.block(locks.lock("job").ttl(2 * RENEWED)).unwrap();
     server.kill();
-    let error = locks.try_lock("another", LONG).unwrap_err();
-    assert!(matches!(error, Error::NoQuorum { .. }), "{error}");
-    let error = lease.extend().unwrap_err();
-    assert!(matches!(error, Error::NoQuorum { .. }), "{error}");
+    let error = locks.block(locks.try_lock("another")).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NoQuorum, "{error}");
+    let error = locks.block(lease.extend()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NoQuorum, "{error}");
     assert!(lease.is_valid(), "a failed extension takes nothing away");
-    let why = lease.wait_lost(AT_ONCE);
+    let why = wait_lost(&locks, &lease, AT_ONCE);
     assert!(why.as_ref().is_some_and(no_quorum), "{why:?}");
-    let error = lease.release().unwrap_err();
-    assert!(matches!(error, Error::NoQuorum { .. }), "{error}");
-    let error = Client::connect(server.url()).unwrap_err();
-    assert!(matches!(error, Error::Unreachable { .. }), "{error}");
+    let error = locks.block(lease.release()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NoQuorum, "{error}");
+    let error = blocking::connect(server.url()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
 }
 
 /// Its release finds nobody to ask, which would not be a loss by itself.
 #[test]
 fn a_body_that_outlives_its_lock_while_the_server_is_away_has_lost_it() {
     let mut server = RedisServer::start();
-    let locks = Client::connect(server.url()).unwrap();
-    let outcome = locks.with_lock("job", LockOptions::new().ttl(SHORT), |lease| {
+    let locks = blocking::connect(server.url()).unwrap();
+    let outcome = with_lock(&locks, SHORT, |lease| {
         server.kill();
-        lease.wait_lost(AT_ONCE)
+        eventually("it is over", AT_ONCE, || !lease.is_valid());
     });
     let error = outcome.unwrap_err();
-    assert!(
-        matches!(&error, Error::Lost { why, .. } if no_quorum(why)),
-        "{error}"
-    );
+    assert!(error.loss().is_some_and(no_quorum), "{error}");
 }
 
 #[test]
 fn what_cannot_be_used_is_told_by_the_same_errors() {
-    let error = Client::connect("nonsense:").unwrap_err();
-    assert!(matches!(error, Error::InvalidUrl { .. }), "{error}");
+    let error = blocking::connect("nonsense:").unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidUrl, "{error}");
     let directory = tempfile::tempdir().unwrap();
-    let error = Client::file(directory.path()).unwrap_err();
-    assert!(matches!(error, Error::Store { .. }), "{error}");
-    let locks = Client::memory().unwrap();
-    let error = locks.lock("").acquire().unwrap_err();
-    assert!(matches!(error, Error::InvalidName { .. }), "{error}");
-    let error = locks.try_lock("job", Duration::ZERO).unwrap_err();
-    assert!(matches!(error, Error::InvalidTtl { .. }), "{error}");
+    let error = Client::builder().file(directory.path()).blocking();
+    assert_eq!(error.unwrap_err().kind(), ErrorKind::Store);
+    let locks = blocking::memory().unwrap();
+    let error = locks.block(locks.lock("")).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidName, "{error}");
+    let error = locks.block(locks.try_lock("job").ttl(Duration::ZERO));
+    assert_eq!(error.unwrap_err().kind(), ErrorKind::InvalidTtl);
 }
 
 /// Runs the helper to its end, which must come long before any TTL.
@@ -425,13 +469,13 @@ fn run(mode: &str, url: &str) -> String {
 fn a_process_that_returns_from_main_with_a_lease_leaves_at_once_and_its_file_lock_with_it() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("locks.db");
-    let locks = Client::file(&path).unwrap();
+    let locks = Client::builder().file(&path).blocking().unwrap();
     for mode in ["return", "leak"] {
         let said = run(mode, &format!("file:{}", path.display()));
         assert_eq!(said, "holding\n");
-        let free = locks.try_lock("job", LONG);
+        let free = locks.block(locks.try_lock("job").ttl(LONG));
         assert!(free.is_ok(), "{mode}: {free:?}");
-        free.unwrap().release().unwrap();
+        locks.block(free.unwrap().release()).unwrap();
     }
 }
 

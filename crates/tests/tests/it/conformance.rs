@@ -11,7 +11,7 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use fencepost::FencingToken;
-use fencepost::store::{Call, Node};
+use fencepost::internals::{Call, Node};
 use fencepost_core::lock::{MAX_SKEW, Reply, Snapshot};
 
 use crate::attempt::*;

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fencepost::store::{Node, Notice, WakeSink};
+use fencepost::internals::{Node, Notice, WakeSink};
 use fencepost::{AttemptValue, Client, FencingToken, LockName, NodeError, Owner, Ttl};
 use fencepost_core::lock::{Command, NodeQueue, Precedence, Reply, TicketDisposition};
 use fencepost_core::ticket::{
@@ -165,7 +165,7 @@ impl WakeSink for Recorder {
 }
 
 /// Listens, and waits until nothing is missed.
-async fn listen(node: &Arc<dyn Node>) -> (fencepost::store::Listener, Heard) {
+async fn listen(node: &Arc<dyn Node>) -> (fencepost::internals::Listener, Heard) {
     let (said, heard) = mpsc::unbounded_channel();
     let (listening, mut begun) = mpsc::unbounded_channel();
     let listener = node.listen(&client(1), Arc::new(Recorder { said, listening }));
@@ -490,7 +490,7 @@ async fn a_client_hands_the_lock_on_without_waiting_for_a_poll(node: &Arc<dyn No
     // Its ears are open once it has waited.
     let lease = locks.lock("job").await.unwrap();
     let waited = locks.lock("job").timeout(SHORT).await;
-    assert!(waited.unwrap_err().is_held());
+    assert!(waited.unwrap_err().is_timeout());
     let waiting: Vec<_> = (0..TURNS)
         .map(|_| {
             let request = locks.lock("job").fair(true);

@@ -3,11 +3,11 @@
 use std::any::Any;
 use std::sync::Arc;
 
-use fencepost::clock::SystemClock;
-use fencepost::store::Node;
-use fencepost::store::memory::MemoryNode;
-use fencepost::store::redis::{RedisNode, RedisOptions, Roster};
-use fencepost::store::sqlite::SqliteNode;
+use fencepost::internals::Node;
+use fencepost::internals::clock::SystemClock;
+use fencepost::internals::memory::MemoryNode;
+use fencepost::internals::redis::{RedisNode, RedisOptions, Roster};
+use fencepost::internals::sqlite::SqliteNode;
 use fencepost_tests::RedisServer;
 use tokio::runtime::Handle;
 

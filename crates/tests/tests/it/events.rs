@@ -147,7 +147,15 @@ fn counted(snapshotter: &Snapshotter) -> BTreeMap<String, DebugValue> {
 async fn live(locks: &Client, job: &str) -> String {
     let lease = locks.lock(job).ttl(TTL).await.unwrap();
     let token = lease.token().to_string();
-    assert!(locks.try_lock(job, TTL).await.unwrap_err().is_held());
+    assert!(
+        locks
+            .try_lock(job)
+            .ttl(TTL)
+            .renew(false)
+            .await
+            .unwrap_err()
+            .is_held()
+    );
     // Nothing but time makes a renewal due.
     tokio::time::sleep(TTL / 2).await;
     lease.release().await.unwrap();
@@ -261,7 +269,15 @@ async fn metrics_count_a_locks_life_under_the_promised_names() {
     cluster.servers[0].kill();
     let down = || counted(&snapshotter).get(&up) == Some(&DebugValue::Gauge(0.0.into()));
     wait_until("the gauge falls", SOON, down).await;
-    assert!(locks.try_lock("job", TTL).await.unwrap_err().is_no_quorum());
+    assert!(
+        locks
+            .try_lock("job")
+            .ttl(TTL)
+            .renew(false)
+            .await
+            .unwrap_err()
+            .is_no_quorum()
+    );
     let last = counted(&snapshotter);
     let no_quorum = last.get("fencepost_contended_total{reason=no_quorum}");
     assert_eq!(no_quorum, Some(&DebugValue::Counter(1)));

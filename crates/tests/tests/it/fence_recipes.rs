@@ -17,7 +17,9 @@ const GUIDE: &str = include_str!("../../../fencepost/src/fence.md");
 async fn old_and_new() -> (FencingToken, FencingToken) {
     let locks = Client::memory().unwrap();
     let old = locks
-        .try_lock("account", Duration::from_millis(300))
+        .try_lock("account")
+        .ttl(Duration::from_millis(300))
+        .renew(false)
         .await
         .unwrap();
     let new = locks.lock("account").await.unwrap();

@@ -13,8 +13,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use fencepost::clock::SystemClock;
-use fencepost::store::sqlite::SqliteNode;
+use fencepost::internals::clock::SystemClock;
+use fencepost::internals::sqlite::SqliteNode;
 use fencepost::{Client, NamePattern};
 use fencepost_tests::eventually;
 use rustix::process::{Pid, Signal, kill_process};
@@ -586,7 +586,7 @@ async fn a_full_disk_is_told_at_once_by_a_wait_an_open_and_a_survey() {
     let disk = SmallDisk::new(place.path("disk"));
     let url = url(&disk.0.join("locks.db"));
     let locks = Client::connect(&url).await.unwrap();
-    let lease = locks.try_lock("job", TTL).await.unwrap();
+    let lease = locks.try_lock("job").ttl(TTL).renew(false).await.unwrap();
     disk.fill();
     let begun = Instant::now();
     // The log has some room left from before.

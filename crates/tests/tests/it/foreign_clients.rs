@@ -3,7 +3,6 @@
 
 use std::time::Duration;
 
-use fencepost::Error;
 use fencepost_tests::{Cluster, wait_until};
 
 const TTL: Duration = Duration::from_secs(30);
@@ -17,15 +16,20 @@ async fn a_key_set_by_hand_excludes_us_and_says_by_whom_and_for_how_long() {
         server.cli(&["SET", "job", "by-hand", "NX", "PX", "5000"]),
         "OK"
     );
-    let error = locks.try_lock("job", TTL).await.unwrap_err();
-    let Error::Held { by, remaining, .. } = &error else {
-        panic!("{error}");
-    };
-    assert_eq!(by.as_str(), "by-hand");
-    assert!(remaining.unwrap() <= Duration::from_secs(5));
+    let error = locks
+        .try_lock("job")
+        .ttl(TTL)
+        .renew(false)
+        .await
+        .unwrap_err();
+    let holder = error.holder().unwrap_or_else(|| panic!("{error}"));
+    assert_eq!(holder.owner.as_str(), "by-hand");
+    assert!(holder.remaining.unwrap() <= Duration::from_secs(5));
     server.cli(&["DEL", "job"]);
     locks
-        .try_lock("job", TTL)
+        .try_lock("job")
+        .ttl(TTL)
+        .renew(false)
         .await
         .unwrap()
         .release()
@@ -33,7 +37,12 @@ async fn a_key_set_by_hand_excludes_us_and_says_by_whom_and_for_how_long() {
         .unwrap();
 
     server.cli(&["SET", "job", "for-ever"]);
-    let error = locks.try_lock("job", TTL).await.unwrap_err();
+    let error = locks
+        .try_lock("job")
+        .ttl(TTL)
+        .renew(false)
+        .await
+        .unwrap_err();
     assert!(
         error
             .to_string()
@@ -51,7 +60,7 @@ async fn we_exclude_a_foreign_client_and_get_shows_our_label() {
         .connect()
         .await
         .unwrap();
-    let lease = locks.try_lock("job", TTL).await.unwrap();
+    let lease = locks.try_lock("job").ttl(TTL).renew(false).await.unwrap();
     lease.extend().await.unwrap();
     for server in &cluster.servers {
         wait_until("held", TTL / 3, || server.cli(&["EXISTS", "job"]) == "1").await;
@@ -102,14 +111,24 @@ async fn a_foreign_client_on_a_majority_excludes_us_and_on_a_minority_does_not()
     let take = |i: usize| cluster.servers[i].cli(&["SET", "job", "other", "PX", "60000"]);
     take(0);
     locks
-        .try_lock("job", TTL)
+        .try_lock("job")
+        .ttl(TTL)
+        .renew(false)
         .await
         .unwrap()
         .release()
         .await
         .unwrap();
     take(1);
-    assert!(locks.try_lock("job", TTL).await.unwrap_err().is_held());
+    assert!(
+        locks
+            .try_lock("job")
+            .ttl(TTL)
+            .renew(false)
+            .await
+            .unwrap_err()
+            .is_held()
+    );
     // Nothing of the failed attempt stays on the third.
     wait_until("given back", TTL / 3, || {
         cluster.servers[2].cli(&["EXISTS", "job"]) == "0"
@@ -129,13 +148,21 @@ async fn a_connection_that_the_user_made_is_a_node_and_a_prefix_stands_before_it
         .connect()
         .await
         .unwrap();
-    let lease = locks.try_lock("job", TTL).await.unwrap();
+    let lease = locks.try_lock("job").ttl(TTL).renew(false).await.unwrap();
     let stored = fencepost_tests::stored(lease.value(), lease.token());
     assert_eq!(server.cli(&["GET", "app:job"]), stored);
     assert_eq!(server.cli(&["EXISTS", "job"]), "0");
     // Others at the same server see it, under the name with its prefix.
     let others = cluster.client().await;
-    assert!(others.try_lock("app:job", TTL).await.unwrap_err().is_held());
+    assert!(
+        others
+            .try_lock("app:job")
+            .ttl(TTL)
+            .renew(false)
+            .await
+            .unwrap_err()
+            .is_held()
+    );
     lease.release().await.unwrap();
     let status = locks.status("job").await.unwrap();
     assert_eq!(

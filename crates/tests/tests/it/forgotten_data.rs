@@ -17,7 +17,7 @@ async fn delayed(urls: &str) -> Client {
     let builder = builder.restart_policy(RestartPolicy::Delay);
     let client = builder.connect().await.unwrap();
     until("a lock can be acquired", SOON, async || {
-        match client.try_lock("warm-up", MAX_TTL).await {
+        match client.try_lock("warm-up").ttl(MAX_TTL).renew(false).await {
             Ok(lease) => lease.release().await.is_ok(),
             Err(_) => false,
         }
@@ -31,7 +31,12 @@ async fn held_on_two() -> (Cluster, Client, Lease) {
     let cluster = Cluster::start(3);
     let first = delayed(&cluster.urls()).await;
     let second = delayed(&cluster.urls()).await;
-    let lease = first.try_lock("job", MAX_TTL).await.unwrap();
+    let lease = first
+        .try_lock("job")
+        .ttl(MAX_TTL)
+        .renew(false)
+        .await
+        .unwrap();
     cluster.all_have("job").await;
     // As if its reply had been lost on the way.
     cluster.servers[2].cli(&["DEL", "job"]);
@@ -42,7 +47,7 @@ async fn held_on_two() -> (Cluster, Client, Lease) {
 async fn excluded(second: &Client, lease: &Lease) {
     let mut tries = 0;
     while lease.is_valid() {
-        if let Ok(other) = second.try_lock("job", MAX_TTL).await {
+        if let Ok(other) = second.try_lock("job").ttl(MAX_TTL).renew(false).await {
             assert!(!lease.is_valid(), "two holders: {lease:?} {other:?}");
         }
         tries += 1;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use fencepost::store::{Node, Notice};
+use fencepost::internals::{Node, Notice};
 use fencepost_tests::{RedisServer, ServerOptions, wait_until};
 use tokio::net::{TcpListener, TcpStream};
 

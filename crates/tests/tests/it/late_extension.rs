@@ -5,8 +5,8 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use crate::on_redis::{name, open, within};
-use fencepost::store::Node;
-use fencepost::store::redis::RedisNode;
+use fencepost::internals::Node;
+use fencepost::internals::redis::RedisNode;
 use fencepost::{AttemptValue, FencingToken, NodeError, Ttl};
 use fencepost_core::lock::{Command, Reply};
 use fencepost_tests::RedisServer;

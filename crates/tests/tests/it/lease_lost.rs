@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use fencepost::clock::{Clock, Moment, SystemClock};
+use fencepost::internals::clock::{Clock, Moment, SystemClock};
 use fencepost::{Client, Lease, LockRequest, LossReason};
 use fencepost_tests::{Cluster, RedisServer, Stalls, wait_until};
 use rustix::process::{Pid, Signal, kill_process};
@@ -68,7 +68,7 @@ mod frozen {
     /// Tries to get the lock without a pause; when it had it.
     async fn compete(rival: Client, name: String) -> Moment {
         loop {
-            if let Ok(lease) = rival.try_lock(&name, TTL).await {
+            if let Ok(lease) = rival.try_lock(&name).ttl(TTL).renew(false).await {
                 let at = now();
                 let _ = lease.release().await;
                 return at;
@@ -403,7 +403,7 @@ mod waiting {
                     {
                     }
                     match i % 3 {
-                        1 => lease.cancellation().cancelled().await,
+                        1 => drop(lease.watch().ended().await),
                         _ => assert_eq!(lease.lost().await, LossReason::Expired),
                     }
                     assert!(!lease.is_valid());
@@ -430,30 +430,28 @@ mod waiting {
     }
 
     #[tokio::test]
-    async fn the_cancellation_token_is_cancelled_by_release_by_drop_and_by_loss() {
+    async fn who_watches_is_told_of_release_of_drop_and_of_loss() {
         let cluster = Cluster::start(1);
         let locks = cluster.client().await;
         let renewed = Duration::from_millis(1500);
         let lease = locks.lock("job").ttl(renewed).await.unwrap();
-        let (early, second) = (lease.cancellation(), lease.cancellation());
+        let (early, second) = (lease.watch(), lease.watch());
         tokio::time::sleep(renewed * 4 / 3).await;
-        assert!(!early.is_cancelled(), "renewed");
+        assert!(early.is_valid(), "renewed");
         lease.release().await.unwrap();
-        assert!(early.is_cancelled() && second.is_cancelled());
+        assert!(!early.is_valid() && !second.is_valid());
+        assert_eq!(within(SOON, second.ended()).await, None);
 
         let lease = locks.lock("job").ttl(TTL).await.unwrap();
-        let token = lease.cancellation();
+        let watch = lease.watch();
         drop(lease);
-        assert!(token.is_cancelled());
+        assert!(!watch.is_valid());
 
         let lease = locks.lock("job").ttl(TTL).timeout(SOON).renew(false).await;
         let lease = lease.unwrap();
-        let token = lease.cancellation();
-        within(SOON, token.cancelled()).await;
-        assert!(
-            lease.cancellation().is_cancelled(),
-            "also one asked for later"
-        );
+        let watch = lease.watch();
+        assert!(within(SOON, watch.ended()).await.is_some());
+        assert!(!lease.watch().is_valid(), "also one asked for later");
     }
 }
 

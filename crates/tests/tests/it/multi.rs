@@ -95,7 +95,7 @@ async fn a_hundred_names_are_taken_together_all_or_none() {
         .timeout(Duration::ZERO)
         .await;
     assert!(error.unwrap_err().is_held());
-    other.lock("free").timeout(LATE).await.unwrap();
+    drop(other.lock("free").timeout(LATE).await.unwrap());
     all.release().await.unwrap();
     locks.shutdown().await;
     other.shutdown().await;

@@ -5,9 +5,9 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use fencepost::clock::SystemClock;
-use fencepost::store::redis::{RedisNode, RedisOptions, Roster};
-use fencepost::store::{Call, Listener, Node, Notice, WakeSink};
+use fencepost::internals::clock::SystemClock;
+use fencepost::internals::redis::{RedisNode, RedisOptions, Roster};
+use fencepost::internals::{Call, Listener, Node, Notice, WakeSink};
 use fencepost::{AttemptValue, Error, FencingToken, LockName, NodeError, Owner, Ttl};
 use fencepost_core::lock::{Command, Reply};
 use fencepost_core::ticket::{ClientId, TicketId, Wake};

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use fencepost::{Client, Error, NodeError, NodeOutcome};
+use fencepost::{Client, NodeError, NodeOutcome};
 use fencepost_tests::{Cluster, wait_until};
 
 const TTL: Duration = Duration::from_secs(10);
@@ -19,7 +19,7 @@ async fn client(cluster: &Cluster) -> Client {
 async fn two_of_five_nodes_may_be_killed() {
     let mut cluster = Cluster::start(5);
     let locks = cluster.client().await;
-    let before = locks.try_lock("job", TTL).await.unwrap();
+    let before = locks.try_lock("job").ttl(TTL).renew(false).await.unwrap();
     cluster.all_have("job").await;
     cluster.servers[1].kill();
     cluster.servers[3].kill();
@@ -27,7 +27,7 @@ async fn two_of_five_nodes_may_be_killed() {
     let token = before.token();
     before.release().await.unwrap();
 
-    let after = locks.try_lock("job", TTL).await.unwrap();
+    let after = locks.try_lock("job").ttl(TTL).renew(false).await.unwrap();
     assert!(after.token() > token);
     after.extend().await.unwrap();
     after.release().await.unwrap();
@@ -41,14 +41,16 @@ async fn three_of_five_killed_is_no_quorum_and_names_each_node_within_one_node_t
         server.kill();
     }
     let start = Instant::now();
-    let error = locks.try_lock("job", TTL).await.unwrap_err();
+    let error = locks
+        .try_lock("job")
+        .ttl(TTL)
+        .renew(false)
+        .await
+        .unwrap_err();
     assert!(start.elapsed() < NODE_TIMEOUT, "{:?}", start.elapsed());
-    let Error::NoQuorum {
-        needed: 3, nodes, ..
-    } = &error
-    else {
-        panic!("{error}");
-    };
+    assert!(error.is_no_quorum(), "{error}");
+    assert!(error.to_string().contains("3 of 5 nodes"), "{error}");
+    let nodes = error.nodes();
     for (report, server) in nodes.iter().zip(&cluster.servers).take(3) {
         assert_eq!(report.node, server.url());
         let why = &report.outcome;
@@ -70,14 +72,22 @@ async fn a_frozen_node_never_delays_an_acquire_that_the_others_decide() {
     cluster.servers[0].freeze();
     for _ in 0..50 {
         let start = Instant::now();
-        let lease = locks.try_lock("job", TTL).await.unwrap();
+        let lease = locks.try_lock("job").ttl(TTL).renew(false).await.unwrap();
         lease.extend().await.unwrap();
         lease.release().await.unwrap();
         assert!(start.elapsed() < NODE_TIMEOUT / 2, "{:?}", start.elapsed());
     }
     let start = Instant::now();
-    let _held = locks.try_lock("job", TTL).await.unwrap();
-    assert!(locks.try_lock("job", TTL).await.unwrap_err().is_held());
+    let _held = locks.try_lock("job").ttl(TTL).renew(false).await.unwrap();
+    assert!(
+        locks
+            .try_lock("job")
+            .ttl(TTL)
+            .renew(false)
+            .await
+            .unwrap_err()
+            .is_held()
+    );
     assert!(start.elapsed() < NODE_TIMEOUT / 2, "{:?}", start.elapsed());
     cluster.servers[0].thaw();
 }
@@ -89,11 +99,15 @@ async fn a_frozen_majority_is_no_quorum_after_one_node_timeout() {
     cluster.servers[0].freeze();
     cluster.servers[2].freeze();
     let start = Instant::now();
-    let error = locks.try_lock("job", TTL).await.unwrap_err();
+    let error = locks
+        .try_lock("job")
+        .ttl(TTL)
+        .renew(false)
+        .await
+        .unwrap_err();
     let took = start.elapsed();
-    let Error::NoQuorum { nodes, .. } = &error else {
-        panic!("{error}");
-    };
+    assert!(error.is_no_quorum(), "{error}");
+    let nodes = error.nodes();
     let timeout = NodeOutcome::Failed(NodeError::Timeout(NODE_TIMEOUT));
     assert_eq!(nodes[0].outcome, timeout);
     assert_eq!(nodes[1].outcome, NodeOutcome::Agreed);
@@ -115,7 +129,12 @@ async fn a_node_that_was_away_gets_its_release_when_it_is_back() {
     let kept = ["--appendonly", "yes", "--appendfsync", "always"];
     cluster.servers[2] = fencepost_tests::RedisServer::start_args(&kept);
     let locks = cluster.client().await;
-    let lease = locks.try_lock("job", TTL * 3).await.unwrap();
+    let lease = locks
+        .try_lock("job")
+        .ttl(TTL * 3)
+        .renew(false)
+        .await
+        .unwrap();
     // So that the third node has it too.
     lease.extend().await.unwrap();
     wait_until("held on the third", TTL, || {
@@ -136,13 +155,26 @@ async fn a_node_that_was_away_gets_its_release_when_it_is_back() {
 #[tokio::test]
 async fn a_rival_that_failed_on_a_node_which_forgot_keeps_the_holder_off_it() {
     let cluster = Cluster::start(3);
-    let lease = cluster.client().await.try_lock("job", TTL).await.unwrap();
+    let lease = cluster
+        .client()
+        .await
+        .try_lock("job")
+        .ttl(TTL)
+        .renew(false)
+        .await
+        .unwrap();
     cluster.all_have("job").await;
     let forgetful = &cluster.servers[2];
     let counter = || forgetful.cli(&["GET", "{job}:fence"]);
     let before = counter();
     forgetful.cli(&["DEL", "job"]);
-    let rival = cluster.client().await.try_lock("job", TTL).await;
+    let rival = cluster
+        .client()
+        .await
+        .try_lock("job")
+        .ttl(TTL)
+        .renew(false)
+        .await;
     assert!(rival.unwrap_err().is_held());
     wait_until("the rival is gone", TTL, || {
         counter() != before && forgetful.cli(&["EXISTS", "job"]) == "0"
@@ -166,7 +198,7 @@ async fn nodes_that_disagree_on_the_counter_are_brought_to_one_token() {
         let counter = (ahead + i as u64 * 10).to_string();
         server.cli(&["SET", "{job}:fence", &counter]);
     }
-    let first = locks.try_lock("job", TTL).await.unwrap();
+    let first = locks.try_lock("job").ttl(TTL).renew(false).await.unwrap();
     let token = first.token().get();
     assert!([ahead + 11, ahead + 21].contains(&token), "{token}");
     let exactly = |server: &fencepost_tests::RedisServer| {
@@ -175,7 +207,7 @@ async fn nodes_that_disagree_on_the_counter_are_brought_to_one_token() {
     let certified = cluster.servers.iter().filter(|server| exactly(server));
     assert!(certified.count() >= 2);
     first.release().await.unwrap();
-    let second = locks.try_lock("job", TTL).await.unwrap();
+    let second = locks.try_lock("job").ttl(TTL).renew(false).await.unwrap();
     assert!(second.token() > FencingTokenOf(token));
 
     #[allow(non_snake_case, reason = "reads as a type where it is used")]
@@ -189,7 +221,7 @@ async fn a_steal_takes_the_lock_and_the_old_holder_is_told() {
     let cluster = Cluster::start(3);
     let old = cluster.builder().owner("old").connect().await.unwrap();
     let new = cluster.builder().owner("new").connect().await.unwrap();
-    let held = old.try_lock("job", TTL).await.unwrap();
+    let held = old.try_lock("job").ttl(TTL).renew(false).await.unwrap();
     let stolen = new.steal("job", TTL).await.unwrap();
     assert_eq!(stolen.from.unwrap().as_str(), "old");
     assert!(stolen.lease.token() > held.token());
@@ -209,7 +241,7 @@ async fn a_steal_takes_the_lock_and_the_old_holder_is_told() {
 async fn status_tells_what_each_node_says_and_which_one_is_silent() {
     let mut cluster = Cluster::start(3);
     let locks = cluster.builder().owner("me").connect().await.unwrap();
-    let lease = locks.try_lock("job", TTL).await.unwrap();
+    let lease = locks.try_lock("job").ttl(TTL).renew(false).await.unwrap();
     cluster.all_have("job").await;
     cluster.servers[1].kill();
     let status = locks.status("job").await.unwrap();
@@ -237,10 +269,15 @@ async fn a_wait_without_a_limit_outlasts_the_quarantine_of_fresh_nodes() {
         .await
         .unwrap();
     let ttl = Duration::from_millis(300);
-    let error = locks.try_lock("job", ttl).await.unwrap_err();
+    let error = locks
+        .try_lock("job")
+        .ttl(ttl)
+        .renew(false)
+        .await
+        .unwrap_err();
     assert!(
         error.to_string().contains("votes again by itself in"),
         "{error}"
     );
-    locks.lock("job").ttl(ttl).await.unwrap();
+    drop(locks.lock("job").ttl(ttl).await.unwrap());
 }

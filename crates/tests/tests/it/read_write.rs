@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use fencepost::store::Node;
-use fencepost::{Client, Error, Lease, LockRequest, LossReason, ReadWriteLock};
+use fencepost::internals::Node;
+use fencepost::{Client, Error, LossReason, RwLock};
 use fencepost_core::ticket::TICKET_LEASE;
 use fencepost_tests::{
     Cluster, Visit, check_visits, eventually, is_prompt, run_in_chaos, until, wait_until,
@@ -34,14 +34,13 @@ every_node_shows_that! {
     readers_that_wait_are_let_in_together,
     readers_behind_a_writer_that_gives_up_are_let_in,
     a_writer_becomes_a_reader_without_a_gap_and_lets_readers_in,
-    a_reader_cannot_become_a_writer,
+    a_reader_that_wants_to_write_waits_for_itself,
     a_readers_token_is_at_least_the_last_writers,
     a_reader_that_is_silent_keeps_writers_out_for_its_own_ttl_only,
     readers_renew_and_are_told_when_they_are_stolen_from,
     a_reader_that_is_dropped_leaves_nothing_behind,
     a_readers_receipt_is_as_good_as_its_lease,
     a_look_shows_who_reads,
-    threads_read_and_write_too,
 }
 
 fn client(node: &Arc<dyn Node>) -> Client {
@@ -49,13 +48,13 @@ fn client(node: &Arc<dyn Node>) -> Client {
     builder.build().unwrap()
 }
 
-fn shelf(node: &Arc<dyn Node>) -> ReadWriteLock {
+fn shelf(node: &Arc<dyn Node>) -> RwLock {
     client(node).read_write("shelf")
 }
 
 /// Whether the lock cannot be had now.
-async fn is_refused(request: LockRequest) -> bool {
-    match request.timeout(Duration::ZERO).await {
+async fn is_refused<T>(attempt: impl IntoFuture<Output = Result<T, Error>>) -> bool {
+    match attempt.await {
         Ok(_) => false,
         Err(error) if error.is_held() => true,
         Err(error) => panic!("{error}"),
@@ -63,11 +62,14 @@ async fn is_refused(request: LockRequest) -> bool {
 }
 
 /// Gets in line, for as long as it takes.
-fn wait_for(request: LockRequest) -> JoinHandle<Lease> {
+fn wait_for<T: Send + 'static>(
+    request: impl IntoFuture<Output = Result<T, Error>, IntoFuture: Send + 'static>,
+) -> JoinHandle<T> {
+    let request = request.into_future();
     tokio::spawn(async move { request.await.unwrap() })
 }
 
-async fn served(waiting: JoinHandle<Lease>) -> Lease {
+async fn served<T>(waiting: JoinHandle<T>) -> T {
     timeout(LATE, waiting).await.unwrap().unwrap()
 }
 
@@ -80,33 +82,32 @@ async fn many_read_or_one_writes(node: &Arc<dyn Node>) {
     let (here, there) = (shelf(node), shelf(node));
     let one = here.read().await.unwrap();
     let other = there.read().await.unwrap();
-    assert!(one.is_valid() && other.is_valid() && one.is_shared());
+    assert!(one.is_valid() && other.is_valid());
     let error = there.write().timeout(Duration::ZERO).await.unwrap_err();
     assert!(error.to_string().contains("held by readers"), "{error}");
     one.release().await.unwrap();
-    assert!(is_refused(here.write()).await, "one of them is left");
+    assert!(is_refused(here.try_write()).await, "one of them is left");
     other.release().await.unwrap();
 
     let writer = here.write().await.unwrap();
-    assert!(!writer.is_shared());
-    assert!(is_refused(there.read()).await);
-    assert!(is_refused(there.write()).await);
+    assert!(is_refused(there.try_read()).await);
+    assert!(is_refused(there.try_write()).await);
     writer.release().await.unwrap();
-    assert!(!is_refused(there.read()).await);
+    assert!(!is_refused(there.try_read()).await);
 }
 
 async fn the_writer_and_the_lock_of_that_name_are_one(node: &Arc<dyn Node>) {
     let locks = client(node);
     let shelf = locks.read_write("shelf");
     let lock = locks.lock("shelf").await.unwrap();
-    assert!(is_refused(shelf.read()).await);
-    assert!(is_refused(shelf.write()).await);
+    assert!(is_refused(shelf.try_read()).await);
+    assert!(is_refused(shelf.try_write()).await);
     lock.release().await.unwrap();
     let reader = shelf.read().await.unwrap();
-    assert!(is_refused(locks.lock("shelf")).await);
+    assert!(is_refused(locks.try_lock("shelf")).await);
     reader.release().await.unwrap();
     let _writer = shelf.write().await.unwrap();
-    assert!(is_refused(locks.lock("shelf")).await);
+    assert!(is_refused(locks.try_lock("shelf")).await);
 }
 
 async fn a_writer_that_waits_keeps_new_readers_out(node: &Arc<dyn Node>) {
@@ -115,14 +116,14 @@ async fn a_writer_that_waits_keeps_new_readers_out(node: &Arc<dyn Node>) {
     let writer = wait_for(locks.read_write("shelf").write());
     until_in_line(&locks, 1).await;
     assert!(
-        is_refused(other.read()).await,
+        is_refused(other.try_read()).await,
         "the writer was there before"
     );
     // It does not cost the one who reads its renewals.
     reader.extend().await.unwrap();
     reader.release().await.unwrap();
     served(writer).await.release().await.unwrap();
-    assert!(!is_refused(other.read()).await);
+    assert!(!is_refused(other.try_read()).await);
 }
 
 async fn the_last_reader_wakes_the_writer(node: &Arc<dyn Node>) {
@@ -174,13 +175,16 @@ async fn nine_readers_wait_between_two_writers(node: &Arc<dyn Node>) -> Duration
         held.push(served(reader).await);
     }
     let took = begin.elapsed();
-    assert!(held.iter().all(Lease::is_valid), "all at the same time");
+    assert!(
+        held.iter().all(|lease| lease.is_valid()),
+        "all at the same time"
+    );
     assert!(!next.is_finished() && !last.is_finished());
     drop(held);
     let next = served(next).await;
     assert!(!last.is_finished(), "it came after the writer");
     next.release().await.unwrap();
-    served(last).await;
+    drop(served(last).await);
     took
 }
 
@@ -198,7 +202,7 @@ async fn readers_behind_a_writer_that_gives_up_are_let_in(node: &Arc<dyn Node>) 
         let begin = Instant::now();
         writer.abort();
         for reader in readers {
-            served(reader).await;
+            drop(served(reader).await);
         }
         begin.elapsed()
     })
@@ -221,13 +225,13 @@ async fn a_writer_lets_two_readers_in(node: &Arc<dyn Node>) -> Duration {
     until_in_line(&locks, 2).await;
     let next = wait_for(other.write());
     until_in_line(&locks, 3).await;
-    let stopped = writer.cancellation();
+    let stopped = writer.watch();
 
     let begin = Instant::now();
     let reader = writer.downgrade().await.unwrap();
-    assert!(stopped.is_cancelled(), "it is no writer any more");
+    assert!(!stopped.is_valid(), "it is no writer any more");
     assert_eq!((reader.token(), reader.value()), (token, &*value));
-    assert!(reader.is_valid() && reader.is_shared());
+    assert!(reader.is_valid());
     for other in readers {
         let other = served(other).await;
         assert!(other.token() >= token);
@@ -235,22 +239,17 @@ async fn a_writer_lets_two_readers_in(node: &Arc<dyn Node>) -> Duration {
     let took = begin.elapsed();
     reader.extend().await.unwrap();
     assert!(!next.is_finished(), "no writer came in between");
-    let reader = reader.downgrade().await.unwrap();
     reader.release().await.unwrap();
     assert!(served(next).await.token() > token);
     took
 }
 
-async fn a_reader_cannot_become_a_writer(node: &Arc<dyn Node>) {
+async fn a_reader_that_wants_to_write_waits_for_itself(node: &Arc<dyn Node>) {
     let shelf = shelf(node);
     let reader = shelf.read().await.unwrap();
-    let refused = reader.upgrade().unwrap_err();
-    assert!(matches!(&refused, Error::UpgradeRefused { name } if name.as_str() == "shelf"));
-    assert!(refused.to_string().contains("for ever"), "{refused}");
-    assert!(is_refused(shelf.write()).await, "it waits for itself");
+    assert!(is_refused(shelf.try_write()).await, "it waits for itself");
     assert!(reader.is_valid());
     reader.release().await.unwrap();
-    assert_eq!(shelf.write().await.unwrap().upgrade(), Ok(()));
 }
 
 async fn a_readers_token_is_at_least_the_last_writers(node: &Arc<dyn Node>) {
@@ -321,7 +320,7 @@ async fn a_reader_that_is_dropped_leaves_nothing_behind(node: &Arc<dyn Node>) {
         status.holder.is_none() && status.waiting == 0
     })
     .await;
-    assert!(!is_refused(shelf.write()).await);
+    assert!(!is_refused(shelf.try_write()).await);
 }
 
 async fn a_readers_receipt_is_as_good_as_its_lease(node: &Arc<dyn Node>) {
@@ -330,14 +329,14 @@ async fn a_readers_receipt_is_as_good_as_its_lease(node: &Arc<dyn Node>) {
     let receipt = shelf.read().await.unwrap().detach().await.unwrap();
     let other = shelf.read().await.unwrap();
     let ttl = Duration::from_secs(20);
-    assert!(locks.extend_receipt(&receipt, ttl).await.unwrap() <= ttl);
-    assert!(is_refused(shelf.write()).await);
+    assert!(locks.extend_detached(&receipt, ttl).await.unwrap() <= ttl);
+    assert!(is_refused(shelf.try_write()).await);
     other.release().await.unwrap();
-    locks.release_receipt(&receipt).await.unwrap();
-    assert!(!is_refused(shelf.write()).await);
+    locks.release_detached(&receipt).await.unwrap();
+    assert!(!is_refused(shelf.try_write()).await);
     assert!(
         locks
-            .extend_receipt(&receipt, ttl)
+            .extend_detached(&receipt, ttl)
             .await
             .unwrap_err()
             .is_lost()
@@ -363,24 +362,6 @@ async fn a_look_shows_who_reads(node: &Arc<dyn Node>) {
     );
 }
 
-async fn threads_read_and_write_too(node: &Arc<dyn Node>) {
-    let builder = Client::builder().shared_node(Arc::clone(node));
-    let there = client(node);
-    let work = tokio::task::spawn_blocking(move || {
-        let locks = builder.build_blocking().unwrap();
-        let shelf = locks.read_write("shelf");
-        let writer = shelf.write().acquire().unwrap();
-        assert!(shelf.read().timeout(Duration::ZERO).acquire().is_err());
-        let reader = writer.downgrade().unwrap();
-        assert!(reader.is_shared() && reader.upgrade().is_err());
-        let other = shelf.read().timeout(LATE).acquire().unwrap();
-        other.release().unwrap();
-        reader.release().unwrap();
-    });
-    timeout(LATE, work).await.unwrap().unwrap();
-    assert!(!is_refused(there.read_write("shelf").write()).await);
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn over_three_nodes_with_one_away_it_is_the_same_and_no_key_is_left() {
     let cluster = Cluster::start(3);
@@ -391,7 +372,7 @@ async fn over_three_nodes_with_one_away_it_is_the_same_and_no_key_is_left() {
     cluster.servers[2].freeze();
     let reader = one.read().await.unwrap();
     let second = other.read().await.unwrap();
-    assert!(is_refused(other.write()).await);
+    assert!(is_refused(other.try_write()).await);
     let writer = wait_for(other.write());
     until_in_line(&there, 1).await;
     let third = wait_for(one.read());
@@ -481,7 +462,7 @@ async fn a_killed_reader_delays_a_writer_by_its_ttl_at_the_most() {
     process.kill().unwrap();
     process.wait().unwrap();
     other.release().await.unwrap();
-    served(writer).await;
+    drop(served(writer).await);
     let delay = killed.elapsed();
     println!("the writer had it {delay:?} after a reader with a TTL of {ttl:?} was killed");
     // Its last renewal was a third of its TTL ago at the most, and the rest is the machine's.

@@ -4,8 +4,8 @@
 use std::time::{Duration, Instant};
 
 use fencepost::NodeError;
-use fencepost::store::Node;
-use fencepost::store::redis::{RedisOptions, Roster};
+use fencepost::internals::Node;
+use fencepost::internals::redis::{RedisOptions, Roster};
 use fencepost_core::lock::Reply;
 use fencepost_tests::{RedisServer, eventually, free_port, until, wait_until};
 
@@ -308,7 +308,7 @@ fn a_node_whose_runtime_is_gone_fails_and_does_not_hang() {
 }
 
 /// Polls once, so that it is on its way.
-async fn poll_once(call: &mut fencepost::store::Call) {
+async fn poll_once(call: &mut fencepost::internals::Call) {
     std::future::poll_fn(|cx| {
         let _ = call.as_mut().poll(cx);
         std::task::Poll::Ready(())

@@ -2,7 +2,7 @@
 //! taken for the other.
 
 use fencepost::NodeError;
-use fencepost::store::redis::RedisNode;
+use fencepost::internals::redis::RedisNode;
 use fencepost_core::lock::{Reply, Snapshot};
 use fencepost_tests::RedisServer;
 

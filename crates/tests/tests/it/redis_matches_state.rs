@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use fencepost::clock::SystemClock;
-use fencepost::store::Node;
-use fencepost::store::redis::{RedisNode, RedisOptions, Roster};
+use fencepost::internals::Node;
+use fencepost::internals::clock::SystemClock;
+use fencepost::internals::redis::{RedisNode, RedisOptions, Roster};
 use fencepost::{AttemptValue, FencingToken, LockName, NodeError, Ttl};
 use fencepost_core::lock::{Command, Holder, LockState, MAX_SKEW, Now, Reply, Snapshot};
 use fencepost_core::ticket::Wake;

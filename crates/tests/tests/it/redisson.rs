@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
-use fencepost::{Client, Error, ReentrantGuard};
+use fencepost::{Client, ReentrantGuard};
 use fencepost_tests::{Cluster, RedisServer, typical, until, until_somebody_waits, wait_until};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
@@ -20,8 +20,8 @@ const WOKEN: Duration = Duration::from_millis(300);
 /// A try.
 const NOW: Duration = Duration::ZERO;
 
-async fn enter(locks: &Client, session: &str) -> ReentrantGuard {
-    locks.session(session).reentrant("job").await.unwrap()
+async fn enter(locks: &Client) -> ReentrantGuard {
+    locks.reentrant("job").lock().await.unwrap()
 }
 
 /// What `RLock.tryLock` sends: key; lease in milliseconds, owner. Nil when it is theirs.
@@ -139,9 +139,9 @@ async fn a_java_program_does_not_get_in_while_we_are_and_is_woken_when_we_leave(
     let locks = cluster.client().await;
     for (name, channel) in NAMES {
         let java = Java::at(&cluster.servers[0], name, channel);
-        let session = locks.session("one");
-        let outer = session.reentrant(name).await.unwrap();
-        let inner = session.reentrant(name).await.unwrap();
+        let lock = locks.reentrant(name);
+        let outer = lock.lock().await.unwrap();
+        let inner = lock.lock().await.unwrap();
         assert!(!java.try_lock(), "ours");
         assert_eq!(
             (java.unlock(), java.renew()),
@@ -173,14 +173,11 @@ async fn we_do_not_get_in_while_a_java_program_is_and_are_woken_when_it_leaves()
         let (mut last, mut took) = (None, Vec::new());
         for _ in 0..ROUNDS {
             assert!(java.try_lock() && java.try_lock(), "they enter again, too");
-            let error = locks
-                .session("one")
-                .reentrant(name)
-                .timeout(NOW)
-                .await
-                .unwrap_err();
+            let error = locks.reentrant(name).lock().timeout(NOW).await.unwrap_err();
             assert!(
-                matches!(&error, Error::Held { by, .. } if by.as_str() == THEY),
+                error
+                    .holder()
+                    .is_some_and(|holder| holder.owner.as_str() == THEY),
                 "{error}"
             );
             let waiting = wait_for(&locks, name);
@@ -211,7 +208,7 @@ async fn we_do_not_get_in_while_a_java_program_is_and_are_woken_when_it_leaves()
 }
 
 fn wait_for(locks: &Client, name: &str) -> JoinHandle<ReentrantGuard> {
-    let request = locks.session("one").reentrant(name);
+    let request = locks.reentrant(name).lock();
     tokio::spawn(async move { request.await.unwrap() })
 }
 
@@ -237,7 +234,7 @@ async fn a_java_program_on_a_majority_keeps_us_out_and_wakes_us() {
     let mut took = Vec::new();
     for _ in 0..ROUNDS {
         assert!(java.iter().all(Java::try_lock));
-        let shut = locks.session("one").reentrant(name).timeout(NOW).await;
+        let shut = locks.reentrant(name).lock().timeout(NOW).await;
         assert!(shut.unwrap_err().is_held());
         let waiting = wait_for(&locks, name);
         for one in &java {
@@ -281,7 +278,7 @@ async fn what_redisson_says_is_heard_again_after_the_connection_broke() {
     .await;
     until_somebody_waits(&locks, name).await;
     assert_eq!(java.unlock(), "1");
-    timeout(LATE, waiting).await.unwrap().unwrap();
+    drop(timeout(LATE, waiting).await.unwrap().unwrap());
 }
 
 #[tokio::test]
@@ -305,12 +302,12 @@ async fn a_user_who_may_not_hear_redisson_is_woken_by_us_and_looks_for_the_other
     let guard = timeout(LATE, waiting).await.unwrap().unwrap();
     let next = tokio::spawn({
         let locks = locks.clone();
-        async move { enter(&locks, "two").await }
+        async move { enter(&locks).await }
     });
     until_somebody_waits(&locks, name).await;
     // It is not told on that channel, and nothing is left of it.
     guard.release().await.unwrap();
-    timeout(LATE, next).await.unwrap().unwrap();
+    drop(timeout(LATE, next).await.unwrap().unwrap());
     assert_eq!(subscribers(server, channel), 0);
 }
 
@@ -323,11 +320,11 @@ async fn a_release_sends_only_those_who_are_next_to_look() {
     let cluster = Cluster::start(1);
     let server = &cluster.servers[0];
     let (_, channel) = NAMES[0];
-    let mut guard = enter(&cluster.client().await, "one").await;
+    let mut guard = enter(&cluster.client().await).await;
     let (entered, mut next) = tokio::sync::mpsc::unbounded_channel();
     for _ in 0..CLIENTS {
         let (locks, entered) = (cluster.client().await, entered.clone());
-        tokio::spawn(async move { entered.send(enter(&locks, "one").await) });
+        tokio::spawn(async move { entered.send(enter(&locks).await) });
     }
     let everybody = || subscribers(server, channel) as usize == CLIENTS;
     wait_until("all listen", LATE, everybody).await;

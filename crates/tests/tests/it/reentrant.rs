@@ -5,8 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
-use fencepost::store::Node;
-use fencepost::{Client, Error, LockOptions, LossReason, NodeError, NodeOutcome, ReentrantGuard};
+use fencepost::internals::Node;
+use fencepost::{
+    Client, Error, LockOptions, LossReason, NodeError, NodeOutcome, ReentrantGuard, ReentrantLock,
+};
 use fencepost_tests::{Cluster, RedisServer, until, until_somebody_waits, wait_until};
 use tokio::time::timeout;
 
@@ -14,17 +16,14 @@ use crate::engines::every_node_shows_that;
 
 /// How late something may happen on a busy machine.
 const LATE: Duration = Duration::from_secs(20);
-/// A try.
-const NOW: Duration = Duration::ZERO;
 
 every_node_shows_that! {
-    a_session_enters_again_and_leaves_in_any_order,
-    sessions_keep_each_other_out_and_the_next_is_woken,
-    a_plain_lock_does_not_get_in_while_a_session_is_inside,
+    an_owner_enters_again_and_leaves_in_any_order,
+    owners_keep_each_other_out_and_the_next_is_woken,
+    a_plain_lock_does_not_get_in_while_an_owner_is_inside,
     what_is_lost_is_told_and_taken_anew,
-    a_session_that_stops_waiting_leaves_nothing_behind,
-    many_tasks_of_many_sessions_are_never_inside_together,
-    threads_enter_again_too,
+    an_owner_that_stops_waiting_leaves_nothing_behind,
+    many_tasks_of_many_owners_are_never_inside_together,
 }
 
 fn client(node: &Arc<dyn Node>) -> Client {
@@ -32,12 +31,13 @@ fn client(node: &Arc<dyn Node>) -> Client {
     builder.build().unwrap()
 }
 
-async fn enter(locks: &Client, session: &str) -> ReentrantGuard {
-    locks.session(session).reentrant("job").await.unwrap()
+async fn enter(lock: &ReentrantLock) -> ReentrantGuard {
+    lock.lock().await.unwrap()
 }
 
-async fn is_shut(locks: &Client, session: &str) -> bool {
-    match locks.session(session).reentrant("job").timeout(NOW).await {
+/// To another owner.
+async fn is_shut(locks: &Client) -> bool {
+    match locks.reentrant("job").try_lock().await {
         Err(error) => {
             assert!(error.is_held(), "{error}");
             true
@@ -46,11 +46,12 @@ async fn is_shut(locks: &Client, session: &str) -> bool {
     }
 }
 
-async fn a_session_enters_again_and_leaves_in_any_order(node: &Arc<dyn Node>) {
+async fn an_owner_enters_again_and_leaves_in_any_order(node: &Arc<dyn Node>) {
     let (locks, others) = (client(node), client(node));
-    let mut guards = vec![enter(&locks, "one").await];
+    let lock = locks.reentrant("job");
+    let mut guards = vec![enter(&lock).await];
     for _ in 0..9 {
-        guards.push(enter(&locks, "one").await);
+        guards.push(enter(&lock.clone()).await);
     }
     let token = guards[0].token();
     assert!(guards.iter().all(|guard| guard.token() == token));
@@ -62,34 +63,40 @@ async fn a_session_enters_again_and_leaves_in_any_order(node: &Arc<dyn Node>) {
             0 => drop(guard),
             _ => guard.release().await.unwrap(),
         }
-        assert!(is_shut(&others, "one").await, "another client's session");
+        assert!(is_shut(&others).await, "another client's");
         assert!(guards[0].is_valid());
     }
     guards.remove(0).release().await.unwrap();
-    let next = enter(&others, "one").await;
+    let next = enter(&others.reentrant("job")).await;
     assert!(next.token() > token);
 }
 
-async fn sessions_keep_each_other_out_and_the_next_is_woken(node: &Arc<dyn Node>) {
+async fn owners_keep_each_other_out_and_the_next_is_woken(node: &Arc<dyn Node>) {
     let (locks, others) = (client(node), client(node));
-    let guards = [enter(&locks, "one").await, enter(&locks, "one").await];
-    assert!(is_shut(&locks, "two").await);
+    let lock = locks.reentrant("job");
+    let guards = [enter(&lock).await, enter(&lock).await];
+    assert!(is_shut(&locks).await);
     let waiting = tokio::spawn({
         let others = others.clone();
-        async move { enter(&others, "two").await }
+        async move { enter(&others.reentrant("job")).await }
     });
     until_somebody_waits(&locks, "job").await;
     drop(guards);
     let guard = timeout(LATE, waiting).await.unwrap().unwrap();
-    assert!(is_shut(&locks, "one").await);
+    assert!(is_shut(&locks).await);
     drop(guard);
 }
 
-async fn a_plain_lock_does_not_get_in_while_a_session_is_inside(node: &Arc<dyn Node>) {
+async fn a_plain_lock_does_not_get_in_while_an_owner_is_inside(node: &Arc<dyn Node>) {
     let locks = client(node);
     let ttl = Duration::from_secs(10);
-    let guard = enter(&locks, "one").await;
-    let error = locks.try_lock("job", ttl).await.unwrap_err();
+    let guard = enter(&locks.reentrant("job")).await;
+    let error = locks
+        .try_lock("job")
+        .ttl(ttl)
+        .renew(false)
+        .await
+        .unwrap_err();
     if node.address().starts_with("redis") {
         assert_wrong_kind(&error, "reentrant lock");
         // It would wait for ever: whoever waits is told at once, too.
@@ -104,9 +111,8 @@ async fn a_plain_lock_does_not_get_in_while_a_session_is_inside(node: &Arc<dyn N
     assert_eq!(status.holder.unwrap().owner.as_str(), guard.value());
     guard.release().await.unwrap();
 
-    let lease = locks.try_lock("job", ttl).await.unwrap();
-    let session = locks.session("one");
-    let error = session.reentrant("job").timeout(NOW).await.unwrap_err();
+    let lease = locks.try_lock("job").ttl(ttl).renew(false).await.unwrap();
+    let error = locks.reentrant("job").try_lock().await.unwrap_err();
     if node.address().starts_with("redis") {
         assert_wrong_kind(&error, "plain lock");
     } else {
@@ -116,10 +122,8 @@ async fn a_plain_lock_does_not_get_in_while_a_session_is_inside(node: &Arc<dyn N
 }
 
 fn assert_wrong_kind(error: &Error, which: &str) {
-    let Error::NoQuorum { nodes, .. } = error else {
-        panic!("{error}");
-    };
-    for report in nodes {
+    assert!(error.is_no_quorum(), "{error}");
+    for report in error.nodes() {
         let outcome = &report.outcome;
         let wrong = matches!(outcome, NodeOutcome::Failed(NodeError::WrongType(_)));
         assert!(wrong && outcome.to_string().contains(which), "{outcome}");
@@ -128,66 +132,63 @@ fn assert_wrong_kind(error: &Error, which: &str) {
 
 async fn what_is_lost_is_told_and_taken_anew(node: &Arc<dyn Node>) {
     let locks = client(node);
-    let session = locks.session("one");
+    let lock = locks.reentrant("job");
     let brief = LockOptions::new().ttl(Duration::from_secs(1)).renew(false);
-    let outer = session.reentrant("job").options(brief).await.unwrap();
-    let inner = session.reentrant("job").await.unwrap();
+    let outer = lock.lock().options(brief).await.unwrap();
+    let inner = lock.lock().await.unwrap();
     for guard in [&outer, &inner] {
         let why = timeout(LATE, guard.lost()).await.unwrap();
         assert_eq!(why, LossReason::Expired);
         assert!(!guard.is_valid());
     }
-    let anew = timeout(LATE, session.reentrant("job").into_future());
+    let anew = timeout(LATE, lock.lock().into_future());
     let anew = anew.await.unwrap().unwrap();
     assert!(anew.token() > outer.token());
     assert!(inner.release().await.unwrap_err().is_lost());
     assert!(outer.release().await.unwrap_err().is_lost());
     assert!(anew.is_valid());
-    assert!(is_shut(&locks, "two").await);
+    assert!(is_shut(&locks).await);
 }
 
-async fn a_session_that_stops_waiting_leaves_nothing_behind(node: &Arc<dyn Node>) {
+async fn an_owner_that_stops_waiting_leaves_nothing_behind(node: &Arc<dyn Node>) {
     let (locks, others) = (client(node), client(node));
-    let guard = enter(&locks, "one").await;
+    let guard = enter(&locks.reentrant("job")).await;
     let waiting = tokio::spawn({
         let others = others.clone();
-        async move { enter(&others, "two").await }
+        async move { enter(&others.reentrant("job")).await }
     });
     until_somebody_waits(&locks, "job").await;
     waiting.abort();
     let nobody = async || locks.status("job").await.unwrap().waiting == 0;
     until("it has left the line", LATE, nobody).await;
     guard.release().await.unwrap();
-    others
-        .session("two")
-        .reentrant("job")
-        .timeout(NOW)
-        .await
-        .unwrap();
+    let _next = others.reentrant("job").try_lock().await.unwrap();
 }
 
-async fn many_tasks_of_many_sessions_are_never_inside_together(node: &Arc<dyn Node>) {
-    const SESSIONS: usize = 4;
-    let inside: Arc<[AtomicUsize; SESSIONS]> = Arc::default();
+async fn many_tasks_of_many_owners_are_never_inside_together(node: &Arc<dyn Node>) {
+    const OWNERS: usize = 4;
+    let inside: Arc<[AtomicUsize; OWNERS]> = Arc::default();
     let clients = [client(node), client(node)];
+    let owners: Vec<_> = (0..OWNERS)
+        .map(|n| clients[n % 2].reentrant("job"))
+        .collect();
     let tasks = (0..12).map(|n| {
-        let session = n % SESSIONS;
-        let locks = clients[session % 2].clone();
+        let owner = n % OWNERS;
+        let lock = owners[owner].clone();
         let inside = Arc::clone(&inside);
         tokio::spawn(async move {
-            let label = format!("session-{session}");
             for _ in 0..5 {
-                let outer = enter(&locks, &label).await;
-                inside[session].fetch_add(1, SeqCst);
+                let outer = enter(&lock).await;
+                inside[owner].fetch_add(1, SeqCst);
                 tokio::task::yield_now().await;
-                let inner = enter(&locks, &label).await;
+                let inner = enter(&lock).await;
                 assert_eq!(inner.token(), outer.token());
                 drop(outer);
                 tokio::task::yield_now().await;
                 let now: Vec<_> = inside.iter().map(|n| n.load(SeqCst)).collect();
-                let others = now.iter().enumerate().filter(|(n, _)| *n != session);
+                let others = now.iter().enumerate().filter(|(n, _)| *n != owner);
                 assert_eq!(others.map(|(_, n)| n).sum::<usize>(), 0, "{now:?}");
-                inside[session].fetch_sub(1, SeqCst);
+                inside[owner].fetch_sub(1, SeqCst);
                 drop(inner);
             }
         })
@@ -197,29 +198,6 @@ async fn many_tasks_of_many_sessions_are_never_inside_together(node: &Arc<dyn No
     }
 }
 
-async fn threads_enter_again_too(node: &Arc<dyn Node>) {
-    let node = Arc::clone(node);
-    tokio::task::spawn_blocking(move || {
-        let builder = fencepost::blocking::Client::builder().shared_node(node);
-        let locks = builder.build_blocking().unwrap();
-        let (one, two) = (locks.session("one"), locks.session("two"));
-        let outer = one.reentrant("job", LockOptions::new()).unwrap();
-        let inner = one.reentrant("job", LockOptions::new()).unwrap();
-        assert_eq!((inner.token(), inner.entries()), (outer.token(), 2));
-        outer.release().unwrap();
-        let error = two.reentrant("job", LockOptions::new().timeout(NOW));
-        assert!(error.unwrap_err().is_held());
-        assert_eq!(inner.wait_lost(Duration::from_millis(1)), None);
-        inner.extend().unwrap();
-        let waiting = std::thread::spawn(move || two.reentrant("job", LockOptions::new()));
-        drop(inner);
-        let guard = waiting.join().unwrap().unwrap();
-        guard.release().unwrap();
-    })
-    .await
-    .unwrap();
-}
-
 #[tokio::test]
 async fn fifty_entries_with_a_server_that_comes_back_empty_are_given_back_on_every_server_at_the_end()
  {
@@ -227,11 +205,11 @@ async fn fifty_entries_with_a_server_that_comes_back_empty_are_given_back_on_eve
         let mut cluster = Cluster::start(n);
         let locks = cluster.client().await;
         let others = cluster.client().await;
-        let session = locks.session("one");
+        let lock = locks.reentrant("job");
         let mut guards = Vec::new();
         for depth in 1..=50 {
             // So long that no renewal comes in between: the server that forgets would learn it again.
-            let guard = session.reentrant("job").ttl(Duration::from_secs(60));
+            let guard = lock.lock().ttl(Duration::from_secs(60));
             guards.push(guard.await.unwrap());
             if depth == 25 {
                 cluster.all_have("job").await;
@@ -258,17 +236,17 @@ async fn fifty_entries_with_a_server_that_comes_back_empty_are_given_back_on_eve
             guard.release().await.unwrap();
             if depth % 10 == 0 {
                 renew_until("lowered everywhere", &guards[0], || everywhere(depth)).await;
-                assert!(is_shut(&others, "two").await);
+                assert!(is_shut(&others).await);
             }
         }
-        assert!(is_shut(&others, "two").await);
+        assert!(is_shut(&others).await);
         guards.remove(0).release().await.unwrap();
         let is_free = |server: &RedisServer| server.cli(&["EXISTS", "job"]) == "0";
         wait_until("given back everywhere", LATE, || {
             cluster.servers.iter().all(is_free)
         })
         .await;
-        assert!(enter(&others, "two").await.token() > token);
+        assert!(enter(&others.reentrant("job")).await.token() > token);
     }
 }
 
@@ -282,11 +260,12 @@ async fn renew_until(what: &str, guard: &ReentrantGuard, holds: impl Fn() -> boo
 }
 
 #[tokio::test]
-async fn a_session_inside_is_told_when_a_majority_has_forgotten_it() {
+async fn an_owner_inside_is_told_when_a_majority_has_forgotten_it() {
     let cluster = Cluster::start(3);
     let locks = cluster.client().await;
-    let guard = enter(&locks, "one").await;
-    let again = enter(&locks, "one").await;
+    let lock = locks.reentrant("job");
+    let guard = enter(&lock).await;
+    let again = enter(&lock).await;
     cluster.all_have("job").await;
     for server in &cluster.servers[..2] {
         server.cli(&["FLUSHALL"]);

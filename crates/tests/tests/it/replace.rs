@@ -20,7 +20,7 @@ fn builder(urls: &str) -> Builder {
 async fn work(client: Client, is_held: Arc<AtomicBool>, is_over: Arc<AtomicBool>) -> usize {
     let mut turns = 0;
     while !is_over.load(Ordering::SeqCst) {
-        if let Ok(lease) = client.try_lock("job", MAX_TTL).await {
+        if let Ok(lease) = client.try_lock("job").ttl(MAX_TTL).renew(false).await {
             assert!(!is_held.swap(true, Ordering::SeqCst), "two holders");
             tokio::time::sleep(Duration::from_millis(2)).await;
             assert!(lease.is_valid(), "too slow to tell");
@@ -58,7 +58,7 @@ async fn a_cluster_grows_from_three_to_five_under_load_with_a_dead_node() {
 
     let after = builder(&new).connect().await.unwrap();
     until("the new cluster votes", SOON, async || {
-        match after.try_lock("long", MAX_TTL).await {
+        match after.try_lock("long").ttl(MAX_TTL).renew(false).await {
             Ok(lease) => {
                 assert!(!long.is_valid(), "two holders");
                 lease.release().await.is_ok()

@@ -67,12 +67,15 @@ impl Drop for Dropped {
 }
 
 #[tokio::test]
-async fn a_body_that_returns_frees_the_lock_before_scope_returns() {
+async fn a_body_that_returns_frees_the_lock_before_run_returns() {
     let stores = Stores::open().await;
     for (engine, locks) in &stores.all {
-        let token = locks.scope("job", long(), async |lease| lease.token());
+        let token = locks
+            .lock("job")
+            .options(long())
+            .run(async |lease| lease.token());
         let token = token.await.unwrap();
-        let next = locks.try_lock("job", LONG).await;
+        let next = locks.try_lock("job").ttl(LONG).renew(false).await;
         let next = next.unwrap_or_else(|error| panic!("{engine}: {error}"));
         assert!(next.token() > token, "{engine}");
         next.release().await.unwrap();
@@ -80,7 +83,7 @@ async fn a_body_that_returns_frees_the_lock_before_scope_returns() {
 }
 
 #[tokio::test]
-async fn a_body_that_fails_early_frees_the_lock_before_scope_returns() {
+async fn a_body_that_fails_early_frees_the_lock_before_run_returns() {
     async fn fallible(lease: &Lease) -> Result<u64, String> {
         if lease.is_valid() {
             Err("out of paper".to_owned())?;
@@ -89,10 +92,15 @@ async fn a_body_that_fails_early_frees_the_lock_before_scope_returns() {
     }
     let stores = Stores::open().await;
     for (engine, locks) in &stores.all {
-        let outcome = locks.scope("job", long(), fallible).await.unwrap();
+        let outcome = locks
+            .lock("job")
+            .options(long())
+            .run(fallible)
+            .await
+            .unwrap();
         assert_eq!(outcome, Err("out of paper".to_owned()), "{engine}");
-        let next = locks.try_lock("job", LONG).await;
-        next.unwrap_or_else(|error| panic!("{engine}: {error}"));
+        let next = locks.try_lock("job").ttl(LONG).renew(false).await;
+        drop(next.unwrap_or_else(|error| panic!("{engine}: {error}")));
     }
 }
 
@@ -107,7 +115,7 @@ async fn a_body_that_panics_frees_the_lock_and_the_panic_goes_on() {
                     tokio::task::yield_now().await;
                     panic!("as planned")
                 };
-                locks.scope("job", long(), body).await
+                locks.lock("job").options(long()).run(body).await
             }
         });
         let panic = panic.await.unwrap_err();
@@ -117,7 +125,7 @@ async fn a_body_that_panics_frees_the_lock_and_the_panic_goes_on() {
 }
 
 #[tokio::test]
-async fn a_scope_dropped_at_any_await_frees_the_lock() {
+async fn a_run_dropped_at_any_await_frees_the_lock() {
     let stores = Stores::open().await;
     for (engine, locks) in &stores.all {
         let mut dropped_inside = 0;
@@ -125,7 +133,7 @@ async fn a_scope_dropped_at_any_await_frees_the_lock() {
         for polls in 0..60 {
             let began = AtomicBool::new(false);
             {
-                let mut scope = Box::pin(locks.scope("job", long(), async |_| {
+                let mut scope = Box::pin(locks.lock("job").options(long()).run(async |_| {
                     began.store(true, Ordering::SeqCst);
                     loop {
                         tokio::task::yield_now().await;
@@ -158,9 +166,9 @@ async fn a_body_may_sleep_past_the_ttl_while_the_lock_is_renewed() {
     let stores = Stores::open().await;
     for (engine, locks) in &stores.all {
         let options = LockOptions::new().ttl(RENEWED);
-        let kept = locks.scope("job", options, async |lease| {
+        let kept = locks.lock("job").options(options).run(async |lease| {
             tokio::time::sleep(RENEWED * 4 / 3).await;
-            lease.is_valid() && locks.try_lock("job", LONG).await.is_err()
+            lease.is_valid() && locks.try_lock("job").ttl(LONG).renew(false).await.is_err()
         });
         assert!(kept.await.unwrap(), "{engine}");
         is_free_soon(engine, locks).await;
@@ -175,14 +183,12 @@ async fn a_body_that_sleeps_past_the_ttl_of_a_lock_without_renewal_is_dropped() 
         let dropped = Arc::new(AtomicBool::new(false));
         let flag = Dropped(dropped.clone());
         let start = Instant::now();
-        let outcome = locks.scope("job", options, async move |_| {
+        let outcome = locks.lock("job").options(options).run(async move |_| {
             let _flag = flag;
             tokio::time::sleep(LONG).await;
         });
-        let Err(Error::Lost { why, .. }) = outcome.await else {
-            panic!("{engine}: it was not lost");
-        };
-        assert_eq!(why, LossReason::Expired, "{engine}");
+        let error = outcome.await.unwrap_err();
+        assert_eq!(error.loss(), Some(&LossReason::Expired), "{engine}");
         assert!(
             start.elapsed() >= SHORT / 2,
             "{engine}: not before its time"
@@ -201,7 +207,7 @@ async fn a_body_is_dropped_when_somebody_else_takes_the_lock() {
         let options = LockOptions::new().ttl(RENEWED);
         let (begun, has_begun) = tokio::sync::oneshot::channel();
         let (outcome, thief) = tokio::join!(
-            locks.scope("job", options, async move |_| {
+            locks.lock("job").options(options).run(async move |_| {
                 let _flag = flag;
                 begun.send(()).unwrap();
                 tokio::time::sleep(LONG).await;
@@ -211,42 +217,51 @@ async fn a_body_is_dropped_when_somebody_else_takes_the_lock() {
                 locks.steal("job", LONG).await.unwrap().lease
             }
         );
-        let Err(Error::Lost { why, .. }) = outcome else {
-            panic!("{engine}: it was not lost");
-        };
-        assert!(matches!(why, LossReason::Stolen { .. }), "{engine}: {why}");
+        let error = outcome.unwrap_err();
+        let is_stolen = matches!(error.loss(), Some(LossReason::Stolen { .. }));
+        assert!(is_stolen, "{engine}: {error}");
         assert!(dropped.load(Ordering::SeqCst), "{engine}");
         assert!(thief.is_valid(), "{engine}: the thief's is not released");
         thief.release().await.unwrap();
     }
 }
 
+/// Of every kind of request.
 #[tokio::test]
-async fn a_body_that_must_not_be_dropped_is_told_and_runs_to_its_end() {
+async fn a_body_runs_under_whatever_can_be_asked_for() {
     let stores = Stores::open().await;
     for (engine, locks) in &stores.all {
-        let options = LockOptions::new().ttl(SHORT).renew(false);
-        let body = async |lease: &Lease| {
-            let stop = lease.cancellation();
-            stop.cancelled().await;
-            let told = lease.lost().await;
-            tokio::task::yield_now().await;
-            (told, lease.is_valid())
-        };
-        let ended = locks.scope_to_end("job", options, body).await.unwrap();
-        assert_eq!(ended.value, (LossReason::Expired, false), "{engine}");
-        assert_eq!(ended.lost, Some(LossReason::Expired), "{engine}");
-        is_free_soon(engine, locks).await;
-        let ended = locks
-            .scope_to_end("job", long(), async |_| 7)
-            .await
-            .unwrap();
-        assert_eq!((ended.value, ended.lost), (7, None), "{engine}");
+        let shelf = locks.read_write("shelf");
+        let read = shelf.read().run(async |lease| lease.token()).await.unwrap();
+        let written = shelf.try_write().run(async |lease| lease.token()).await;
+        assert!(written.unwrap() > read, "{engine}: it was released");
+        let pool = locks.semaphore("pool", 1);
+        let slot = pool.acquire().run(async |permit| permit.slot()).await;
+        assert_eq!(slot.unwrap(), 0, "{engine}");
+        assert!(
+            pool.try_acquire().await.is_ok(),
+            "{engine}: it was released"
+        );
+        let both = locks.lock_all(["a", "b"]);
+        let both = both.run(async |leases| leases.names().count()).await;
+        assert_eq!(both.unwrap(), 2, "{engine}");
+        assert!(locks.try_lock_all(["a", "b"]).await.is_ok(), "{engine}");
+        let election = locks.election("chief");
+        let led = election.campaign("me");
+        let led = led.run(async |lead| lead.proclaimed().to_owned()).await;
+        assert_eq!(led.unwrap(), "me", "{engine}");
+        assert_eq!(election.leader().await.unwrap(), None, "{engine}");
+        let ledger = locks.reentrant("ledger");
+        let again = ledger.lock().run(async |outer| {
+            let inner = ledger.try_lock().await.unwrap();
+            (inner.token() == outer.token(), inner.entries())
+        });
+        assert_eq!(again.await.unwrap(), (true, 2), "{engine}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_scope_can_be_spawned_with_a_body_that_awaits_and_borrows_the_lease() {
+async fn a_run_can_be_spawned_with_a_body_that_awaits_and_borrows_the_lease() {
     async fn charge(lease: &Lease, amount: &str) -> String {
         tokio::task::yield_now().await;
         format!("{amount} with {}", lease.token())
@@ -257,7 +272,8 @@ async fn a_scope_can_be_spawned_with_a_body_that_awaits_and_borrows_the_lease() 
         let locks = locks.clone();
         async move {
             locks
-                .scope("job", LockOptions::new(), async |lease| {
+                .lock("job")
+                .run(async |lease| {
                     let first = charge(lease, &amount).await;
                     tokio::time::sleep(Duration::from_millis(1)).await;
                     (first, lease.is_valid())
@@ -267,13 +283,6 @@ async fn a_scope_can_be_spawned_with_a_body_that_awaits_and_borrows_the_lease() 
     });
     let (charged, valid) = task.await.unwrap().unwrap();
     assert!(charged.starts_with("42 with ") && valid);
-    let task = tokio::spawn(async move {
-        let body = async |lease: &Lease| charge(lease, "7").await;
-        let ended = locks.scope_to_end("job", LockOptions::new(), body).await?;
-        Ok::<_, Error>(ended.value)
-    });
-    assert!(task.await.unwrap().unwrap().starts_with("7 with "));
-
     /// As programs have it: the client in a struct, the scope in a method.
     struct App {
         locks: Client,
@@ -287,7 +296,7 @@ async fn a_scope_can_be_spawned_with_a_body_that_awaits_and_borrows_the_lease() 
         async fn run(&self) -> Result<String, Error> {
             let options = LockOptions::new();
             let body = async |lease: &Lease| self.pay(lease).await;
-            self.locks.scope("job", options, body).await?
+            self.locks.lock("job").options(options).run(body).await?
         }
     }
     let app = Arc::new(App {

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use fencepost::store::Node;
+use fencepost::internals::Node;
 use fencepost::{AttemptValue, FencingToken, LockName, Owner, Ttl};
 use fencepost_core::lock::{Command, LockState, Now, Reply, TicketDisposition};
 use fencepost_core::ticket::{ClientId, Standing, Ticket, TicketId, TicketMode, TicketNumber};

@@ -9,9 +9,9 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use fencepost::clock::SystemClock;
-use fencepost::store::Node;
-use fencepost::store::sqlite::SqliteNode;
+use fencepost::internals::Node;
+use fencepost::internals::clock::SystemClock;
+use fencepost::internals::sqlite::SqliteNode;
 use fencepost::{AttemptValue, FencingToken, LockName, Ttl};
 use fencepost_core::lock::{self, Reply};
 use fencepost_tests::eventually;

@@ -159,7 +159,7 @@ async fn a_killed_head_costs_the_next_a_moment_by_default() {
         head.kill();
         let begin = Instant::now();
         lease.release().await.unwrap();
-        timeout(LATE, next).await.unwrap().unwrap();
+        drop(timeout(LATE, next).await.unwrap().unwrap());
         let took = begin.elapsed();
         println!("{took:?} with a dead head");
         took
@@ -178,7 +178,7 @@ async fn fifty_killed_waiters_in_a_row_cost_one_ticket_lease_in_either_mode() {
         dead.kill();
         let begin = Instant::now();
         lease.release().await.unwrap();
-        timeout(LATE, next).await.unwrap().unwrap();
+        drop(timeout(LATE, next).await.unwrap().unwrap());
         let took = begin.elapsed();
         println!("{took:?} after fifty dead waiters, {mode}");
         assert!(took < TICKET_LEASE + SLACK, "{took:?}, {mode}");
@@ -247,7 +247,7 @@ async fn a_lock_without_an_end_is_not_asked_for_all_the_time() {
     for server in &cluster.servers {
         server.cli(&["DEL", "job"]);
     }
-    timeout(LATE, waiting).await.unwrap().unwrap();
+    drop(timeout(LATE, waiting).await.unwrap().unwrap());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -260,7 +260,7 @@ async fn a_dead_head_before_a_free_lock_is_not_asked_for_all_the_time() {
     head.kill();
     let (before, begin) = (cluster.scripts_run(), Instant::now());
     lease.release().await.unwrap();
-    timeout(LATE, next).await.unwrap().unwrap();
+    drop(timeout(LATE, next).await.unwrap().unwrap());
     let run = most_since(&before, &cluster.scripts_run());
     let time = begin.elapsed();
     assert!(run <= looks(time) + 9, "{run} scripts in {time:?}");
@@ -358,7 +358,7 @@ async fn a_holder_that_dies_is_followed_when_its_time_is_up() {
         let lease = locks.lock("job").ttl(ttl).renew(false).await.unwrap();
         std::mem::forget(lease);
         let next = wait_in_line(locks.lock("job")).await;
-        timeout(LATE, next).await.unwrap().unwrap();
+        drop(timeout(LATE, next).await.unwrap().unwrap());
         let took = begin.elapsed();
         assert!(took >= ttl - Duration::from_millis(20), "{took:?}");
         took
@@ -380,7 +380,7 @@ async fn a_waiter_goes_on_when_a_minority_of_the_nodes_is_killed() {
         }
         lease.release().await.unwrap();
         let begin = Instant::now();
-        timeout(LATE, next).await.unwrap().unwrap();
+        drop(timeout(LATE, next).await.unwrap().unwrap());
         assert!(begin.elapsed() < POLL + SLACK, "{:?}", begin.elapsed());
     }
 }
@@ -412,7 +412,7 @@ async fn a_user_who_may_not_listen_waits_by_looking() {
     let next = wait_in_line(waiter.lock("job")).await;
     let begin = Instant::now();
     lease.release().await.unwrap();
-    timeout(LATE, next).await.unwrap().unwrap();
+    drop(timeout(LATE, next).await.unwrap().unwrap());
     assert!(begin.elapsed() < POLL + SLACK, "{:?}", begin.elapsed());
 }
 

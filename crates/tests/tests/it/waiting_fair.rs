@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use fencepost::clock::{Clock, Moment, SystemClock};
-use fencepost::store::memory::MemoryNode;
-use fencepost::store::{Call, Listener, Node, WakeSink};
+use fencepost::internals::clock::{Clock, Moment, SystemClock};
+use fencepost::internals::memory::MemoryNode;
+use fencepost::internals::{Call, Listener, Node, WakeSink};
 use fencepost::{Client, LockName, NodeError, Progress};
 use fencepost_core::lock::Command;
 use fencepost_core::ticket::{ClientId, Standing, TICKET_LEASE, Ticket, TicketId, TicketNumber};
@@ -220,7 +220,7 @@ async fn a_head_on_the_minority_side_costs_the_others_one_ticket_lease() {
         cut.store(false, Ordering::SeqCst);
     }
     lease.release().await.unwrap();
-    timeout(LATE, head).await.unwrap().unwrap().unwrap();
+    drop(timeout(LATE, head).await.unwrap().unwrap().unwrap());
 }
 
 /// The head can reach one node, which the others need: it refreshes its ticket there and could
@@ -240,7 +240,7 @@ async fn a_head_that_hears_too_few_nodes_withdraws_from_those_it_hears() {
     second_cuts[2].store(true, Ordering::SeqCst);
     let begin = Instant::now();
     lease.release().await.unwrap();
-    timeout(LATE, next).await.unwrap().unwrap().unwrap();
+    drop(timeout(LATE, next).await.unwrap().unwrap().unwrap());
     let took = begin.elapsed();
     assert!(took < TICKET_LEASE + POLL + SLACK, "{took:?}");
 }
@@ -313,5 +313,5 @@ async fn a_place_that_is_agreed_on_is_not_lost_to_a_node_that_answers_late() {
     let lease = timeout(LATE, head).await.unwrap().unwrap().unwrap();
     assert!(!next.is_finished());
     lease.release().await.unwrap();
-    timeout(LATE, next).await.unwrap().unwrap().unwrap();
+    drop(timeout(LATE, next).await.unwrap().unwrap().unwrap());
 }

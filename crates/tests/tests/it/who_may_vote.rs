@@ -4,8 +4,8 @@
 use std::time::{Duration, Instant};
 
 use fencepost::NodeError;
-use fencepost::store::Node;
-use fencepost::store::redis::{Eviction, RedisNode, RedisOptions, Roster};
+use fencepost::internals::Node;
+use fencepost::internals::redis::{Eviction, RedisNode, RedisOptions, Roster};
 use fencepost_core::lock::Reply;
 use fencepost_tests::{RedisServer, until};
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-use crate::error::Error;
+use crate::error::{Cause, Error};
 use crate::runtime::clock::Moment;
 use fencepost_core::ttl::Ttl;
 use fencepost_core::wait::budget::{self, Failure};
@@ -12,6 +12,7 @@ use fencepost_core::wait::budget::{self, Failure};
 /// How long somebody goes on who waits.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RetryBudget {
+    limit: Option<Duration>,
     began: Instant,
     budget: budget::RetryBudget,
 }
@@ -21,9 +22,15 @@ impl RetryBudget {
     pub(crate) fn new(at_most: Option<Duration>, ttl: Ttl) -> Self {
         let start = Moment::from_start(Duration::ZERO);
         Self {
+            limit: at_most,
             began: Instant::now(),
             budget: budget::RetryBudget::new(at_most, ttl, start),
         }
+    }
+
+    /// For how long at the most, counted from the beginning.
+    pub(crate) fn limit(&self) -> Option<Duration> {
+        self.limit
     }
 
     fn now(&self) -> Moment {
@@ -50,10 +57,10 @@ impl RetryBudget {
 
     /// Whether waiting may help.
     pub(crate) fn goes_on_after(&mut self, error: &Error) -> bool {
-        let failure = match error {
-            Error::Held { .. } => Failure::Held,
-            Error::NoQuorum { nodes, .. } => Failure::NoQuorum(nodes),
-            Error::TooLate { .. } => Failure::TooLate,
+        let failure = match error.cause() {
+            Cause::Held { .. } => Failure::Held,
+            Cause::NoQuorum { nodes, .. } => Failure::NoQuorum(nodes),
+            Cause::TooLate { .. } => Failure::TooLate,
             _ => Failure::Final,
         };
         let now = self.now();

@@ -7,7 +7,7 @@ use std::fmt;
 
 use redis::{RedisWrite, ToRedisArgs};
 
-use crate::error::{Error, NodeError};
+use crate::error::{Cause, Error, NodeError};
 use fencepost_core::name::{
     COUNTER_KEY, LEASES_KEY, LINE_KEY, LockName, READERS_KEY, SIDE_KEYS, WITHDRAWN_KEY, hash_tag,
 };
@@ -19,7 +19,7 @@ pub(super) struct Prefix(String);
 
 impl Prefix {
     /// # Errors
-    /// [`Error::InvalidOption`] when no name behind it could have its keys in one hash slot.
+    /// [`ErrorKind::InvalidOption`](crate::ErrorKind::InvalidOption) when no name behind it could have its keys in one hash slot.
     pub(super) fn new(prefix: &str) -> Result<Self, Error> {
         let fault = if prefix.chars().any(char::is_control) {
             "it has a control character, such as a line break or a tab"
@@ -29,10 +29,10 @@ impl Prefix {
         } else {
             return Ok(Self(prefix.to_owned()));
         };
-        Err(Error::InvalidOption {
+        Err(Error::from(Cause::InvalidOption {
             option: "prefix",
             why: fault.to_owned(),
-        })
+        }))
     }
 
     /// The pattern of every counter's key behind this prefix.

@@ -106,7 +106,7 @@ impl RedisNode {
     /// Connects in a task on `runtime` and does not wait for it.
     ///
     /// # Errors
-    /// [`Error::InvalidUrl`] and [`Error::InvalidOption`] say what would be right.
+    /// [`ErrorKind::InvalidUrl`](crate::ErrorKind::InvalidUrl) and [`ErrorKind::InvalidOption`](crate::ErrorKind::InvalidOption) say what would be right.
     pub fn open(
         url: &str,
         options: RedisOptions,

@@ -116,7 +116,7 @@ pub(super) struct Route {
 
 impl Route {
     /// # Errors
-    /// [`Error::InvalidOption`] for certificates that cannot be read.
+    /// [`ErrorKind::InvalidOption`](crate::ErrorKind::InvalidOption) for certificates that cannot be read.
     pub(super) fn new(place: Place, options: &TlsOptions) -> Result<Self, Error> {
         #[cfg(not(feature = "tls"))]
         let _ = options;

@@ -28,7 +28,7 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(2);
 /// Asks the server at that URL, once it is awaited.
 ///
 /// # Errors
-/// [`Error::InvalidUrl`] and [`Error::InvalidOption`], at once.
+/// [`ErrorKind::InvalidUrl`](crate::ErrorKind::InvalidUrl) and [`ErrorKind::InvalidOption`](crate::ErrorKind::InvalidOption), at once.
 pub(crate) fn survey(
     url: &str,
     options: RedisOptions,

@@ -17,7 +17,7 @@ use tokio_rustls::rustls::{CertificateError, ClientConfig, RootCertStore, Signat
 use tokio_rustls::{TlsConnector, rustls};
 
 use super::options::TlsOptions;
-use crate::error::Error;
+use crate::error::{Cause, Error};
 
 /// How to talk TLS to one host.
 pub(super) struct Tls {
@@ -28,7 +28,7 @@ pub(super) struct Tls {
 
 impl Tls {
     /// # Errors
-    /// [`Error::InvalidOption`] for certificates that cannot be used.
+    /// [`ErrorKind::InvalidOption`](crate::ErrorKind::InvalidOption) for certificates that cannot be used.
     pub(super) fn new(host: &str, options: &TlsOptions) -> Result<Self, Error> {
         let name = ServerName::try_from(host.to_owned()).map_err(|_| {
             invalid(format!(
@@ -97,7 +97,7 @@ impl TlsOptions {
     /// Looks whether these certificates can be used, before a server is asked.
     ///
     /// # Errors
-    /// [`Error::InvalidOption`] for what is not PEM, and for a key that is not the certificate's.
+    /// [`ErrorKind::InvalidOption`](crate::ErrorKind::InvalidOption) for what is not PEM, and for a key that is not the certificate's.
     pub fn check(&self) -> Result<(), Error> {
         let authorities = self.ca_pem.as_deref().map(trusted).transpose();
         authorities.map_err(invalid)?;
@@ -106,7 +106,7 @@ impl TlsOptions {
 }
 
 fn invalid(why: String) -> Error {
-    Error::InvalidOption { option: "tls", why }
+    Error::from(Cause::InvalidOption { option: "tls", why })
 }
 
 /// What to do about a handshake that failed, where rustls tells only what it is.

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use redis::{ConnectionAddr, IntoConnectionInfo, RedisConnectionInfo};
 
-use crate::error::Error;
+use crate::error::{Cause, Error};
 
 const TCP_FORM: &str = "write redis://[user]:[password]@host[:port][/db][?protocol=resp3], with \
                         special characters in user and password percent-encoded";
@@ -33,11 +33,13 @@ pub(super) enum Place {
 
 impl Target {
     /// # Errors
-    /// [`Error::InvalidUrl`] says what would be right.
+    /// [`ErrorKind::InvalidUrl`](crate::ErrorKind::InvalidUrl) says what would be right.
     pub(super) fn parse(url: &str) -> Result<Self, Error> {
-        let invalid = |why: String| Error::InvalidUrl {
-            url: without_login(url),
-            why,
+        let invalid = |why: String| {
+            Error::from(Cause::InvalidUrl {
+                url: without_login(url),
+                why,
+            })
         };
         let (scheme, rest) = url
             .split_once("://")
@@ -211,7 +213,7 @@ mod tests {
             ("redis+unix:///s?db=x&pass=secret", "database number"),
         ] {
             let error = Target::parse(url).unwrap_err();
-            assert!(matches!(error, Error::InvalidUrl { .. }));
+            assert_eq!(error.kind(), crate::ErrorKind::InvalidUrl);
             let text = error.to_string();
             assert!(text.contains(why), "{url}: {text}");
             assert!(!text.contains("secret"), "{url}: {text}");

@@ -32,7 +32,7 @@ use self::store::Store;
 use self::watch::Watch;
 use self::worker::Worker;
 use super::{Call, Listener, Names, Node, WakeSink};
-use crate::error::{Error, NodeError};
+use crate::error::{Cause, Error, NodeError};
 use crate::runtime::clock::Clock;
 use fencepost_core::lock::Command;
 use fencepost_core::name::LockName;
@@ -87,7 +87,7 @@ impl SqliteNode {
     /// This looks at the disk, and waits while another process has the file to itself.
     ///
     /// # Errors
-    /// [`Error::Store`] says why the file cannot be used, and what to do about it.
+    /// [`ErrorKind::Store`](crate::ErrorKind::Store) says why the file cannot be used, and what to do about it.
     pub fn open(path: impl AsRef<Path>, clock: Arc<dyn Clock>) -> Result<Self, Error> {
         Self::open_for(path, clock, HolderProcess::This)
     }
@@ -132,9 +132,11 @@ impl SqliteNode {
             other => sentence(other),
         });
         let node = store.and_then(|store| Self::with(store, spec, clock));
-        node.map_err(|why| Error::Store {
-            store: address,
-            why,
+        node.map_err(|why| {
+            Error::from(Cause::Store {
+                store: address,
+                why,
+            })
         })
     }
 

@@ -2,8 +2,8 @@
 
 use futures_util::future::join_all;
 
-use super::{Builder, Source, invalid};
-use crate::error::Error;
+use super::builder::{Builder, Source, duplicate, invalid};
+use crate::error::{Cause, Error};
 use crate::store::facts::{Facts, NodeSurvey};
 use crate::store::open::Opener;
 #[cfg(feature = "sqlite")]
@@ -19,7 +19,7 @@ impl Builder {
     pub async fn survey(self) -> Result<Vec<NodeSurvey>, Error> {
         let count = self.nodes.len();
         let Some(quorum) = Quorum::of(count) else {
-            let why = format!("a client takes 1 to {MOST_NODES} nodes, and these are {count}");
+            let why = format!("expected 1 to {MOST_NODES} nodes, got {count}");
             return Err(invalid("nodes", why));
         };
         fencepost_core::ttl::Ttl::new(self.max_ttl)?;
@@ -35,10 +35,7 @@ impl Builder {
                 .iter()
                 .any(|other| other.node == survey.node)
             {
-                return Err(Error::InvalidUrl {
-                    url: survey.node.clone(),
-                    why: "it is there twice, and no node may vote twice".into(),
-                });
+                return Err(duplicate(&survey.node));
             }
         }
         Ok(surveys)
@@ -54,9 +51,11 @@ impl Builder {
             Source::Url(url) => match url.split_once(':') {
                 #[cfg(feature = "sqlite")]
                 Some(("file", path)) => {
-                    let spec = FileSpec::parse(path).map_err(|why| Error::InvalidUrl {
-                        url: url.clone(),
-                        why,
+                    let spec = FileSpec::parse(path).map_err(|why| {
+                        Error::from(Cause::InvalidUrl {
+                            url: url.clone(),
+                            why,
+                        })
                     })?;
                     Ok(Box::pin(crate::store::sqlite::survey(
                         spec,

@@ -1,12 +1,5 @@
 //! [`Builder`]: all options of a client, checked in one place.
 
-#[cfg(feature = "redis")]
-mod init;
-mod survey;
-
-#[cfg(feature = "redis")]
-pub use init::InitOptions;
-
 #[cfg(feature = "sqlite")]
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,12 +8,13 @@ use std::time::Duration;
 
 use tokio::runtime::Handle;
 
-use crate::client::{Client, Core};
+use super::Client;
 use crate::driver::coordinator::Coordinator;
 use crate::driver::identity;
+use crate::driver::renewer::Renewer;
+use crate::driver::shared::Shared;
 use crate::driver::waiters::WaitRegistry;
-use crate::error::{Error, NodeError, NodeOutcome};
-use crate::lease::Renewer;
+use crate::error::{Cause, Error, NodeError, NodeOutcome};
 use crate::runtime::clock::{Clock, SystemClock};
 use crate::runtime::randomness::{Randomness, SystemRandomness};
 use crate::runtime::tasks::{Around, Tasks};
@@ -68,27 +62,27 @@ pub enum RestartPolicy {
 /// ```
 #[must_use]
 pub struct Builder {
-    nodes: Vec<Source>,
-    clock: Arc<dyn Clock>,
+    pub(super) nodes: Vec<Source>,
+    pub(super) clock: Arc<dyn Clock>,
     randomness: Arc<dyn Randomness>,
     around_tasks: Option<Around>,
     drift: Drift,
     node_timeout: Duration,
     connect_timeout: Duration,
-    max_ttl: Duration,
+    pub(super) max_ttl: Duration,
     ttl: Option<Duration>,
     max_hold: Option<Duration>,
     max_renewals: Option<u32>,
     prefix: String,
     owner: Option<String>,
-    restart_policy: Option<RestartPolicy>,
+    pub(super) restart_policy: Option<RestartPolicy>,
     #[cfg(feature = "sqlite")]
     holder: HolderProcess,
     #[cfg(feature = "redis")]
     tls: TlsOptions,
 }
 
-enum Source {
+pub(super) enum Source {
     Url(String),
     #[cfg(feature = "sqlite")]
     File(PathBuf),
@@ -136,6 +130,7 @@ impl Builder {
     }
 
     /// Adds a node of your own making.
+    #[doc(hidden)]
     pub fn node(self, node: impl Node) -> Self {
         self.shared_node(Arc::new(node))
     }
@@ -247,6 +242,7 @@ impl Builder {
     }
 
     /// The clock to live by: the machine's, unless a test or a simulation owns the time.
+    #[doc(hidden)]
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = clock;
         self
@@ -272,7 +268,7 @@ impl Builder {
     /// # Errors
     /// An [`Error`] that says which option cannot be used, and why.
     pub fn build(self) -> Result<Client, Error> {
-        let runtime = Handle::try_current().map_err(|_| Error::NoRuntime)?;
+        let runtime = Handle::try_current().map_err(|_| Error::from(Cause::NoRuntime))?;
         let max_ttl = Ttl::new(self.max_ttl)?;
         let default_ttl = match self.ttl {
             Some(ttl) if ttl > self.max_ttl => {
@@ -298,10 +294,7 @@ impl Builder {
             None => identity::this_process(),
         };
         let Some(quorum) = Quorum::of(self.nodes.len()) else {
-            let why = format!(
-                "a client takes 1 to {MOST_NODES} nodes, and these are {}",
-                self.nodes.len()
-            );
+            let why = format!("expected 1 to {MOST_NODES} nodes, got {}", self.nodes.len());
             return Err(invalid("nodes", why));
         };
         if quorum.nodes() % 2 == 0 {
@@ -317,24 +310,25 @@ impl Builder {
         let tasks = Tasks::new(runtime, self.around_tasks.clone());
         let randomness = self.randomness.clone();
         let nodes = self.open_nodes(&opener)?;
-        let schedule = Renewer::new();
-        tasks.spawn(schedule.clone().run(clock.clone()));
+        let renewer = Renewer::new();
+        tasks.spawn(renewer.clone().run(clock.clone()));
         let id = identity::client_id(&*randomness)?;
         let coordinator =
             Coordinator::new(quorum, nodes, clock, randomness, drift, node_timeout, tasks);
-        let room = WaitRegistry::new(coordinator.clone(), id, owner.clone());
+        let waiters = WaitRegistry::new(coordinator.clone(), id, owner.clone());
         Ok(Client {
-            core: Arc::new(Core {
+            shared: Arc::new(Shared {
                 coordinator,
                 owner,
-                room,
-                doors: Arc::default(),
-                schedule,
+                waiters,
+                renewer,
                 max_ttl,
                 default_ttl,
                 max_hold,
                 max_renewals,
                 node_timeout,
+                #[cfg(feature = "blocking")]
+                thread: std::sync::OnceLock::new(),
             }),
         })
     }
@@ -342,14 +336,14 @@ impl Builder {
     /// Checks the options, connects, and returns as soon as a majority of the nodes can be asked.
     ///
     /// # Errors
-    /// As [`build`](Self::build), and [`Error::Unreachable`] with each node's reason.
+    /// As [`build`](Self::build), and [`ErrorKind::Unreachable`](crate::ErrorKind::Unreachable) with each node's reason.
     pub async fn connect(self) -> Result<Client, Error> {
         let locks = self.build()?;
-        wait_for_majority(&locks.core.coordinator).await?;
+        wait_for_majority(&locks.shared.coordinator).await?;
         Ok(locks)
     }
 
-    fn opener(&self, #[allow(unused)] quorum: Quorum) -> Result<Opener, Error> {
+    pub(super) fn opener(&self, #[allow(unused)] quorum: Quorum) -> Result<Opener, Error> {
         self.opener_with(
             quorum,
             #[cfg(feature = "redis")]
@@ -357,13 +351,13 @@ impl Builder {
         )
     }
 
-    fn opener_with(
+    pub(super) fn opener_with(
         &self,
         #[allow(unused)] quorum: Quorum,
         #[cfg(feature = "redis")] roster: Roster,
     ) -> Result<Opener, Error> {
         #[cfg(feature = "redis")]
-        let runtime = Handle::try_current().map_err(|_| Error::NoRuntime)?;
+        let runtime = Handle::try_current().map_err(|_| Error::from(Cause::NoRuntime))?;
         Ok(Opener {
             clock: self.clock.clone(),
             #[cfg(feature = "sqlite")]
@@ -378,7 +372,7 @@ impl Builder {
     }
 
     #[cfg(feature = "redis")]
-    fn redis_options(&self, quorum: Quorum) -> RedisOptions {
+    pub(super) fn redis_options(&self, quorum: Quorum) -> RedisOptions {
         let delayed = self.is_delayed(quorum);
         RedisOptions {
             prefix: self.prefix.clone(),
@@ -400,7 +394,7 @@ impl Builder {
     }
 
     #[cfg(feature = "redis")]
-    fn is_delayed(&self, quorum: Quorum) -> bool {
+    pub(super) fn is_delayed(&self, quorum: Quorum) -> bool {
         match self.restart_policy {
             Some(policy) => policy == RestartPolicy::Delay,
             None => quorum.nodes() >= 3,
@@ -408,7 +402,7 @@ impl Builder {
     }
 
     /// Refuses a quorum with nodes that not every client reaches.
-    fn check_reach(&self) -> Result<(), Error> {
+    pub(super) fn check_reach(&self) -> Result<(), Error> {
         let urls = self.nodes.iter().map(|source| match source {
             Source::Url(url) => url.as_str(),
             #[cfg(feature = "sqlite")]
@@ -418,7 +412,7 @@ impl Builder {
         crate::store::open::check_reach(&urls.collect::<Vec<_>>())
     }
 
-    fn open_nodes(self, opener: &Opener) -> Result<Vec<Arc<dyn Node>>, Error> {
+    pub(super) fn open_nodes(self, opener: &Opener) -> Result<Vec<Arc<dyn Node>>, Error> {
         let mut nodes: Vec<Arc<dyn Node>> = Vec::new();
         for source in self.nodes {
             let node = match source {
@@ -433,10 +427,7 @@ impl Builder {
                 Source::Connection(label, connection) => opener.connection(&label, connection),
             };
             if nodes.iter().any(|other| other.address() == node.address()) {
-                return Err(Error::InvalidUrl {
-                    url: node.address().to_owned(),
-                    why: "it is there twice, and no node may vote twice".into(),
-                });
+                return Err(duplicate(node.address()));
             }
             nodes.push(node);
         }
@@ -476,17 +467,27 @@ async fn wait_for_majority(coordinator: &Coordinator) -> Result<(), Error> {
         }
     })
     .await
-    .map_err(|()| Error::Unreachable {
-        needed: coordinator.quorum.needed(),
-        nodes: coordinator.report(outcomes.into_iter()),
+    .map_err(|()| {
+        Error::from(Cause::Unreachable {
+            needed: coordinator.quorum.needed(),
+            nodes: coordinator.report(outcomes.into_iter()),
+        })
     })
 }
 
-fn invalid(option: &'static str, why: impl Into<String>) -> Error {
-    Error::InvalidOption {
+/// No node may vote twice.
+pub(super) fn duplicate(address: &str) -> Error {
+    Error::from(Cause::InvalidUrl {
+        url: address.to_owned(),
+        why: "duplicate node; list each server once".into(),
+    })
+}
+
+pub(super) fn invalid(option: &'static str, why: impl Into<String>) -> Error {
+    Error::from(Cause::InvalidOption {
         option,
         why: why.into(),
-    }
+    })
 }
 
 impl std::fmt::Debug for Builder {

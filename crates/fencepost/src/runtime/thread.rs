@@ -1,5 +1,4 @@
-//! [`Background`]: the thread that lives for one blocking client, and how other threads work with
-//! it.
+//! [`Background`]: the thread that drives one blocking client, and how other threads wait for it.
 //!
 //! It drives connections, timers, renewal and releases. A call itself is polled by the thread that
 //! makes it, which sleeps in between: so a call borrows what it likes, ends nobody else when it
@@ -17,15 +16,14 @@ use tokio::sync::oneshot;
 use tokio::task::coop::unconstrained;
 use tokio::time::timeout;
 
-use crate::client::Client;
-use crate::error::Error;
+use crate::error::{Cause, Error};
 
 /// How long releases may still take after the last client and the last lease are gone. What has not
 /// reached its node by then ends by its TTL.
 const LAST_RELEASES: Duration = Duration::from_secs(2);
 
-/// The thread, for as long as a client or a lease needs it. Nothing ever waits for its end.
-pub(super) struct Background {
+/// The thread, for as long as a client or a guard needs it. Nothing ever waits for its end.
+pub(crate) struct Background {
     runtime: Handle,
     thread: JoinHandle<()>,
     /// The process in which the thread runs.
@@ -35,10 +33,16 @@ pub(super) struct Background {
 }
 
 impl Background {
-    /// Starts the thread, and on it the client.
-    pub(super) fn start(
-        opening: impl Future<Output = Result<Client, Error>> + Send + 'static,
-    ) -> Result<(Client, Arc<Self>), Error> {
+    /// Starts the thread, and on it what `opening` makes. When the thread is no longer needed it goes
+    /// on for as long as what `closing` made of it, for a while.
+    pub(crate) fn start<T, C>(
+        opening: impl Future<Output = Result<T, Error>> + Send + 'static,
+        closing: impl FnOnce(&T) -> C + Send + 'static,
+    ) -> Result<(T, Self), Error>
+    where
+        T: Send + 'static,
+        C: Future<Output = ()> + Send,
+    {
         let runtime = runtime::Builder::new_current_thread()
             .enable_all()
             // Those that look up addresses; the thread itself is ours.
@@ -51,29 +55,28 @@ impl Background {
         let thread = thread::Builder::new()
             .name("fencepost".into())
             .spawn(move || {
-                runtime.block_on(live(opening, opened, not_needed));
+                runtime.block_on(live(opening, closing, opened, not_needed));
                 // Does not wait for a look-up that hangs, as dropping it would.
                 runtime.shutdown_background();
             })
             .map_err(not_started)?;
-        let locks = outcome.recv().map_err(|_| no_thread(PANICKED))??;
+        let made = outcome.recv().map_err(|_| no_thread(PANICKED))??;
         let background = Self {
             runtime: handle,
             thread,
             process: std::process::id(),
             _needed: needed,
         };
-        Ok((locks, Arc::new(background)))
+        Ok((made, background))
     }
 
-    /// Carries out a call and blocks until it is done, also on a thread of another runtime.
-    pub(super) fn run<T>(&self, call: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+    /// Carries out a call and blocks until it is done.
+    pub(crate) fn run<T>(&self, call: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
         self.check()?;
         let (bell, rung) = bell();
         // For the timers of the call.
         let _context = self.runtime.enter();
-        // Unconstrained, because the share of time of a task that calls us does not come back
-        // before that task returns: the call would be sent away for ever.
+        // Unconstrained, because there is no task here whose share of time would ever come back.
         let mut call = pin!(unconstrained(call));
         loop {
             if let Poll::Ready(outcome) = call.as_mut().poll(&mut Context::from_waker(&bell)) {
@@ -84,42 +87,39 @@ impl Background {
         }
     }
 
-    /// Whether a call would ever be answered.
+    /// Whether a call would ever be answered, and may block this thread.
     fn check(&self) -> Result<(), Error> {
         if std::process::id() != self.process {
-            Err(no_thread(FORKED))
-        } else if self.thread.is_finished() {
-            Err(no_thread(PANICKED))
-        } else if self.thread.thread().id() == thread::current().id() {
-            Err(no_thread(OURSELVES))
-        } else if Handle::try_current().is_err_and(|error| error.is_thread_local_destroyed()) {
-            Err(no_thread(ENDING))
-        } else {
-            Ok(())
+            return Err(no_thread(FORKED));
+        }
+        if self.thread.is_finished() {
+            return Err(no_thread(PANICKED));
+        }
+        match Handle::try_current() {
+            Ok(_) => Err(no_thread(IN_RUNTIME)),
+            Err(error) if error.is_thread_local_destroyed() => Err(no_thread(ENDING)),
+            Err(_) => Ok(()),
         }
     }
 }
 
 /// What the thread does.
-async fn live(
-    opening: impl Future<Output = Result<Client, Error>>,
-    opened: SyncSender<Result<Client, Error>>,
+async fn live<T, C: Future<Output = ()>>(
+    opening: impl Future<Output = Result<T, Error>>,
+    closing: impl FnOnce(&T) -> C,
+    opened: SyncSender<Result<T, Error>>,
     not_needed: oneshot::Receiver<()>,
 ) {
     let outcome = opening.await;
-    // Only the nodes: the client itself would keep the leases' scheduler from ending.
-    let coordinator = outcome
-        .as_ref()
-        .map(|locks| locks.core.coordinator.clone())
-        .ok();
+    let closing = outcome.as_ref().map(closing).ok();
     // Whoever asked for it waits for it.
     let _ = opened.send(outcome);
-    let Some(coordinator) = coordinator else {
+    let Some(closing) = closing else {
         return;
     };
     // The error is what tells: the other end was dropped.
     let _ = not_needed.await;
-    if timeout(LAST_RELEASES, coordinator.settled()).await.is_err() {
+    if timeout(LAST_RELEASES, closing).await.is_err() {
         tracing::debug!("the client ends before all its releases have been answered");
     }
 }
@@ -143,39 +143,40 @@ impl Wake for Bell {
     }
 }
 
-const FORKED: &str = "it was not forked with this process; make the client after the fork";
-const PANICKED: &str = "it has panicked";
-const OURSELVES: &str = "this is that thread, and must not wait for itself";
-const ENDING: &str = "this thread is ending, and cannot wait any more";
+const FORKED: &str = "it was made before this process was forked; make a client after the fork";
+const PANICKED: &str = "its background thread has panicked";
+const IN_RUNTIME: &str = "the thread belongs to an async runtime; await the request instead";
+const ENDING: &str = "the thread is ending, and cannot wait any more";
+pub(crate) const NOT_BLOCKING: &str =
+    "it lives on an async runtime; await the request, or make a blocking client";
 
-fn no_thread(why: impl Into<String>) -> Error {
-    Error::NoThread { why: why.into() }
+pub(crate) fn no_thread(why: impl Into<String>) -> Error {
+    Error::from(Cause::NoThread { why: why.into() })
 }
 
 fn not_started(error: std::io::Error) -> Error {
-    no_thread(format!("it cannot be started ({error})"))
+    no_thread(format!("its background thread cannot be started ({error})"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::memory::MemoryNode;
 
-    fn start() -> (Client, Arc<Background>) {
-        Background::start(async { Client::builder().node(MemoryNode::new()).build() }).unwrap()
+    fn start() -> Background {
+        let (_, background) = Background::start(async { Ok(()) }, |()| async {}).unwrap();
+        background
     }
 
     fn why(outcome: Result<(), Error>) -> String {
-        match outcome {
-            Err(Error::NoThread { why }) => why,
+        match outcome.unwrap_err().cause() {
+            Cause::NoThread { why } => why.clone(),
             other => panic!("{other:?}"),
         }
     }
 
     #[test]
     fn a_thread_that_has_ended_is_an_error_and_not_a_hang() {
-        let (_locks, background) = start();
-        let mut background = Arc::into_inner(background).unwrap();
+        let mut background = start();
         background.thread = thread::spawn(|| {});
         while !background.thread.is_finished() {
             thread::yield_now();
@@ -186,26 +187,29 @@ mod tests {
 
     #[test]
     fn another_process_has_no_thread() {
-        let (_locks, background) = start();
-        let mut background = Arc::into_inner(background).unwrap();
+        let mut background = start();
         background.process += 1;
         assert_eq!(why(background.run(std::future::pending())), FORKED);
     }
 
     #[test]
-    fn the_thread_itself_is_refused_instead_of_waiting_for_itself() {
-        let (_locks, background) = start();
+    fn a_thread_of_a_runtime_is_refused_instead_of_being_blocked() {
+        let background = Arc::new(start());
         let (tell, told) = sync_channel(1);
         let clone = background.clone();
         background.runtime.spawn(async move {
             tell.send(clone.run(std::future::pending())).unwrap();
         });
-        assert_eq!(why(told.recv().unwrap()), OURSELVES);
+        assert_eq!(why(told.recv().unwrap()), IN_RUNTIME);
+        let runtime = runtime::Builder::new_current_thread().build().unwrap();
+        let outcome = runtime.block_on(async { background.run(std::future::pending()) });
+        assert_eq!(why(outcome), IN_RUNTIME);
     }
 
     #[test]
     fn a_panic_on_the_way_to_a_client_is_an_error() {
-        let outcome = Background::start(async { panic!("as this test wants") });
+        let opening = async { panic!("as this test wants") };
+        let outcome = Background::start(opening, |()| async {});
         assert_eq!(why(outcome.map(|_| ())), PANICKED);
     }
 

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use crate::error::Error;
-use crate::look::{Answers, heard};
+use crate::inspect::look::{Answers, heard};
 use fencepost_core::lock::{Holder, Snapshot};
 use fencepost_core::name::LockName;
 use fencepost_core::quorum::Quorum;
@@ -40,11 +40,8 @@ pub(super) fn all_taken(names: &[LockName], slots: &[Answers]) -> Option<Error> 
     });
     let left = |holder: &Holder| holder.remaining.unwrap_or(Duration::MAX);
     let (name, first) = holders.min_by_key(|(_, holder)| left(holder))?;
-    Some(Error::Held {
-        name: name.clone(),
-        by: first.value.owner(),
-        remaining: first.remaining,
-    })
+    let owner = first.value.owner();
+    Some(Error::held(name.clone(), owner, first.remaining))
 }
 
 /// Who holds it on most nodes.

@@ -6,7 +6,7 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use tokio::time::{Instant, timeout_at};
 
-use crate::client::Core;
+use crate::driver::shared::Shared;
 use crate::error::{Error, NodeError, NodeOutcome};
 use fencepost_core::lock::{Command, Reply, Snapshot};
 use fencepost_core::name::LockName;
@@ -17,13 +17,13 @@ pub(crate) type Answers = Vec<Option<Result<Snapshot, NodeError>>>;
 
 /// Asks all nodes for all these locks, until `is_enough` of each, or a node's time is up.
 pub(crate) async fn look(
-    core: &Core,
+    shared: &Shared,
     names: &[LockName],
     is_enough: impl Fn(&Answers) -> bool,
 ) -> Vec<Answers> {
-    let nodes = core.coordinator.nodes();
+    let nodes = shared.coordinator.nodes();
     let mut seen = vec![vec![None; nodes.len()]; names.len()];
-    let end = Instant::now() + core.node_timeout;
+    let end = Instant::now() + shared.node_timeout;
     let mut asked: FuturesUnordered<_> = names
         .iter()
         .enumerate()
@@ -61,11 +61,11 @@ pub(crate) fn heard(answers: &Answers) -> impl Iterator<Item = &Snapshot> {
 }
 
 /// That fewer than a majority answered.
-pub(crate) fn too_few(core: &Core, name: &LockName, answers: &Answers) -> Error {
+pub(crate) fn too_few(shared: &Shared, name: &LockName, answers: &Answers) -> Error {
     let outcomes = answers.iter().map(|answer| match answer {
         Some(Ok(_)) => NodeOutcome::Agreed,
         Some(Err(error)) => NodeOutcome::Failed(error.clone()),
-        None => NodeOutcome::Failed(NodeError::Timeout(core.node_timeout)),
+        None => NodeOutcome::Failed(NodeError::Timeout(shared.node_timeout)),
     });
-    core.coordinator.no_quorum(name.clone(), outcomes)
+    shared.coordinator.no_quorum(name.clone(), outcomes)
 }

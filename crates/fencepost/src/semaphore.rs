@@ -1,62 +1,22 @@
-//! [`Semaphore`]: at most k holders at a time, each with a slot of its own.
-//!
-//! | file | what it is |
-//! | --- | --- |
-//! | this one | what the user sees |
-//! | `slots` | what the slots' locks are called, and which were free when last seen |
-//! | `free` | what a look at all slots means; pure |
-//! | `outlook` | what is told to one who waits; pure |
-//! | `seek` | finding a slot, and waiting for one |
+//! [`Semaphore`]: at most k holders at a time.
 //!
 //! A permit is a lock of one of k slots. It must never become "k on each node, and whoever has a
 //! majority is in": that lets up to `n * k / q` in, five where three were asked for.
 
-mod free;
-mod outlook;
-pub(crate) mod seek;
-pub(crate) mod slots;
-
 use std::fmt;
-use std::future::{Future, IntoFuture};
-use std::ops::Deref;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Duration;
 
-use crate::client::Client;
-use crate::driver::waiters::Progress;
-use crate::error::Error;
+use crate::acquire::slots::Slots;
+use crate::acquire::{self, AnyOf};
+use crate::driver::shared::Shared;
+use crate::error::{Error, HolderStatus};
+use crate::inspect::look::{heard, look};
+use crate::inspect::status::{Status, majority_holder};
 use crate::lease::Lease;
-use crate::lock::{LockOptions, Watcher};
-use crate::look::look;
-use crate::options::option_methods;
-use crate::status::{HolderStatus, Status, majority_holder};
-use seek::Seeker;
-use slots::{Kind, Slots};
+use crate::lease::run::lease_guard;
+use crate::options::{Ask, request};
 
-impl Client {
-    /// A semaphore: at most `permits` hold one of its permits at the same time.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), fencepost::Error> {
-    /// # let locks = fencepost::Client::memory()?;
-    /// let workers = locks.semaphore("workers", 3);
-    /// let permit = workers.acquire().await?;
-    /// println!("slot {} with token {}", permit.slot(), permit.token());
-    /// permit.release().await?;
-    /// # Ok(()) }
-    /// ```
-    #[must_use]
-    pub fn semaphore(&self, name: impl AsRef<str>, permits: usize) -> Semaphore {
-        Semaphore {
-            locks: self.clone(),
-            slots: Slots::new(Kind::Semaphore, name.as_ref(), permits).map(Arc::new),
-        }
-    }
-}
-
-/// At most k holders at a time: see [`Client::semaphore`].
+/// At most k holders at a time: see [`Client::semaphore`](crate::Client::semaphore).
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -86,7 +46,7 @@ impl Client {
 ///   [woken](crate::LockRequest#how-it-waits) by whichever is given back first. It makes one attempt
 ///   at a time, so it never holds two. A client with waiters costs each node k commands a second,
 ///   however many of them there are.
-/// - With [`fair`](LockOptions::fair), whoever stands in all lines before another comes is served
+/// - With [`fair`](crate::LockOptions::fair), whoever stands in all lines before another comes is served
 ///   before it.
 ///
 /// # Changing k
@@ -99,7 +59,7 @@ impl Client {
 ///   lose it, and those who ask with the smaller k do not count them. There are at most k again as
 ///   soon as nobody asks with a larger k any more, nor waits so, and each slot from k on has been
 ///   given back or lost. [`holders`](Self::holders), asked with the *old* k, tells who has one still;
-///   with [`max_hold`](LockOptions::max_hold) that time has a bound.
+///   with [`max_hold`](crate::LockOptions::max_hold) that time has a bound.
 ///
 /// # Names
 /// The slots of `pool` are the locks `{pool}:semaphore:0`, `{pool}:semaphore:1`, …; a name with a
@@ -109,8 +69,8 @@ impl Client {
 /// 480 bytes.
 #[derive(Clone, Debug)]
 pub struct Semaphore {
-    locks: Client,
-    slots: Result<Arc<Slots>, Error>,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) slots: Result<Arc<Slots>, Error>,
 }
 
 impl Semaphore {
@@ -128,20 +88,14 @@ impl Semaphore {
     /// let two = workers.acquire().ttl(Duration::from_secs(10)).await?;
     /// assert_ne!(one.slot(), two.slot());
     /// let three = workers.acquire().timeout(Duration::from_millis(20)).await;
-    /// assert!(three.unwrap_err().is_held(), "waited, and all were taken all the time");
+    /// assert!(three.unwrap_err().is_timeout(), "waited, and all were taken all the time");
     /// # Ok(()) }
     /// ```
-    #[must_use = "nothing is acquired before it is awaited"]
     pub fn acquire(&self) -> PermitRequest {
-        PermitRequest {
-            semaphore: self.clone(),
-            options: LockOptions::new(),
-            watcher: None,
-        }
+        PermitRequest(Ask::new(self.shared.clone(), self.slots.clone()))
     }
 
-    /// Takes a permit if there is one; never waits. It renews itself, as one from
-    /// [`acquire`](Self::acquire).
+    /// Takes a permit if there is one, by a single attempt.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -152,11 +106,8 @@ impl Semaphore {
     /// assert!(workers.try_acquire().await.unwrap_err().is_held());
     /// # Ok(()) }
     /// ```
-    ///
-    /// # Errors
-    /// As [`PermitRequest`].
-    pub async fn try_acquire(&self) -> Result<Permit, Error> {
-        self.acquire().timeout(Duration::ZERO).await
+    pub fn try_acquire(&self) -> PermitRequest {
+        PermitRequest(Ask::new(self.shared.clone(), self.slots.clone()).once())
     }
 
     /// Who holds permits, by slot: what a majority of the nodes says.
@@ -174,13 +125,13 @@ impl Semaphore {
     /// ```
     ///
     /// # Errors
-    /// [`Error::InvalidName`], [`Error::InvalidOption`]. A node that cannot be asked is left out.
+    /// [`ErrorKind::InvalidName`](crate::ErrorKind::InvalidName), [`ErrorKind::InvalidOption`](crate::ErrorKind::InvalidOption). A node that cannot be asked is left out.
     pub async fn holders(&self) -> Result<Vec<PermitHolder>, Error> {
-        let (core, slots) = (&self.locks.core, self.slots.clone()?);
-        let needed = core.coordinator.quorum.needed();
-        let seen = look(core, &slots.names, |_| false).await;
+        let (shared, slots) = (&self.shared, self.slots.clone()?);
+        let needed = shared.coordinator.quorum.needed();
+        let seen = look(shared, &slots.names, |_| false).await;
         let holders = seen.iter().enumerate().filter_map(|(slot, answers)| {
-            let holders = crate::look::heard(answers).filter_map(|lock| lock.holder.as_ref());
+            let holders = heard(answers).filter_map(|lock| lock.holder.as_ref());
             let holder = majority_holder(&holders.collect::<Vec<_>>(), needed)?;
             Some(PermitHolder { slot, holder })
         });
@@ -188,7 +139,7 @@ impl Semaphore {
     }
 
     /// What is known of each slot, held or not, in the order of their numbers: as
-    /// [`Client::status`] tells it of a lock.
+    /// [`Client::status`](crate::Client::status) tells it of a lock.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -206,7 +157,7 @@ impl Semaphore {
     /// As [`holders`](Self::holders). A node that cannot be asked is part of the answer.
     pub async fn status(&self) -> Result<Vec<Status>, Error> {
         let slots = self.slots.clone()?;
-        Ok(Status::ask_for_all(&self.locks.core.coordinator, &slots.names).await)
+        Ok(Status::ask_for_all(&self.shared.coordinator, &slots.names).await)
     }
 }
 
@@ -232,47 +183,14 @@ pub struct PermitHolder {
     pub holder: HolderStatus,
 }
 
-/// A permit that is being asked for. Await it.
-///
-/// # Errors
-/// [`Error::Held`] when all permits were taken until the wait was over: it names the slot whose
-/// holder's time ends first. [`Error::NoQuorum`] when too few nodes could be asked, for as long as a
-/// [`LockRequest`](crate::LockRequest) goes on trying; [`Error::InvalidOption`] for a number of
-/// permits that cannot be, and what else a lock may be refused for.
-///
-/// ```
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> Result<(), fencepost::Error> {
-/// # let locks = fencepost::Client::memory()?;
-/// use std::time::Duration;
-///
-/// let permit = locks
-///     .semaphore("workers", 3)
-///     .acquire()
-///     .timeout(Duration::from_secs(2))
-///     .max_hold(Duration::from_secs(60))
-///     .await?;
-/// # Ok(()) }
-/// ```
-#[must_use = "nothing is acquired before it is awaited"]
-#[derive(Clone, Debug)]
-pub struct PermitRequest {
-    semaphore: Semaphore,
-    options: LockOptions,
-    watcher: Option<Watcher>,
-}
-
-impl PermitRequest {
-    fn set(mut self, option: impl FnOnce(LockOptions) -> LockOptions) -> Self {
-        self.options = option(self.options);
-        self
-    }
-
-    option_methods!(options, ttl, timeout, fair, renew, max_hold, max_renewals);
-
-    /// See [`LockRequest::on_progress`](crate::LockRequest::on_progress): it tells of the slot whose
-    /// holder's time ends first, and of the best place in the line of any slot, each time that there
-    /// is something to tell of one of them.
+request! {
+    /// A permit that is being asked for. Await it.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Timeout`](crate::ErrorKind::Timeout) when all permits were taken until the wait was over: it names the slot whose
+    /// holder's time ends first. [`ErrorKind::NoQuorum`](crate::ErrorKind::NoQuorum) when too few nodes could be asked, for as long as a
+    /// [`LockRequest`](crate::LockRequest) goes on trying; [`ErrorKind::InvalidOption`](crate::ErrorKind::InvalidOption) for a number of
+    /// permits that cannot be, and what else a lock may be refused for.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -280,41 +198,29 @@ impl PermitRequest {
     /// # let locks = fencepost::Client::memory()?;
     /// use std::time::Duration;
     ///
-    /// # let workers = locks.semaphore("workers", 1);
-    /// # let permit = workers.acquire().await?;
-    /// let waiting = workers
+    /// let permit = locks
+    ///     .semaphore("workers", 3)
     ///     .acquire()
-    ///     .timeout(Duration::from_millis(20))
-    ///     .on_progress(|progress| println!("place {:?} in line", progress.place));
-    /// # waiting.await.unwrap_err();
+    ///     .timeout(Duration::from_secs(2))
+    ///     .max_hold(Duration::from_secs(60))
+    ///     .await?;
     /// # Ok(()) }
     /// ```
-    pub fn on_progress(mut self, tell: impl Fn(Progress) + Send + Sync + 'static) -> Self {
-        self.watcher = Some(Watcher::new(tell));
-        self
-    }
-
-    async fn find(self) -> Result<Permit, Error> {
-        let Semaphore { locks, slots } = self.semaphore;
-        let slots = slots?;
-        let seeker = Seeker {
-            plan: self.options.plan(&locks)?,
-            locks: &locks,
-            slots: &slots,
-        };
-        let (slot, lease) = seeker.find(self.watcher.as_ref()).await?;
-        let place = Place { slots, slot };
-        Ok(Permit { lease, place })
-    }
+    PermitRequest(Arc<Slots>) -> Permit by permit
 }
 
-impl IntoFuture for PermitRequest {
-    type Output = Result<Permit, Error>;
-    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
-
-    fn into_future(self) -> Self::IntoFuture {
-        Box::pin(self.find())
-    }
+async fn permit(ask: Ask<Arc<Slots>>) -> Result<Permit, Error> {
+    let spec = acquire::check(&ask)?;
+    let slots = ask.what?;
+    let any = AnyOf {
+        shared: &ask.shared,
+        names: &slots.names,
+        slots: Some(&slots),
+        spec,
+    };
+    let (slot, lease) = any.acquire().await?;
+    let place = Place { slots, slot };
+    Ok(Permit { lease, place })
 }
 
 /// A permit of a [`Semaphore`]: the [`Lease`] on one of its slots.
@@ -334,6 +240,7 @@ impl IntoFuture for PermitRequest {
 /// }
 /// # Ok(()) }
 /// ```
+#[must_use = "the permit is released as soon as it is dropped"]
 pub struct Permit {
     // Before its place, so that it is on its way back when that is told.
     lease: Lease,
@@ -341,9 +248,9 @@ pub struct Permit {
 }
 
 /// Which slot a permit has. Dropped, it tells the semaphore that the slot is free.
-pub(crate) struct Place {
+struct Place {
     slots: Arc<Slots>,
-    pub(crate) slot: usize,
+    slot: usize,
 }
 
 impl Drop for Place {
@@ -391,20 +298,9 @@ impl Permit {
         } = self;
         lease.release().await
     }
-
-    #[cfg(feature = "blocking")]
-    pub(crate) fn into_parts(self) -> (Lease, Place) {
-        (self.lease, self.place)
-    }
 }
 
-impl Deref for Permit {
-    type Target = Lease;
-
-    fn deref(&self) -> &Lease {
-        &self.lease
-    }
-}
+lease_guard!(Permit, release);
 
 impl fmt::Debug for Permit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

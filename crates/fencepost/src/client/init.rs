@@ -6,8 +6,8 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::{Builder, RestartPolicy, Source, invalid};
-use crate::error::{Error, NodeError, NodeOutcome, NodeReport};
+use super::builder::{Builder, RestartPolicy, Source, invalid};
+use crate::error::{Cause, Error, NodeError, NodeOutcome, NodeReport};
 use crate::store::Node;
 use crate::store::open::is_redis;
 use crate::store::redis::{Closed, Membership, Roster, close};
@@ -79,7 +79,7 @@ impl Builder {
     /// exists already it changes nothing but the promise of [durability](InitOptions::durable).
     ///
     /// # Errors
-    /// [`Error::Unreachable`] with each node's reason; [`Error::InvalidOption`] for one node.
+    /// An [`Error`] with each node's reason; also for one node alone.
     pub async fn init(mut self, options: InitOptions) -> Result<(), Error> {
         let quorum = Quorum::of(self.nodes.len()).filter(|quorum| quorum.nodes() > 1);
         let Some(quorum) = quorum else {
@@ -107,10 +107,10 @@ impl Builder {
         while membership.is_pending_anywhere() && Instant::now() < end {
             sleep(Duration::from_millis(10)).await;
         }
-        Err(Error::Unreachable {
+        Err(Error::from(Cause::Unreachable {
             needed: quorum.nodes(),
             nodes: reasons,
-        })
+        }))
     }
 
     /// Closes the cluster that is to be replaced, and waits until nobody can hold a lock of it.
@@ -133,10 +133,10 @@ impl Builder {
                     Err(error) => NodeOutcome::Failed(error.clone()),
                 },
             };
-            return Err(Error::Unreachable {
+            return Err(Error::from(Cause::Unreachable {
                 needed: old.needed(),
                 nodes: outcomes.iter().map(report).collect(),
-            });
+            }));
         }
         let longest = closed.into_iter().max_by_key(|closed| closed.wait).cloned();
         if let Some(closed) = &longest {

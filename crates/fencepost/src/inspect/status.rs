@@ -7,12 +7,12 @@ use std::time::Duration;
 use futures_util::future::join_all;
 
 use crate::driver::coordinator::Coordinator;
+use crate::error::HolderStatus;
 use crate::error::NodeError;
 use fencepost_core::lock::{Command, Holder, Reply, Snapshot};
 use fencepost_core::name::LockName;
 use fencepost_core::quorum::{Quorum, token_of_holder};
 use fencepost_core::token::FencingToken;
-use fencepost_core::value::Owner;
 
 /// How many locks are looked at at the same time.
 const AT_ONCE: usize = 64;
@@ -38,16 +38,6 @@ pub struct Status {
     pub waiting: usize,
     /// What each node says, in the order in which they were configured.
     pub nodes: Vec<NodeStatus>,
-}
-
-/// Who holds a lock.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct HolderStatus {
-    /// The label.
-    pub owner: Owner,
-    /// How long still on a majority, if nobody extends it. `None` when it never expires.
-    pub remaining: Option<Duration>,
 }
 
 /// What one node says of a lock.

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::error::Error;
+use crate::error::{Cause, Error};
 use fencepost_core::name::{LockName, hash_tag};
 
 /// The most slots of one kind: whoever waits, waits for all of them at once.
@@ -60,17 +60,17 @@ impl Slots {
     pub(crate) fn new(kind: Kind, name: &str, count: usize) -> Result<Self, Error> {
         if count == 0 || count > MOST_SLOTS {
             let (word, slots) = (kind.word(), kind.slots());
-            return Err(Error::InvalidOption {
+            return Err(Error::from(Cause::InvalidOption {
                 option: slots,
                 why: format!("a {word} has 1 to {MOST_SLOTS} {slots}, not {count}"),
-            });
+            }));
         }
         let name = LockName::new(name)?;
         if name.as_str().len() > LONGEST_NAME {
-            return Err(Error::InvalidName {
+            return Err(Error::from(Cause::InvalidName {
                 name: name.as_str().chars().take(64).collect(),
                 why: "it is longer than 480 bytes, and its slots are named after it",
-            });
+            }));
         }
         let names = (0..count).map(|slot| part_name(kind, &name, &slot.to_string()));
         Ok(Self {

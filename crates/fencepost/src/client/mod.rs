@@ -1,0 +1,400 @@
+//! [`Client`]: makes requests, and answers questions about locks. [`Builder`]: all its options.
+
+mod builder;
+#[cfg(feature = "redis")]
+mod init;
+mod survey;
+#[cfg(feature = "testing")]
+mod testing;
+
+#[cfg(feature = "sqlite")]
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::acquire;
+use crate::acquire::slots::{Kind, Slots};
+use crate::detached::{self, DetachedLock};
+use crate::driver::shared::Shared;
+use crate::election::Election;
+use crate::error::Error;
+use crate::inspect::list::{self, Listing, NamePattern};
+use crate::inspect::status::Status;
+use crate::lease::Lease;
+use crate::lock::LockRequest;
+use crate::multi::{self, MultiRequest};
+use crate::options::Ask;
+use crate::reentrant::ReentrantLock;
+use crate::rendezvous::{Barrier, Latch};
+use crate::runtime::clock::TokioClock;
+use crate::rw_lock::RwLock;
+use crate::semaphore::Semaphore;
+use crate::store::memory::MemoryNode;
+pub use builder::{Builder, RestartPolicy};
+use fencepost_core::Owner;
+use fencepost_core::name::LockName;
+#[cfg(feature = "redis")]
+pub use init::InitOptions;
+
+/// A client of one store: one node, or several that form a quorum.
+///
+/// Clones are cheap and share the connections. See the [crate's front page](crate) for how to
+/// begin.
+#[derive(Clone)]
+pub struct Client {
+    pub(crate) shared: Arc<Shared>,
+}
+
+/// A lock that was taken from its holder: see [`Client::steal`].
+#[derive(Debug)]
+#[must_use = "the lock is released as soon as the lease is dropped"]
+#[non_exhaustive]
+pub struct Stolen {
+    /// The lock is ours now.
+    pub lease: Lease,
+    /// Who had it.
+    pub from: Option<Owner>,
+}
+
+impl Client {
+    /// Connects to the store at that URL, or to a quorum of several, separated by commas.
+    ///
+    /// | URL | store |
+    /// | --- | --- |
+    /// | `memory:` | a table in this process, shared by all that ask for it |
+    /// | `file:PATH` | a file, shared by all processes of this machine |
+    /// | `redis://[user][:password]@host[:port][/db]` | a Redis or Valkey server |
+    /// | `rediss://…` | the same over TLS |
+    /// | `redis+unix:///path/to/socket` | the same over a Unix socket |
+    /// | `valkey://`, `valkeys://`, `valkey+unix://` | the same three |
+    ///
+    /// Returns as soon as a majority of the nodes can be asked. A comma inside a password is
+    /// written `%2C`.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), fencepost::Error> {
+    /// let locks = fencepost::Client::connect("memory:").await?;
+    /// let lease = locks.lock("nightly-report").await?;
+    /// println!("token {}", lease.token());
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidUrl`](crate::ErrorKind::InvalidUrl) for a URL that cannot be used, [`ErrorKind::Unreachable`](crate::ErrorKind::Unreachable) with each
+    /// node's reason when fewer than a majority can be asked.
+    pub async fn connect(urls: impl AsRef<str>) -> Result<Self, Error> {
+        Self::builder().url(urls).connect().await
+    }
+
+    /// All options: nodes, time-outs, owner label, what to do after a restart, …
+    pub fn builder() -> Builder {
+        Builder::new()
+    }
+
+    /// A table in memory of its own: for one process, and for tests. Clones share it.
+    ///
+    /// Its time is tokio's, so a test that pauses and advances that clock sees leases expire.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NoRuntime`](crate::ErrorKind::NoRuntime) outside of a tokio runtime.
+    pub fn memory() -> Result<Self, Error> {
+        let clock = Arc::new(TokioClock::new());
+        let node = MemoryNode::with_clock(clock.clone());
+        Self::builder().clock(clock).node(node).build()
+    }
+
+    /// A file, shared by all processes of this machine. It is made if it is missing.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Store`](crate::ErrorKind::Store) when the file cannot be opened.
+    #[cfg(feature = "sqlite")]
+    pub fn file(path: impl AsRef<Path>) -> Result<Self, Error> {
+        Self::builder().file(path).build()
+    }
+
+    /// Acquires the lock if it is free, by a single attempt. The lease renews itself, as one from
+    /// [`lock`](Self::lock); `renew(false)` turns that off.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), fencepost::Error> {
+    /// # let locks = fencepost::Client::memory()?;
+    /// let lease = locks.try_lock("invoice-42").await?;
+    /// let busy = locks.try_lock("invoice-42").await.unwrap_err();
+    /// assert!(busy.is_held());
+    /// println!("{} has it", busy.holder().expect("known").owner);
+    /// lease.release().await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn try_lock(&self, name: impl AsRef<str>) -> LockRequest {
+        LockRequest(self.ask(name).once())
+    }
+
+    /// Takes the lock, waiting for it if somebody else has it.
+    ///
+    /// Await what this returns, or set options on it first.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), fencepost::Error> {
+    /// # let locks = fencepost::Client::memory()?;
+    /// use std::time::Duration;
+    ///
+    /// let lease = locks
+    ///     .lock("invoice-42")
+    ///     .ttl(Duration::from_secs(10))
+    ///     .timeout(Duration::from_secs(2))
+    ///     .await?;
+    /// assert!(lease.is_valid());
+    /// # Ok(()) }
+    /// ```
+    pub fn lock(&self, name: impl AsRef<str>) -> LockRequest {
+        LockRequest(self.ask(name))
+    }
+
+    /// Takes several locks, all or none, whatever order they are given in. A name that is given
+    /// twice counts once.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), fencepost::Error> {
+    /// # let locks = fencepost::Client::memory()?;
+    /// let both = locks.lock_all(["account-7", "account-3"]).await?;
+    /// println!("from {:?} to {:?}", both.token("account-7"), both.token("account-3"));
+    /// both.release().await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn lock_all(&self, names: impl IntoIterator<Item = impl AsRef<str>>) -> MultiRequest {
+        MultiRequest(Ask::new(self.shared.clone(), multi::checked(names)))
+    }
+
+    /// Acquires several locks if all of them are free, by a single attempt.
+    pub fn try_lock_all(&self, names: impl IntoIterator<Item = impl AsRef<str>>) -> MultiRequest {
+        MultiRequest(Ask::new(self.shared.clone(), multi::checked(names)).once())
+    }
+
+    /// A lock that many hold who read, or one who writes.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), fencepost::Error> {
+    /// # let locks = fencepost::Client::memory()?;
+    /// use std::time::Duration;
+    ///
+    /// let catalogue = locks.read_write("catalogue");
+    /// let one = catalogue.read().await?;
+    /// let other = catalogue.read().ttl(Duration::from_secs(10)).await?;
+    /// let writer = catalogue.write().timeout(Duration::from_millis(20)).await;
+    /// assert!(writer.unwrap_err().is_timeout(), "somebody reads");
+    /// one.release().await?;
+    /// other.release().await?;
+    /// let writer = catalogue.write().await?;
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn read_write(&self, name: impl AsRef<str>) -> RwLock {
+        RwLock {
+            shared: self.shared.clone(),
+            name: LockName::new(name).map_err(Error::from),
+        }
+    }
+
+    /// A semaphore: at most `permits` hold one of its permits at the same time.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), fencepost::Error> {
+    /// # let locks = fencepost::Client::memory()?;
+    /// let workers = locks.semaphore("workers", 3);
+    /// let permit = workers.acquire().await?;
+    /// println!("slot {} with token {}", permit.slot(), permit.token());
+    /// permit.release().await?;
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn semaphore(&self, name: impl AsRef<str>, permits: usize) -> Semaphore {
+        Semaphore {
+            shared: self.shared.clone(),
+            slots: Slots::new(Kind::Semaphore, name.as_ref(), permits).map(Arc::new),
+        }
+    }
+
+    /// A lock that its owner may enter again while it is inside. What this returns is the owner: its
+    /// clones may enter again, and another call makes another owner.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), fencepost::Error> {
+    /// # let locks = fencepost::Client::memory()?;
+    /// let ledger = locks.reentrant("ledger");
+    /// let outer = ledger.lock().await?;
+    /// let inner = ledger.clone().lock().await?;
+    /// assert_eq!(inner.token(), outer.token());
+    /// drop(outer);
+    /// assert!(inner.is_valid(), "still inside");
+    /// assert!(locks.reentrant("ledger").try_lock().await.is_err(), "another owner");
+    /// inner.release().await?;
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn reentrant(&self, name: impl AsRef<str>) -> ReentrantLock {
+        ReentrantLock::new(self.shared.clone(), name.as_ref())
+    }
+
+    /// An election: at most one leads at a time.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), fencepost::Error> {
+    /// # let locks = fencepost::Client::memory()?;
+    /// let election = locks.election("scheduler");
+    /// let leadership = election.campaign("10.0.0.7:8080").await?;
+    /// let leader = election.leader().await?.expect("we lead");
+    /// assert_eq!(leader.value, "10.0.0.7:8080");
+    /// assert_eq!(leader.token, leadership.token());
+    /// leadership.resign().await?;
+    /// assert_eq!(election.leader().await?, None);
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn election(&self, name: impl AsRef<str>) -> Election {
+        Election {
+            shared: self.shared.clone(),
+            name: LockName::new(name).map_err(Error::from),
+        }
+    }
+
+    /// A latch: opens when it has been counted down `counts` times, by whomever.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), fencepost::Error> {
+    /// # let locks = fencepost::Client::memory()?;
+    /// let latch = locks.latch("import-2024-05-17", 2);
+    /// // In two workers, on whatever machines:
+    /// latch.count_down().await?;
+    /// latch.count_down().await?;
+    /// // In all who wait for them:
+    /// latch.wait().await?;
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn latch(&self, name: impl AsRef<str>, counts: usize) -> Latch {
+        Latch::new(self.shared.clone(), name.as_ref(), counts)
+    }
+
+    /// A barrier: lets `parties` pass when all of them are there.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), fencepost::Error> {
+    /// # let locks = fencepost::Client::memory()?;
+    /// // One name, one round.
+    /// let barrier = locks.barrier("phase-1", 2);
+    /// let (one, two) = tokio::join!(barrier.wait(), barrier.wait());
+    /// assert_ne!(one?.place(), two?.place());
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn barrier(&self, name: impl AsRef<str>, parties: usize) -> Barrier {
+        Barrier::new(self.shared.clone(), name.as_ref(), parties)
+    }
+
+    /// Takes the lock from whoever has it: an operator's act, for a holder that hangs.
+    ///
+    /// The old holder is told when it next extends its lease, and until then may go on working:
+    /// only the fencing token protects the resource from it.
+    ///
+    /// # Errors
+    /// As [`try_lock`](Self::try_lock), but never [`ErrorKind::Held`](crate::ErrorKind::Held).
+    pub async fn steal(&self, name: impl AsRef<str>, ttl: Duration) -> Result<Stolen, Error> {
+        let (lease, from) = acquire::steal(&self.shared, LockName::new(name)?, ttl).await?;
+        Ok(Stolen { lease, from })
+    }
+
+    /// Who holds the lock, and what each node says of it.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidName`](crate::ErrorKind::InvalidName). A node that cannot be asked is part of the answer, not an error.
+    pub async fn status(&self, name: impl AsRef<str>) -> Result<Status, Error> {
+        Ok(Status::ask(&self.shared.coordinator, LockName::new(name)?).await)
+    }
+
+    /// Waits until what goes on in the background has ended: releases of dropped leases, and of
+    /// attempts that were given up. At most as long as a node that is away is waited for, which is
+    /// one TTL.
+    ///
+    /// Dropping the client waits for nothing, and lets what is in flight finish while the runtime
+    /// lives. Use this before the runtime ends.
+    pub async fn shutdown(self) {
+        self.shared.coordinator.settled().await;
+    }
+
+    /// How many nodes the client has.
+    #[must_use]
+    pub fn node_count(&self) -> usize {
+        self.shared.coordinator.quorum.nodes()
+    }
+
+    /// The locks that the nodes know, and who holds them.
+    ///
+    /// On Redis the names are found by their token counters, with `SCAN` and never with `KEYS`: so
+    /// it shows what fencepost has locked within the last 24 hours, and never a key of the server's
+    /// that is no lock. A lock that only clients in other languages ever took has no counter and is
+    /// not found; ask for its [`status`](Self::status) by name.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unreachable`](crate::ErrorKind::Unreachable) when no node could be asked. One that could not is part of the
+    /// answer.
+    pub async fn list(&self, wanted: &NamePattern) -> Result<Listing, Error> {
+        list::list(&self.shared.coordinator, wanted).await
+    }
+
+    /// Keeps the lock of a detached lock for another `ttl` from now, and tells how long it is ours.
+    ///
+    /// The nodes are asked first whether they have it at all, so that a mistyped token cannot lift
+    /// their counters.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Lost`](crate::ErrorKind::Lost) when a majority no longer has it; then it is given back where it was left.
+    /// [`ErrorKind::NoQuorum`](crate::ErrorKind::NoQuorum) when too few nodes could be asked: it may be ours still, or not.
+    /// [`ErrorKind::InvalidOption`](crate::ErrorKind::InvalidOption) when the token is not the one that goes with the value.
+    pub async fn extend_detached(
+        &self,
+        lock: &DetachedLock,
+        ttl: Duration,
+    ) -> Result<Duration, Error> {
+        detached::extend(&self.shared, lock, ttl).await
+    }
+
+    /// Gives the lock of a detached lock back on all nodes.
+    ///
+    /// Unlike [`Lease::release`](crate::Lease::release) it waits for all of them, each at most for
+    /// one node time-out, and has them refuse the value from now on: nobody can vouch that nothing
+    /// of the process that took the lock is still on its way.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Lost`](crate::ErrorKind::Lost) when a majority no longer had it: somebody else may have been at work
+    /// meanwhile. [`ErrorKind::NoQuorum`](crate::ErrorKind::NoQuorum) when too few nodes could be asked; there it ends by its TTL.
+    pub async fn release_detached(&self, lock: &DetachedLock) -> Result<(), Error> {
+        detached::release(&self.shared, lock).await
+    }
+
+    fn ask(&self, name: impl AsRef<str>) -> Ask<LockName> {
+        let name = LockName::new(name).map_err(Error::from);
+        Ask::new(self.shared.clone(), name)
+    }
+}
+
+impl std::fmt::Debug for Client {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let nodes = self.shared.coordinator.nodes().iter();
+        f.debug_struct("Client")
+            .field(
+                "nodes",
+                &nodes.map(|node| node.address()).collect::<Vec<_>>(),
+            )
+            .finish_non_exhaustive()
+    }
+}

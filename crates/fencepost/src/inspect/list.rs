@@ -1,0 +1,92 @@
+//! [`Listing`]: the locks that the nodes know.
+//!
+//! A listing is a look, not a promise: a lock may come and go while the nodes are asked.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use tokio::time::timeout;
+
+use crate::driver::coordinator::Coordinator;
+use crate::error::{Cause, Error, NodeError, NodeOutcome};
+use crate::inspect::status::Status;
+pub use fencepost_core::NamePattern;
+
+/// How long one node may take to name its locks.
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// The locks that the nodes know.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Listing {
+    /// What is known of each lock, by name. A lock that nobody holds is there for as long as its
+    /// counter is remembered.
+    pub locks: Vec<Status>,
+    /// Why a node could not be asked, in the order in which they were configured.
+    pub failed: Vec<(String, NodeError)>,
+    /// Whether there are more names than a listing takes.
+    pub more: bool,
+}
+
+/// The locks that these nodes know.
+pub(crate) async fn list(
+    coordinator: &Arc<Coordinator>,
+    wanted: &NamePattern,
+) -> Result<Listing, Error> {
+    let asked = coordinator.nodes().iter().map(|node| async {
+        match timeout(LIMIT, node.names(wanted)).await {
+            Ok(answer) => answer,
+            Err(_) => Err(NodeError::Timeout(LIMIT)),
+        }
+    });
+    let answers = join_all(asked).await;
+    if answers.iter().all(Result::is_err) {
+        let outcomes = answers.into_iter().map(|answer| match answer {
+            Err(error) => NodeOutcome::Failed(error),
+            Ok(_) => NodeOutcome::Agreed,
+        });
+        return Err(Error::from(Cause::Unreachable {
+            needed: coordinator.quorum.needed(),
+            nodes: coordinator.report(outcomes),
+        }));
+    }
+    let (mut names, mut failed, mut more) = (Vec::new(), Vec::new(), false);
+    for (node, answer) in coordinator.nodes().iter().zip(answers) {
+        match answer {
+            Ok(answer) => {
+                names.extend(answer.names);
+                more |= answer.more;
+            }
+            Err(error) => failed.push((node.address().to_owned(), error)),
+        }
+    }
+    names.sort_unstable();
+    names.dedup();
+    Ok(Listing {
+        locks: Status::ask_for_all(coordinator, &names).await,
+        failed,
+        more,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Client;
+
+    #[tokio::test]
+    async fn a_listing_has_what_is_held_and_what_is_remembered() {
+        let locks = Client::memory().unwrap();
+        let _held = locks.try_lock("b").await.unwrap();
+        locks.try_lock("a").await.unwrap().release().await.unwrap();
+        drop(locks.try_lock("other").await.unwrap());
+        let listing = locks.list(&NamePattern::new("?")).await.unwrap();
+        let seen: Vec<_> = listing.locks.iter().collect();
+        let seen: Vec<_> = seen
+            .iter()
+            .map(|lock| (lock.name.as_str(), lock.holder.is_some()))
+            .collect();
+        assert_eq!(seen, [("a", false), ("b", true)]);
+    }
+}
