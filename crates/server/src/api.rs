@@ -14,7 +14,7 @@ use crate::auth::{Principal, Verb};
 use crate::body::{Body, field};
 use crate::locks::{self, Granted, Wish};
 use crate::problem::Problem;
-use crate::serve::{Caller, Service};
+use crate::service::{Caller, Service};
 
 type Answer = Result<Response, Problem>;
 

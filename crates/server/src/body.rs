@@ -6,7 +6,7 @@ use axum::http::{StatusCode, header};
 use serde::de::DeserializeOwned;
 
 use crate::problem::Problem;
-use crate::serve::Service;
+use crate::service::Service;
 
 /// What was sent, read and checked.
 pub(crate) struct Body<T>(pub(crate) T);

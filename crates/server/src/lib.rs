@@ -7,7 +7,8 @@
 //! | file | what it does |
 //! | --- | --- |
 //! | `serve` | listens, speaks TLS, drains |
-//! | `routes` | which path is which operation; the OpenAPI document comes from the same table |
+//! | `operations` | the table of paths: `routes` and `openapi` follow it |
+//! | `service` | what every request needs, and who asks |
 //! | `api` | the operations: acquire, extend, release, steal, locks, nodes |
 //! | `locks` | what the service asks of the library |
 //! | `auth` | bearer tokens and client certificates: who may do what |
@@ -25,9 +26,11 @@ mod limits;
 mod locks;
 mod metrics;
 mod openapi;
+mod operations;
 mod problem;
 mod routes;
 mod serve;
+mod service;
 
 pub use auth::{AuthError, Tokens, hash_token};
 pub use limits::Limits;

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::routes::ROUTES;
+use crate::operations::ROUTES;
 
 /// Answers that every operation may give.
 const COMMON: [(u16, &str); 7] = [

@@ -1,91 +1,11 @@
-//! Which path is which operation. The router and the OpenAPI document come from this table, so that
-//! neither can have what the other has not.
+//! From the table of operations to what carries them out.
 
 use axum::Router;
 use axum::routing::{MethodRouter, get, post};
 
 use crate::api;
-use crate::serve::Service;
-
-/// One operation.
-pub(crate) struct Route {
-    pub(crate) method: &'static str,
-    pub(crate) path: &'static str,
-    pub(crate) summary: &'static str,
-    /// The name of its request's schema.
-    pub(crate) request: Option<&'static str>,
-    /// What it may answer beside what every operation may.
-    pub(crate) answers: &'static [(u16, &'static str)],
-    pub(crate) query: &'static [&'static str],
-}
-
-const fn route(method: &'static str, path: &'static str, summary: &'static str) -> Route {
-    Route {
-        method,
-        path,
-        summary,
-        request: None,
-        answers: &[(200, "as asked")],
-        query: &[],
-    }
-}
-
-/// All of them.
-pub(crate) const ROUTES: [Route; 9] = [
-    Route {
-        request: Some("Acquire"),
-        answers: &[
-            (200, "acquired"),
-            (409, "held by another"),
-            (429, "a limit was reached"),
-            (503, "no quorum, or draining"),
-        ],
-        ..route(
-            "post",
-            "/v1/acquire",
-            "Acquire a lock; with `wait`, wait for it",
-        )
-    },
-    Route {
-        request: Some("Extend"),
-        answers: &[(200, "an outcome for each lease")],
-        ..route("post", "/v1/extend", "Extend leases")
-    },
-    Route {
-        request: Some("Release"),
-        answers: &[
-            (200, "released"),
-            (410, "the lease is over"),
-            (503, "no quorum"),
-        ],
-        ..route("post", "/v1/release", "Release a lease")
-    },
-    Route {
-        request: Some("Steal"),
-        answers: &[(200, "stolen"), (503, "no quorum, or draining")],
-        ..route(
-            "post",
-            "/v1/steal",
-            "Take a lock from its holder, with a reason",
-        )
-    },
-    Route {
-        answers: &[(200, "what the nodes say"), (503, "no quorum")],
-        query: &["name", "prefix", "cursor"],
-        ..route(
-            "get",
-            "/v1/locks",
-            "One lock by `name`, or those with a `prefix`",
-        )
-    },
-    route("get", "/livez", "Whether the process runs"),
-    Route {
-        answers: &[(200, "it does"), (503, "it does not")],
-        ..route("get", "/readyz", "Whether this replica sees a quorum")
-    },
-    route("get", "/metrics", "Prometheus metrics"),
-    route("get", "/openapi.json", "This description"),
-];
+use crate::operations::{ROUTES, Route};
+use crate::service::Service;
 
 fn operation(route: &Route) -> MethodRouter<Service> {
     match route.path {

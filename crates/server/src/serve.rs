@@ -9,9 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use axum::extract::{FromRequestParts, Request};
-use axum::http::StatusCode;
-use axum::http::request::Parts;
+use axum::extract::Request;
 use fencepost::Client;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -29,11 +27,11 @@ use tokio_rustls::rustls::server::WebPkiClientVerifier;
 use tokio_rustls::rustls::{RootCertStore, ServerConfig};
 use tower_service::Service as _;
 
-use crate::auth::{Principal, Tokens, authenticate};
+use crate::auth::Tokens;
 use crate::limits::{Limits, Waits};
 use crate::metrics::Metrics;
-use crate::problem::Problem;
 use crate::routes;
+use crate::service::{Certificate, Service};
 
 /// How long requests may go on once the replica is told to stop.
 const DRAIN: Duration = Duration::from_secs(65);
@@ -123,55 +121,6 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
         Ok(all) if all.is_empty() => Err(fault(&"it has no certificate")),
         Ok(all) => Ok(all),
         Err(error) => Err(fault(&error)),
-    }
-}
-
-/// What every request needs.
-#[derive(Clone)]
-pub(crate) struct Service {
-    pub(crate) client: Client,
-    pub(crate) limits: Arc<Limits>,
-    pub(crate) waits: Waits,
-    pub(crate) metrics: Arc<Metrics>,
-    tokens: Option<Tokens>,
-    draining: Arc<AtomicBool>,
-}
-
-impl Service {
-    pub(crate) fn refuse_when_draining(&self) -> Result<(), Problem> {
-        match self.draining.load(Ordering::Relaxed) {
-            false => Ok(()),
-            true => Err(Problem::new(
-                StatusCode::SERVICE_UNAVAILABLE,
-                "draining",
-                "this replica is shutting down; ask another",
-            )
-            .retry_after(Duration::from_secs(1))),
-        }
-    }
-}
-
-/// The SHA-256 of the certificate that a connection has shown.
-#[derive(Clone, Copy)]
-struct Certificate(Option<[u8; 32]>);
-
-/// Who asks.
-pub(crate) struct Caller(pub(crate) Principal);
-
-impl FromRequestParts<Service> for Caller {
-    type Rejection = Problem;
-
-    async fn from_request_parts(parts: &mut Parts, service: &Service) -> Result<Self, Problem> {
-        let certificate = parts
-            .extensions
-            .get::<Certificate>()
-            .and_then(|shown| shown.0);
-        authenticate(
-            service.tokens.as_ref(),
-            &parts.headers,
-            certificate.as_ref(),
-        )
-        .map(Self)
     }
 }
 

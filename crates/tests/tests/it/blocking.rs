@@ -327,7 +327,10 @@ fn whatever_can_be_awaited_can_be_blocked_on() {
         locks.block(latch.count_down()).unwrap();
         locks.block(latch.wait()).unwrap();
         drop((inner, outer, others));
-        let shutdown = async { Ok(locks.clone().shutdown().await) };
+        let shutdown = async {
+            locks.clone().shutdown().await;
+            Ok(())
+        };
         locks.block(shutdown).unwrap();
     }
 }

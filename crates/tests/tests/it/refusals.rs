@@ -64,7 +64,7 @@ async fn a_server_that_hides_info_is_unknown_and_no_voter_among_several() {
     }
     // Alone it is warned about: it has no other to be mistaken for.
     let alone = Client::connect(&urls[0]).await.unwrap();
-    alone.try_lock("job").ttl(TTL).renew(false).await.unwrap();
+    drop(alone.try_lock("job").ttl(TTL).renew(false).await.unwrap());
 }
 
 #[tokio::test]
