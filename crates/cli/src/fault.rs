@@ -12,6 +12,8 @@ use fencepost::{
 use crate::duration::Readable;
 use crate::exit::{Exit, Failure, Holder};
 
+const FRESH_HINT: &str = "if nobody holds a lock from before these servers started, `fencepost init --fresh` \
+                          lets them vote at once";
 const TRUST_HINT: &str = "--restart-policy trust lets restarted servers vote at once: safe only if \
                           they kept their data";
 
@@ -95,10 +97,15 @@ fn is_failed(outcome: &NodeOutcome) -> bool {
 fn by_node(exit: Exit, message: String, nodes: &[NodeReport]) -> Failure {
     let waits =
         |it: &NodeReport| matches!(it.outcome, NodeOutcome::Failed(NodeError::Quarantined(_)));
-    let hints = match nodes.iter().any(waits) {
-        true => vec![TRUST_HINT.to_owned()],
-        false => vec![],
-    };
+    let mut hints = Vec::new();
+    if nodes.len() > 1 && nodes.iter().all(waits) {
+        // All of them: nobody has used these servers together before. One that has forgotten among others
+        // that have not must never be initialised.
+        hints.push(FRESH_HINT.to_owned());
+    }
+    if nodes.iter().any(waits) {
+        hints.push(TRUST_HINT.to_owned());
+    }
     let reasons = nodes.iter();
     let reasons = reasons.map(|it| (it.node.clone(), outcome(&it.outcome)));
     Failure {
@@ -120,7 +127,7 @@ fn outcome(outcome: &NodeOutcome) -> String {
 pub(crate) fn node(error: &NodeError) -> String {
     match error {
         NodeError::Quarantined(left) => format!(
-            "restarted a short while ago and may have forgotten locks; votes again in {}",
+            "may have forgotten locks (restarted, flushed or new); votes again in {}",
             Readable(*left)
         ),
         other => ours(&other.to_string()),
@@ -194,10 +201,10 @@ mod tests {
             failure.to_string(),
             "no quorum for lock \"job\": 1 of 3 nodes agreed, 2 are needed\n  \
              redis://a          agreed\n  \
-             redis://b.example  restarted a short while ago and may have forgotten locks; votes \
-             again in 42s\n  \
-             redis://c          restarted a short while ago and may have forgotten locks; votes \
-             again in 42s\n  \
+             redis://b.example  may have forgotten locks (restarted, flushed or new); votes again in \
+             42s\n  \
+             redis://c          may have forgotten locks (restarted, flushed or new); votes again in \
+             42s\n  \
              hint: --restart-policy trust lets restarted servers vote at once: safe only if they \
              kept their data"
         );
@@ -209,7 +216,7 @@ mod tests {
         let failure = unreachable_store(Exit::Unavailable, &nodes);
         let text = failure.to_string();
         assert!(
-            text.starts_with("cannot use the store: redis://a: restarted a short"),
+            text.starts_with("cannot use the store: redis://a: may have forgotten"),
             "{text}"
         );
     }

@@ -284,8 +284,8 @@ impl Ward {
         if keeps_all {
             return;
         }
-        const MEND: &str = "CONFIG SET appendonly yes and CONFIG SET appendfsync always, and the \
-                            same in redis.conf";
+        const MEND: &str = "CONFIG SET appendonly yes, CONFIG SET appendfsync always, the same in \
+                            redis.conf, and say so by `fencepost init --durable`";
         let max_ttl = Readable(self.policy.max_ttl);
         match (facts.quarantine, self.delays()) {
             (Some(left), true) => {
