@@ -98,7 +98,11 @@ fn by_node(exit: Exit, message: String, nodes: &[NodeReport]) -> Failure {
     let waits =
         |it: &NodeReport| matches!(it.outcome, NodeOutcome::Failed(NodeError::Quarantined(_)));
     let mut hints = Vec::new();
-    if nodes.len() > 1 && nodes.iter().all(waits) {
+    let is_pending = |it: &NodeReport| matches!(it.outcome, NodeOutcome::Pending);
+    if nodes.len() > 1
+        && nodes.iter().all(|it| waits(it) || is_pending(it))
+        && nodes.iter().any(waits)
+    {
         // All of them: nobody has used these servers together before. One that has forgotten among others
         // that have not must never be initialised.
         hints.push(FRESH_HINT.to_owned());

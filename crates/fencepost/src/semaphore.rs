@@ -148,7 +148,7 @@ impl Semaphore {
     /// let workers = locks.semaphore("workers", 3);
     /// let permit = workers.acquire().await?;
     /// let slots = workers.status().await?;
-    /// assert_eq!(slots[permit.slot()].token, permit.token());
+    /// assert_eq!(slots[permit.slot()].token, Some(permit.token()));
     /// assert_eq!(slots.iter().filter(|slot| slot.holder.is_none()).count(), 2);
     /// # Ok(()) }
     /// ```

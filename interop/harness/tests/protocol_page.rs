@@ -18,7 +18,7 @@ use fencepost_tests::RedisServer;
 
 const PAGE: &str = "docs/protocol.md";
 /// Where the scripts' parts are.
-const SCRIPTS: &str = "crates/fencepost/src/node/redis/scripts";
+const SCRIPTS: &str = "crates/fencepost/src/store/redis/scripts";
 const TTL: Duration = Duration::from_secs(20);
 const WAIT: Duration = Duration::from_secs(60);
 
@@ -310,8 +310,19 @@ fn normal(word: &str) -> String {
             return format!("{before}<client id><sequence>{mode}:<owner>");
         }
     }
+    if let Some((entries, token)) = word.split_once(':')
+        && entries.bytes().all(|byte| byte.is_ascii_digit())
+        && normal(token) == "<microseconds>"
+    {
+        return format!("{entries}:<token>");
+    }
     if hex(word, 0, 32) && word.get(32..33) == Some(":") {
-        return "<lease id>:<owner>".to_owned();
+        // A stored value has the holder's token in it; one that is sent has not.
+        let behind = word[33..].split_once(':').map(|(token, _)| normal(token));
+        return match behind.as_deref() {
+            Some("<microseconds>") => "<lease id>:<token>:<owner>".to_owned(),
+            _ => "<lease id>:<owner>".to_owned(),
+        };
     }
     if hex(word, 0, 8) && word.get(8..9) == Some("-") && word.get(14..15) == Some("8") {
         return "<uuid, version 8>:<pid>".to_owned();

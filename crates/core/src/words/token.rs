@@ -24,7 +24,7 @@ use std::str::FromStr;
 /// let stored = i64::from(newer);
 /// assert_eq!(FencingToken::try_from(stored), Ok(newer));
 /// assert_eq!("42".parse(), Ok(newer));
-/// assert!(FencingToken::try_from(-1).is_err());
+/// assert!(FencingToken::try_from(-1_i64).is_err());
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 #[cfg_attr(
