@@ -139,6 +139,10 @@ pub(crate) enum Cause {
     InvalidUrl { url: String, why: String },
     #[error("the option {option} cannot be used: {why}")]
     InvalidOption { option: &'static str, why: String },
+    #[cfg_attr(
+        not(feature = "sqlite"),
+        allow(dead_code, reason = "only a file is opened")
+    )]
     #[error("the store {store} cannot be opened: {why}")]
     Store { store: String, why: String },
     #[error("no tokio runtime is running: call this from async code, or make a blocking client")]

@@ -3,7 +3,9 @@
 use futures_util::future::join_all;
 
 use super::builder::{Builder, Source, duplicate, invalid};
-use crate::error::{Cause, Error};
+#[cfg(feature = "sqlite")]
+use crate::error::Cause;
+use crate::error::Error;
 use crate::store::facts::{Facts, NodeSurvey};
 use crate::store::open::Opener;
 #[cfg(feature = "sqlite")]

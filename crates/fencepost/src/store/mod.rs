@@ -1,6 +1,6 @@
 //! [`Node`]: one independent place that stores locks.
 //!
-//! A node carries out the [`Command`]s of the [`state`](crate::state) machine, one lock at a time,
+//! A node carries out the [`Command`]s of the [the core](fencepost_core::lock) machine, one lock at a time,
 //! each of them atomically. It knows nothing of other nodes or of a quorum.
 
 use std::future::Future;

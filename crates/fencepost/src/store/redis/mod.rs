@@ -1,7 +1,7 @@
 //! A node that is a Redis or Valkey server: one connection, one Lua script for each command.
 //!
 //! - `scripts`, `keys`: the commands and where they work. The scripts are the second
-//!   implementation of [`state`](crate::state).
+//!   implementation of [the core](fencepost_core::lock).
 //! - `url`, `stream`, `tls`: from a URL to a byte stream.
 //! - `handshake`, `roster`, `membership`: who may vote.
 //! - `list`: which locks a server knows.

@@ -1,4 +1,4 @@
-//! The second implementation of [`state`](crate::state): one Lua script for each command. Here
+//! The second implementation of [the core](fencepost_core::lock): one Lua script for each command. Here
 //! they are named, their arguments written and their answers read.
 //!
 //! A number must never be rounded on its way: tokens travel as integers in both directions.

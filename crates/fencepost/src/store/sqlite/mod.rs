@@ -18,7 +18,7 @@
 //! | `watch` | whose turn is it? What other processes have done |
 //! | `fault` | what SQLite's errors mean for people |
 //!
-//! The rules of a lock are those of [`state`](crate::state); none of them may be written again
+//! The rules of a lock are those of [the core](fencepost_core::lock); none of them may be written again
 //! here. Nothing here may open the file other than through SQLite: closing any handle to it would
 //! drop the locks that SQLite holds on it for this process.
 
@@ -62,7 +62,7 @@ pub(crate) use survey::survey;
 /// A file of locks, shared by all processes of one machine. Clones share the connection; any
 /// number of nodes in any number of processes may have the same file open.
 ///
-/// What it adds to the [state machine](crate::state):
+/// What it adds to the [state machine](fencepost_core::lock):
 /// - **A holder whose process is gone** loses its lock at once, not after its TTL. The holder is
 ///   the process that was last told that it has the lock. One that runs in another pid namespace
 ///   (a container), or whose `/proc` cannot be read, is left to its TTL.
