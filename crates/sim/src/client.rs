@@ -31,7 +31,7 @@ pub(crate) struct SimClient {
 pub(crate) struct Wish {
     /// What it is written down as: one for each lock that is asked for. A permit is one for the
     /// semaphore, and as soon as that is known, one for its slot.
-    of: RefCell<Vec<LeaseRef>>,
+    pub(crate) of: RefCell<Vec<LeaseRef>>,
     /// What is asked for.
     pub(crate) names: Vec<String>,
     asked: Cell<Time>,

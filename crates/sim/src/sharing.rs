@@ -100,7 +100,13 @@ impl Session {
         if was_valid {
             client.record(&reader, &Step::Acquired { token, valid_until });
         }
+        let (number, readers) = (client.number, reader.of.borrow().clone());
+        client
+            .world
+            .becoming()
+            .insert(number, (readers, valid_until));
         let outcome = fickle(lease.downgrade(), self.patience()).await;
+        client.world.becoming().remove(&number);
         match &outcome {
             Some(Err(_)) if was_valid => judge_loss(&client, &reader),
             None => self.note_cancel(),

@@ -1,12 +1,13 @@
 //! [`World`]: everything of one run that its parts share: time, network, nodes, resources, and what
 //! was written down.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use fencepost::internals::{Notice, WakeSink};
-use fencepost_checks::{Change, ClientId, Event, Time, Violation};
+use fencepost_checks::{Change, ClientId, Event, LeaseRef, Step, Time, Violation};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, sleep_until};
 
@@ -25,6 +26,9 @@ pub(crate) struct World {
     pub(crate) plan: Plan,
     pub(crate) clocks: Vec<Arc<SkewedClock>>,
     pub(crate) gates: Vec<Arc<Gate>>,
+    /// By client, the reader that its writer is about to become, and until when the writer was valid: nobody
+    /// has the reader yet, so that a client that dies meanwhile has not missed its end.
+    pub(crate) becoming: Mutex<BTreeMap<usize, (Vec<LeaseRef>, Time)>>,
     inside: Mutex<Inside>,
     /// Something was put on its way.
     sent: Notify,
@@ -96,6 +100,7 @@ impl World {
             plan,
             clocks: of_clients,
             gates,
+            becoming: Mutex::default(),
             inside: Mutex::new(inside),
             sent: Notify::new(),
         })
@@ -164,7 +169,19 @@ impl World {
 
     pub(crate) fn kill_client(&self, client: usize) {
         self.gates[client].close();
+        let becoming = self.becoming().remove(&client);
+        if let Some((readers, until)) = becoming
+            && until < self.now()
+        {
+            for of in &readers {
+                self.inside().record(Event::lease(until, of, Step::Dropped));
+            }
+        }
         self.note_client(client, Change::Died);
+    }
+
+    pub(crate) fn becoming(&self) -> MutexGuard<'_, BTreeMap<usize, (Vec<LeaseRef>, Time)>> {
+        self.becoming.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn note_client(&self, client: usize, change: Change) {
