@@ -4,8 +4,9 @@
 //! `forgetful_restarts.rs` and `not_promised.rs`.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Waker};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fencepost::fence::Gate;
 use fencepost::internals::clock::{Clock, Moment, SystemClock};
@@ -17,6 +18,7 @@ const TTL: Duration = Duration::from_millis(400);
 /// More than a lease of that TTL lasts.
 const LONGER: Duration = Duration::from_millis(500);
 const LONG: Duration = Duration::from_secs(20);
+const LATE: Duration = Duration::from_secs(20);
 
 fn start(nodes: usize, proxied: bool) -> Cluster {
     let layout = Layout {
@@ -27,10 +29,29 @@ fn start(nodes: usize, proxied: bool) -> Cluster {
     Cluster::start_on_loopback(layout).unwrap()
 }
 
+/// A client that every node knows. It is there as soon as a majority is, and one whose connection to the
+/// last node was still being made when the network was held up would never be heard there.
 async fn client(cluster: &Cluster) -> Client {
+    static WARM: AtomicUsize = AtomicUsize::new(0);
     let builder = Client::builder().url(cluster.urls());
     let trusting = builder.restart_policy(RestartPolicy::Trust);
-    trusting.connect().await.unwrap()
+    let client = trusting.connect().await.unwrap();
+    let end = Instant::now() + LATE;
+    loop {
+        let name = format!("warm-{}", WARM.fetch_add(1, Ordering::Relaxed));
+        drop(client.try_lock(&name).ttl(LONG).renew(false).await);
+        let register = format!("{{{name}}}:fence");
+        if on_all(cluster, &register) {
+            return client;
+        }
+        assert!(Instant::now() < end, "a node is not reached");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+fn on_all(cluster: &Cluster, key: &str) -> bool {
+    let mut nodes = cluster.nodes.iter();
+    nodes.all(|node| node.ask::<bool>(&["EXISTS", key]).unwrap())
 }
 
 /// "The lock service cannot protect the resource from a client that was paused after it had read and
@@ -76,7 +97,8 @@ async fn a_client_that_stands_still_between_request_and_replies_does_not_get_the
     let mut context = Context::from_waker(Waker::noop());
     assert!(attempt.as_mut().poll(&mut context).is_pending());
     // So that the requests leave.
-    while !held_on_all(&cluster) {
+    let end = Instant::now() + LATE;
+    while !held_on_all(&cluster, end) {
         tokio::task::yield_now().await;
     }
     std::thread::sleep(LONGER);
@@ -86,9 +108,9 @@ async fn a_client_that_stands_still_between_request_and_replies_does_not_get_the
     drop(two.lock("job").ttl(LONG).await.unwrap());
 }
 
-fn held_on_all(cluster: &Cluster) -> bool {
-    let mut nodes = cluster.nodes.iter();
-    nodes.all(|node| node.ask::<bool>(&["EXISTS", "job"]).unwrap())
+fn held_on_all(cluster: &Cluster, end: Instant) -> bool {
+    assert!(Instant::now() < end, "not on all nodes in time");
+    on_all(cluster, "job")
 }
 
 /// "A long network delay does the same as the pause." The replies are held up in the network for
@@ -97,7 +119,6 @@ fn held_on_all(cluster: &Cluster) -> bool {
 async fn replies_that_arrive_after_the_end_do_not_make_a_holder() {
     let cluster = start(3, true);
     let one = client(&cluster).await;
-    drop(one.try_lock("warm").ttl(TTL).renew(false).await.unwrap());
     let hold = |hold_replies| {
         for proxy in &cluster.proxies {
             proxy.set(Rules {
@@ -109,7 +130,8 @@ async fn replies_that_arrive_after_the_end_do_not_make_a_holder() {
     hold(true);
     let attempt =
         tokio::spawn(async move { one.try_lock("job").ttl(TTL).renew(false).await.map(drop) });
-    while !held_on_all(&cluster) {
+    let end = Instant::now() + LATE;
+    while !held_on_all(&cluster, end) {
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
     tokio::time::sleep(LONGER).await;
