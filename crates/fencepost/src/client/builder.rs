@@ -24,6 +24,7 @@ use crate::store::open::Opener;
 use crate::store::redis::{Eviction, Hidden, RedisOptions, Roster, TlsOptions};
 #[cfg(feature = "sqlite")]
 use crate::store::sqlite::{FileSpec, HolderProcess};
+use fencepost_core::SessionId;
 use fencepost_core::quorum::{MOST_NODES, Quorum};
 use fencepost_core::ttl::{Drift, Ttl};
 use fencepost_core::value::Owner;
@@ -75,6 +76,7 @@ pub struct Builder {
     max_renewals: Option<u32>,
     prefix: String,
     owner: Option<String>,
+    session: Option<SessionId>,
     pub(super) restart_policy: Option<RestartPolicy>,
     #[cfg(feature = "sqlite")]
     holder: HolderProcess,
@@ -107,6 +109,7 @@ impl Builder {
             max_renewals: None,
             prefix: String::new(),
             owner: None,
+            session: None,
             restart_policy: None,
             #[cfg(feature = "sqlite")]
             holder: HolderProcess::This,
@@ -214,6 +217,14 @@ impl Builder {
         self
     }
 
+    /// The session that this client belongs to: one of its own, unless set. Who waits for a lock and who
+    /// holds another is told to be the same party by their session, and by nothing else: give the
+    /// [`session`](Client::session) of a process to those that it waits for.
+    pub fn session(mut self, session: SessionId) -> Self {
+        self.session = Some(session);
+        self
+    }
+
     /// To whose life locks in a file are tied: this process's, unless set.
     #[cfg(feature = "sqlite")]
     pub fn holder_process(mut self, holder: HolderProcess) -> Self {
@@ -309,10 +320,11 @@ impl Builder {
         let (max_hold, max_renewals) = (self.max_hold, self.max_renewals);
         let tasks = Tasks::new(runtime, self.around_tasks.clone());
         let randomness = self.randomness.clone();
+        let session = self.session;
         let nodes = self.open_nodes(&opener)?;
         let renewer = Renewer::new();
         tasks.spawn(renewer.clone().run(clock.clone()));
-        let id = identity::client_id(&*randomness)?;
+        let (id, session) = identity::client_id(&*randomness, session)?;
         let coordinator =
             Coordinator::new(quorum, nodes, clock, randomness, drift, node_timeout, tasks);
         let waiters = WaitRegistry::new(coordinator.clone(), id, owner.clone());
@@ -320,6 +332,7 @@ impl Builder {
             shared: Arc::new(Shared {
                 coordinator,
                 owner,
+                session,
                 waiters,
                 renewer,
                 max_ttl,
