@@ -124,7 +124,7 @@ fn shown<'a>(job: &ListJob, listing: &'a Listing) -> Vec<&'a Status> {
 }
 
 /// That fewer than a majority of the nodes answered, if it is so.
-fn too_few(listing: &Listing, nodes: usize) -> Option<Failure> {
+pub(crate) fn too_few(listing: &Listing, nodes: usize) -> Option<Failure> {
     let answered = nodes - listing.failed.len();
     if answered * 2 > nodes {
         return None;

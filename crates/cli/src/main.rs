@@ -11,6 +11,7 @@
 //! | `status`, `slots`, `list`, `watch` | who holds which lock, and which slot? |
 //! | `leader` | who leads? |
 //! | `serve` | the lock service |
+//! | `ui`, `top`, `deadlocks` | the dashboard; what of it fits a terminal; who waits for whom in a cycle |
 //! | `doctor` | what is unsafe about the nodes, and how is it mended? |
 //! | `init` | which servers form a cluster? |
 //! | `bench` | how fast are they? |
@@ -34,6 +35,7 @@ mod args;
 mod bench;
 mod client;
 mod config;
+mod deadlocks;
 mod doctor;
 mod duration;
 mod exit;
@@ -62,6 +64,8 @@ mod store;
 mod table;
 mod target;
 mod teller;
+mod top;
+mod ui;
 mod voice;
 mod wait;
 mod watch;
@@ -106,6 +110,9 @@ fn work() -> ExitCode {
         Job::Leader(job) => leader::run(&job),
         Job::Steal(job) => steal::run(&job),
         Job::Serve(job) => serve::run(&job),
+        Job::Ui(job) => ui::run(&job),
+        Job::Top(job) => top::run(&job),
+        Job::Deadlocks(job) => deadlocks::run(&job),
         Job::Doctor(job) => doctor::run(&job),
         Job::Init(job) => init::run(&job),
         Job::Bench(job) => bench::run(&job),

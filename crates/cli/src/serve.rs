@@ -1,14 +1,16 @@
 //! `fencepost serve`: the lock service.
 
+use std::net::SocketAddr;
 use std::process::ExitCode;
 
 use fencepost::HolderProcess;
-use fencepost_server::{Options, Tls, Tokens, serve};
+use fencepost_server::{Doctor, Options, Tls, Tokens, serve};
 use nix::sys::signal::Signal;
 use tokio::net::TcpListener;
 
-use crate::args::ServeJob;
+use crate::args::{Place, ServeJob};
 use crate::client::fault;
+use crate::doctor;
 use crate::exit::{Exit, Failure};
 use crate::signals::Signals;
 use crate::{teller, voice};
@@ -24,6 +26,41 @@ pub(crate) fn run(job: &ServeJob) -> Result<ExitCode, Failure> {
         let tls = Tls::load(certificate, key, job.client_ca.as_deref());
         options.tls = Some(tls.map_err(|error| Failure::usage(format!("TLS: {error}")))?);
     }
+    options.timeline.clone_from(&job.timeline);
+    options.doctor = Some(doctor(&job.place));
+    let served = Served {
+        listen: job.listen,
+        scheme: match job.certificate {
+            Some(_) => "https",
+            None => "http",
+        },
+        path: "",
+        place: &job.place,
+    };
+    until_told(&served, options, |url| {
+        format!(
+            "fencepost: serving locks at {url}; try: curl -d name=job {url}/v1/acquire; \
+             dashboard: {url}/ui/\n"
+        )
+    })
+}
+
+/// What is served, and where.
+pub(crate) struct Served<'a> {
+    pub(crate) listen: SocketAddr,
+    pub(crate) scheme: &'static str,
+    /// What is behind the address that is printed.
+    pub(crate) path: &'static str,
+    pub(crate) place: &'a Place,
+}
+
+/// Serves until a signal ends it. Prints the address on stdout, and what `words` makes of it on
+/// stderr.
+pub(crate) fn until_told(
+    served: &Served<'_>,
+    options: Options,
+    words: impl FnOnce(&str) -> String,
+) -> Result<ExitCode, Failure> {
     // Not on the main thread alone, as a command under a lock needs it: there is no child here.
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
@@ -31,30 +68,43 @@ pub(crate) fn run(job: &ServeJob) -> Result<ExitCode, Failure> {
         .map_err(|error| Failure::new(Exit::Internal, format!("cannot begin: {error}")))?;
     runtime.block_on(async {
         // In a file a lock is tied to a process: one that another process is to release must not be.
-        let builder = job.place.builder().holder_process(HolderProcess::Unbound);
+        let builder = served
+            .place
+            .builder()
+            .holder_process(HolderProcess::Unbound);
         let client = builder.connect().await.map_err(|error| fault(&error))?;
-        let listener = TcpListener::bind(job.listen).await.map_err(|error| {
-            Failure::new(Exit::Unavailable, format!("cannot listen at {}: {error}", job.listen))
+        let listen = served.listen;
+        let listener = TcpListener::bind(listen).await.map_err(|error| {
+            Failure::new(
+                Exit::Unavailable,
+                format!("cannot listen at {listen}: {error}"),
+            )
         })?;
-        let address = listener.local_addr().unwrap_or(job.listen);
-        let scheme = match job.certificate {
-            Some(_) => "https",
-            None => "http",
-        };
-        let unread = voice::print(&format!("{scheme}://{address}\n"));
+        let address = listener.local_addr().unwrap_or(listen);
+        let url = format!("{}://{address}{}", served.scheme, served.path);
+        let unread = voice::print(&format!("{url}\n"));
         if unread != ExitCode::SUCCESS {
             return Ok(unread);
         }
-        teller::say(format!(
-            "fencepost: serving locks at {scheme}://{address}; try: curl -d name=job {scheme}://{address}/v1/acquire\n"
-        ));
-        let mut signals = Signals::listen()
-            .map_err(|error| Failure::new(Exit::Internal, format!("cannot hear signals: {error}")))?;
-        let told_to_stop = async {
-            while signals.next().await == Signal::SIGHUP {}
-        };
+        teller::say(words(&url));
+        let mut signals = Signals::listen().map_err(|error| {
+            Failure::new(Exit::Internal, format!("cannot hear signals: {error}"))
+        })?;
+        let told_to_stop = async { while signals.next().await == Signal::SIGHUP {} };
         let served = serve(listener, client, options, told_to_stop).await;
         served.map_err(|error| Failure::new(Exit::Internal, error.to_string()))?;
         Ok(ExitCode::SUCCESS)
+    })
+}
+
+/// Examines the nodes of that place whenever it is asked.
+pub(crate) fn doctor(place: &Place) -> Doctor {
+    let place = place.clone();
+    std::sync::Arc::new(move || {
+        let policy = doctor::Policy {
+            restart: place.restart_policy,
+            max_ttl: place.max_ttl,
+        };
+        Box::pin(doctor::examine(place.builder(), policy))
     })
 }

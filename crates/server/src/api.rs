@@ -233,6 +233,7 @@ pub(crate) async fn steal(
     service.metrics.stolen();
     let (lock, reason, token) = (&request.name, &request.reason, granted.lock.token().get());
     let (principal, from) = (&*principal.name, from.unwrap_or_default());
+    service.watcher.stolen(lock, token, principal, reason);
     tracing::warn!(target: "fencepost::audit", lock, principal, reason, from, token, "stolen");
     Ok(grant(&headers, &request.name, &granted))
 }

@@ -248,6 +248,11 @@ impl Principal {
         self.may(Verb::Read, name).is_ok()
     }
 
+    /// Whether it has that right for any name.
+    pub(crate) fn has(&self, verb: Verb) -> bool {
+        self.may_at_all(verb).is_ok()
+    }
+
     fn rule(&self) -> Option<&Rule> {
         let rights = self.rights.as_ref()?;
         rights.rules.get(rights.which)

@@ -14,6 +14,11 @@
 //! | `auth` | bearer tokens and client certificates: who may do what |
 //! | `limits` | how much of everything one principal may have |
 //! | `body`, `answer`, `problem` | requests in; answers and RFC 9457 problems out |
+//! | `watcher` | looks at all locks, once for all streams of a replica |
+//! | `events` | server-sent events and polls; nodes, contention and timeline |
+//! | `view`, `tracker`, `waits_for`, `contention` | what a look shows, and what happened between two; pure |
+//! | `timeline` | what may have gone wrong, kept for days |
+//! | `ui`, `guard` | the dashboard; what a foreign page may not send |
 //! | `metrics` | counters and histograms as Prometheus text |
 
 #![forbid(unsafe_code)]
@@ -22,6 +27,9 @@ mod answer;
 mod api;
 mod auth;
 mod body;
+mod contention;
+mod events;
+mod guard;
 mod limits;
 mod locks;
 mod metrics;
@@ -31,7 +39,16 @@ mod problem;
 mod routes;
 mod serve;
 mod service;
+mod timeline;
+mod tracker;
+mod ui;
+mod view;
+pub mod waits_for;
+mod watcher;
 
 pub use auth::{AuthError, Tokens, hash_token};
+pub use guard::Mode;
 pub use limits::Limits;
 pub use serve::{Options, Tls, TlsError, serve};
+pub use view::contended;
+pub use watcher::Doctor;

@@ -25,7 +25,7 @@ const fn route(method: &'static str, path: &'static str, summary: &'static str) 
 }
 
 /// All of them.
-pub(crate) const ROUTES: [Route; 9] = [
+pub(crate) const ROUTES: [Route; 13] = [
     Route {
         request: Some("Acquire"),
         answers: &[
@@ -70,6 +70,40 @@ pub(crate) const ROUTES: [Route; 9] = [
             "get",
             "/v1/locks",
             "One lock by `name`, or those with a `prefix`",
+        )
+    },
+    Route {
+        answers: &[
+            (200, "a stream, or with `after` one answer"),
+            (429, "a limit was reached"),
+            (503, "no quorum, or draining"),
+        ],
+        query: &["name", "prefix", "after", "wait"],
+        ..route(
+            "get",
+            "/v1/events",
+            "What happens to locks, as server-sent events; with `after` what happened since then",
+        )
+    },
+    Route {
+        answers: &[(200, "as `fencepost doctor --json`")],
+        ..route(
+            "get",
+            "/v1/nodes",
+            "What the nodes are like, and what is unsafe about them",
+        )
+    },
+    route(
+        "get",
+        "/v1/contention",
+        "Which names are waited for, and how long holds and waits last",
+    ),
+    Route {
+        query: &["since_ms", "name", "owner", "node"],
+        ..route(
+            "get",
+            "/v1/timeline",
+            "Losses, near misses, steals, nodes; and when nobody watched",
         )
     },
     route("get", "/livez", "Whether the process runs"),

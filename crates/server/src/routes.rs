@@ -4,8 +4,11 @@ use axum::Router;
 use axum::routing::{MethodRouter, get, post};
 
 use crate::api;
+use crate::events;
+use crate::guard::guard;
 use crate::operations::{ROUTES, Route};
 use crate::service::Service;
+use crate::ui;
 
 fn operation(route: &Route) -> MethodRouter<Service> {
     match route.path {
@@ -14,6 +17,10 @@ fn operation(route: &Route) -> MethodRouter<Service> {
         "/v1/release" => post(api::release),
         "/v1/steal" => post(api::steal),
         "/v1/locks" => get(api::list),
+        "/v1/events" => get(events::events),
+        "/v1/nodes" => get(events::nodes),
+        "/v1/contention" => get(events::contention),
+        "/v1/timeline" => get(events::timeline),
         "/livez" => get(api::livez),
         "/readyz" => get(api::readyz),
         "/metrics" => get(api::metrics),
@@ -29,7 +36,9 @@ pub(crate) fn router(service: Service) -> Router {
         router = router.route(route.path, operation(route));
     }
     router
+        .merge(ui::routes())
         .fallback(api::not_found)
         .method_not_allowed_fallback(api::method_not_allowed)
+        .layer(axum::middleware::from_fn_with_state(service.clone(), guard))
         .with_state(service)
 }

@@ -4,7 +4,7 @@ use std::convert::Infallible;
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -28,10 +28,13 @@ use tokio_rustls::rustls::{RootCertStore, ServerConfig};
 use tower_service::Service as _;
 
 use crate::auth::Tokens;
+use crate::guard::Mode;
 use crate::limits::{Limits, Waits};
 use crate::metrics::Metrics;
 use crate::routes;
 use crate::service::{Certificate, Service};
+use crate::timeline::Timeline;
+use crate::watcher::{Doctor, Watcher, now_ms};
 
 /// How long requests may go on once the replica is told to stop.
 const DRAIN: Duration = Duration::from_secs(65);
@@ -48,6 +51,12 @@ pub struct Options {
     pub tls: Option<Tls>,
     /// How much of everything there may be.
     pub limits: Limits,
+    /// What it does for those who ask.
+    pub mode: Mode,
+    /// Examines the nodes, for `/v1/nodes` and the dashboard.
+    pub doctor: Option<Doctor>,
+    /// Where the timeline is kept; in memory without it.
+    pub timeline: Option<PathBuf>,
 }
 
 impl Options {
@@ -128,7 +137,7 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
 /// on: the nodes have them.
 ///
 /// # Errors
-/// None today; the signature leaves room for listeners that fail.
+/// When the timeline cannot be read or written.
 pub async fn serve(
     listener: TcpListener,
     client: Client,
@@ -137,6 +146,13 @@ pub async fn serve(
 ) -> io::Result<()> {
     let draining = Arc::new(AtomicBool::new(false));
     let limits = Arc::new(options.limits);
+    let timeline = match &options.timeline {
+        Some(directory) => Timeline::open(directory, now_ms())?,
+        None => Timeline::new(now_ms()),
+    };
+    let watcher = Watcher::new(client.clone(), options.doctor.clone(), timeline);
+    let looks = tokio::spawn(watcher.clone().run());
+    let loopback = listener.local_addr().is_ok_and(|at| at.ip().is_loopback());
     let service = Service {
         client,
         waits: Waits::default(),
@@ -144,6 +160,9 @@ pub async fn serve(
         tokens: options.tokens,
         draining: Arc::clone(&draining),
         limits: Arc::clone(&limits),
+        watcher: watcher.clone(),
+        mode: options.mode,
+        loopback,
     };
     let router = routes::router(service);
     let connections = Arc::new(Semaphore::new(limits.connections));
@@ -182,7 +201,9 @@ pub async fn serve(
     }
     draining.store(true, Ordering::Relaxed);
     tracing::info!("draining: leases go on, requests that have begun are answered");
+    watcher.close();
     let _ = timeout(DRAIN, graceful.shutdown()).await;
+    looks.abort();
     Ok(())
 }
 

@@ -10,9 +10,11 @@ use axum::http::request::Parts;
 use fencepost::Client;
 
 use crate::auth::{Principal, Tokens, authenticate};
+use crate::guard::Mode;
 use crate::limits::{Limits, Waits};
 use crate::metrics::Metrics;
 use crate::problem::Problem;
+use crate::watcher::Watcher;
 
 /// What every request needs.
 #[derive(Clone)]
@@ -23,6 +25,10 @@ pub(crate) struct Service {
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) tokens: Option<Tokens>,
     pub(crate) draining: Arc<AtomicBool>,
+    pub(crate) watcher: Watcher,
+    pub(crate) mode: Mode,
+    /// Whether it is reached from this machine only.
+    pub(crate) loopback: bool,
 }
 
 impl Service {

@@ -133,6 +133,21 @@ pub(crate) fn examples(command: &str) -> &'static [Example] {
                 "fencepost steal nightly --yes --free",
             ),
         ],
+        "ui" => &[
+            ("of the locks on this machine", "fencepost ui"),
+            (
+                "of three servers, and it may steal",
+                "fencepost ui --store redis://a,redis://b,redis://c --allow-steal",
+            ),
+        ],
+        "top" => &[(
+            "of three servers",
+            "fencepost top --store redis://a,redis://b,redis://c",
+        )],
+        "deadlocks" => &[(
+            "tell somebody when there is one",
+            "fencepost deadlocks || notify-oncall",
+        )],
         "serve" => &[
             ("on this machine, with nothing installed", "fencepost serve"),
             (
@@ -226,6 +241,14 @@ pub(crate) fn exits(command: &str) -> &'static [ExitCase] {
             ("1", "something is unsafe"),
             USAGE,
             ("69", "fewer than a majority of the nodes could vote"),
+        ],
+        "ui" => &[("0", "told to stop"), USAGE, UNAVAILABLE],
+        "top" => &[("0", "as many pictures as asked for"), USAGE, UNAVAILABLE],
+        "deadlocks" => &[
+            ("0", "no cycle"),
+            ("1", "a cycle: it is printed"),
+            USAGE,
+            UNAVAILABLE,
         ],
         "serve" => &[("0", "told to stop, and drained"), USAGE, UNAVAILABLE],
         "status" | "list" | "watch" | "bench" | "init" => &[("0", "done"), USAGE, UNAVAILABLE],

@@ -10,12 +10,14 @@
 //! | `look` | what is to be seen: `status`, `list`, `watch`, `leader` |
 //! | `init` | a cluster of several servers |
 //! | `serve` | the lock service |
+//! | `dashboard` | the dashboard: `ui`, `top`, `deadlocks` |
 //! | `extra` | examples and exit codes, for help and man pages |
 //! | `tools` | `doctor`, `bench`, `completions`, `man` |
 //!
 //! What is typed beats the environment, which beats the config file, which beats the default.
 
 mod claim;
+mod dashboard;
 pub(crate) mod extra;
 mod hand;
 mod init;
@@ -38,6 +40,7 @@ use crate::exit::Failure;
 use crate::voice::Voice;
 
 pub(crate) use claim::{Claim, Wait};
+pub(crate) use dashboard::{DeadlocksJob, TopJob, UiJob};
 pub(crate) use hand::{AcquireJob, ExtendJob, Form, ReleaseJob, StealJob};
 pub(crate) use init::InitJob;
 pub(crate) use look::{LeaderJob, ListJob, StatusJob, WatchJob};
@@ -82,6 +85,9 @@ enum RawCommand {
     Leader(look::RawLeader),
     Steal(hand::RawSteal),
     Serve(serve::RawServe),
+    Ui(dashboard::RawUi),
+    Top(dashboard::RawTop),
+    Deadlocks(dashboard::RawDeadlocks),
     Doctor(tools::RawDoctor),
     Init(init::RawInit),
     Bench(tools::RawBench),
@@ -139,6 +145,9 @@ pub(crate) enum Job {
     Leader(LeaderJob),
     Steal(StealJob),
     Serve(ServeJob),
+    Ui(UiJob),
+    Top(TopJob),
+    Deadlocks(DeadlocksJob),
     Doctor(DoctorJob),
     Init(InitJob),
     Bench(BenchJob),
@@ -247,6 +256,9 @@ fn checked(matches: &ArgMatches) -> Result<Asked, Failure> {
         RawCommand::Leader(raw) => Job::Leader(raw.checked(matches)?),
         RawCommand::Steal(raw) => Job::Steal(raw.checked(matches)?),
         RawCommand::Serve(raw) => Job::Serve(raw.checked(matches)?),
+        RawCommand::Ui(raw) => Job::Ui(raw.checked(matches)?),
+        RawCommand::Top(raw) => Job::Top(raw.checked(matches)?),
+        RawCommand::Deadlocks(raw) => Job::Deadlocks(raw.checked(matches)?),
         RawCommand::Doctor(raw) => Job::Doctor(raw.checked(matches)?),
         RawCommand::Init(raw) => Job::Init(raw.checked(matches)?),
         RawCommand::Bench(raw) => Job::Bench(raw.checked(matches)?),

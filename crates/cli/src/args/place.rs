@@ -62,6 +62,7 @@ enum RawRestartPolicy {
 }
 
 /// Where the locks are, and what to think of nodes that restarted.
+#[derive(Clone)]
 pub(crate) struct Place {
     pub(crate) store: Store,
     pub(crate) prefix: Option<String>,

@@ -41,6 +41,12 @@ pub(super) struct RawServe {
     #[arg(env = "FENCEPOST_CLIENT_CA", hide_env_values = true)]
     client_ca: Option<PathBuf>,
 
+    /// Directory to keep the timeline of losses, near misses and steals in, for the dashboard at /ui
+    /// (at most 32 MiB); without it, it is kept in memory while somebody watches
+    #[arg(long, value_name = "DIR")]
+    #[arg(env = "FENCEPOST_TIMELINE", hide_env_values = true)]
+    timeline: Option<PathBuf>,
+
     /// Serve without TLS beyond this machine: whoever is on the way reads tokens and lease ids
     #[arg(long, value_parser = flag)]
     #[arg(env = "FENCEPOST_ALLOW_PLAINTEXT", hide_env_values = true)]
@@ -61,6 +67,7 @@ pub(crate) struct ServeJob {
     pub(crate) tokens: Option<PathBuf>,
     pub(crate) certificate: Option<(PathBuf, PathBuf)>,
     pub(crate) client_ca: Option<PathBuf>,
+    pub(crate) timeline: Option<PathBuf>,
     pub(crate) place: Place,
 }
 
@@ -87,6 +94,7 @@ impl RawServe {
             tokens: self.tokens,
             certificate,
             client_ca: self.client_ca,
+            timeline: self.timeline,
             place: self.place.checked(matches)?,
         })
     }

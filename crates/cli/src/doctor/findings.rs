@@ -48,9 +48,9 @@ pub(super) struct Finding {
 
 /// What was decided about restarts.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Policy {
-    pub(super) restart: Option<RestartPolicy>,
-    pub(super) max_ttl: Duration,
+pub(crate) struct Policy {
+    pub(crate) restart: Option<RestartPolicy>,
+    pub(crate) max_ttl: Duration,
 }
 
 /// All findings, and whether the nodes could decide anything.

@@ -8,12 +8,24 @@ mod report;
 
 use std::process::ExitCode;
 
-use self::findings::{Policy, judge};
+use fencepost::Builder;
+use serde_json::{Value, json};
+
+pub(crate) use self::findings::Policy;
+use self::findings::judge;
 use self::report::Look;
 use crate::args::DoctorJob;
 use crate::client::{self, fault};
 use crate::exit::Failure;
 use crate::voice;
+
+/// Examines the nodes for others: as `--json` prints it.
+pub(crate) async fn examine(builder: Builder, policy: Policy) -> Value {
+    match builder.survey().await {
+        Ok(surveys) => report::json(&surveys, &judge(&surveys, policy)),
+        Err(error) => json!({ "nodes": [], "findings": [], "error": error.to_string() }),
+    }
+}
 
 pub(crate) fn run(job: &DoctorJob) -> Result<ExitCode, Failure> {
     let runtime = client::runtime()?;

@@ -3,6 +3,7 @@
 
 mod access;
 mod bad_input;
+mod events;
 mod leases;
 mod quorum;
 mod service;

@@ -1,0 +1,196 @@
+// One stream of events for the whole page: snapshot first, then changes. fetch() rather than
+// EventSource, which cannot send a token.
+
+/**
+ * @typedef {{ owner: string, session: string | null, token: number | null, since_ms: number,
+ *   expires_at_ms: number | null, ttl_ms: number | null, foreign: boolean }} Holder
+ * @typedef {{ owner: string, session: string | null, since_ms: number, mode: string }} Waiter
+ * @typedef {{ node: string, error?: string, holder: string | null, token: number | null,
+ *   expires_at_ms: number | null, register: number, waiting: number, agrees: boolean }} Cell
+ * @typedef {{ owner: string, token: number | null, since_ms: number, ended_ms: number, ended: string,
+ *   next?: string, by?: string, reason?: string }} Past
+ * @typedef {{ name: string, kind: string, of?: string, slot?: string, held: boolean | null,
+ *   holder: Holder | null, readers?: Holder[], register: number, waiting: number, queue?: Waiter[],
+ *   votes: number, answered: number, of_nodes: number, warnings?: string[], nodes?: Cell[],
+ *   past?: Past[] }} Lock
+ * @typedef {{ node: string, error?: string }} NodeState
+ * @typedef {{ steps: { session: string, owner: string, lock: string }[] }} Cycle
+ * @typedef {{ principal: string, may_steal: boolean, may_see_nodes: boolean }} You
+ * @typedef {{ event: string, at_ms: number, name?: string, node?: string, owner?: string,
+ *   token?: number, held_ms?: number, waited_ms?: number, left_ms?: number, next?: string,
+ *   by?: string, reason?: string }} Happened
+ */
+
+const TOKEN = "fencepost-token";
+const RETRY_MS = 1000;
+
+/** @returns {Record<string, string>} */
+function authorization() {
+  const token = sessionStorage.getItem(TOKEN);
+  return token ? { authorization: `Bearer ${token}` } : {};
+}
+
+/** @param {string} token */
+export function logIn(token) {
+  sessionStorage.setItem(TOKEN, token);
+}
+
+/** What the service refused, in its own words. */
+export class Refused extends Error {
+  /**
+   * @param {number} status
+   * @param {any} problem
+   */
+  constructor(status, problem) {
+    super(problem?.detail ?? `the service answered ${status}`);
+    this.status = status;
+    this.code = problem?.code ?? "";
+  }
+}
+
+/**
+ * One request.
+ * @param {string} path
+ * @param {unknown} [body] to be posted
+ * @returns {Promise<any>}
+ */
+export async function ask(path, body) {
+  /** @type {Record<string, string>} */
+  const headers = { accept: "application/json", ...authorization() };
+  if (body !== undefined) headers["content-type"] = "application/json";
+  const answer = await fetch(path, {
+    method: body === undefined ? "GET" : "POST",
+    headers,
+    body: body === undefined ? undefined : JSON.stringify(body),
+  });
+  const json = await answer.json().catch(() => null);
+  if (!answer.ok) throw new Refused(answer.status, json);
+  return json;
+}
+
+/**
+ * A stream that comes back by itself. The callbacks get each event, and each change of its state.
+ * @param {string} path
+ * @param {(event: string, data: any) => void} on
+ * @param {(state: "open" | "lost" | "unauthenticated" | "forbidden", why: string) => void} onState
+ * @returns {() => void} ends it
+ */
+export function stream(path, on, onState) {
+  const ended = new AbortController();
+  (async () => {
+    while (!ended.signal.aborted) {
+      try {
+        const answer = await fetch(path, {
+          headers: { accept: "text/event-stream", ...authorization() },
+          signal: ended.signal,
+        });
+        if (!answer.ok || !answer.body) {
+          const problem = await answer.json().catch(() => null);
+          throw new Refused(answer.status, problem);
+        }
+        onState("open", "");
+        await read(answer.body, (event, data) => {
+          if (event === "closing" && data.code === "unauthenticated") throw new Refused(401, data);
+          on(event, data);
+        });
+        onState("lost", "the stream ended");
+      } catch (error) {
+        if (ended.signal.aborted) return;
+        if (error instanceof Refused && (error.status === 401 || error.status === 403)) {
+          onState(error.status === 401 ? "unauthenticated" : "forbidden", error.message);
+          return;
+        }
+        onState("lost", error instanceof Error ? error.message : String(error));
+      }
+      await new Promise((wake) => setTimeout(wake, RETRY_MS));
+    }
+  })();
+  return () => ended.abort();
+}
+
+/**
+ * @param {ReadableStream<Uint8Array>} body
+ * @param {(event: string, data: any) => void} on
+ */
+async function read(body, on) {
+  const reader = body.getReader();
+  const decoder = new TextDecoder();
+  let rest = "";
+  try {
+    for (;;) {
+      const { done, value } = await reader.read();
+      if (done) return;
+      rest += decoder.decode(value, { stream: true });
+      let end;
+      while ((end = rest.indexOf("\n\n")) >= 0) {
+        const block = rest.slice(0, end);
+        rest = rest.slice(end + 2);
+        let event = "message";
+        let data = "";
+        for (const line of block.split("\n")) {
+          if (line.startsWith("event: ")) event = line.slice(7);
+          else if (line.startsWith("data: ")) data = line.slice(6);
+        }
+        if (data) on(event, JSON.parse(data));
+      }
+    }
+  } finally {
+    reader.cancel().catch(() => {});
+  }
+}
+
+/** All that the stream of all locks has told. */
+export class Live {
+  constructor() {
+    /** @type {Map<string, Lock>} */
+    this.locks = new Map();
+    /** @type {NodeState[] | null} */
+    this.nodes = null;
+    /** @type {Cycle[]} */
+    this.cycles = [];
+    /** @type {You | null} */
+    this.you = null;
+    /** When the nodes were last asked, by this browser's clock, and how long that took. */
+    this.seenAt = 0;
+    this.tookMs = 0;
+    /** By how much the service's clock is ahead of this browser's. */
+    this.ahead = 0;
+    /** Counts changes, so that a view knows whether to sort anew. */
+    this.version = 0;
+    /** @type {Set<() => void>} */
+    this.listeners = new Set();
+  }
+
+  /** Now, by the service's clock. */
+  now() {
+    return Date.now() + this.ahead;
+  }
+
+  /**
+   * @param {string} event
+   * @param {any} data
+   */
+  take(event, data) {
+    if (typeof data.at_ms === "number" && ["snapshot", "locks", "heartbeat"].includes(event)) {
+      // A heartbeat tells of a look that was a while ago.
+      if (event !== "heartbeat") this.ahead = data.at_ms - Date.now();
+      this.seenAt = data.at_ms - this.ahead;
+      this.tookMs = data.took_ms ?? 0;
+    }
+    if (event === "snapshot") {
+      this.locks = new Map(data.locks.map((/** @type {Lock} */ lock) => [lock.name, lock]));
+      this.you = data.you;
+      this.nodes = data.nodes;
+      this.cycles = data.cycles;
+    } else if (event === "locks") {
+      for (const lock of data.changed) this.locks.set(lock.name, lock);
+      for (const name of data.removed) this.locks.delete(name);
+      if (data.nodes !== undefined) this.nodes = data.nodes;
+      if (data.cycles !== undefined) this.cycles = data.cycles;
+    } else {
+      return;
+    }
+    this.version += 1;
+    for (const listener of this.listeners) listener();
+  }
+}
