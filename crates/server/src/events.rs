@@ -24,6 +24,7 @@ use tokio::time::timeout_at;
 
 use crate::answer::Form;
 use crate::auth::{Principal, Verb, authenticate};
+use crate::guard::Mode;
 use crate::problem::Problem;
 use crate::service::{Caller, Certificate, Service};
 use crate::timeline::Filter;
@@ -81,10 +82,11 @@ struct Scope {
     principal: Principal,
     name: Option<String>,
     prefix: String,
+    mode: Mode,
 }
 
 impl Scope {
-    fn of(principal: Principal, query: &EventsQuery) -> Result<Self, Problem> {
+    fn of(principal: Principal, mode: Mode, query: &EventsQuery) -> Result<Self, Problem> {
         match &query.name {
             Some(name) => principal.may(Verb::Read, name)?,
             None => principal.may_at_all(Verb::Read)?,
@@ -93,6 +95,7 @@ impl Scope {
             principal,
             name: query.name.clone(),
             prefix: query.prefix.clone().unwrap_or_default(),
+            mode,
         })
     }
 
@@ -156,7 +159,8 @@ impl Scope {
     fn you(&self) -> Value {
         json!({
             "principal": &*self.principal.name,
-            "may_steal": self.principal.has(Verb::Steal),
+            "may_steal": self.mode != Mode::ReadOnly && self.principal.has(Verb::Steal),
+            "read_only": self.mode == Mode::ReadOnly,
             "may_see_nodes": self.principal.has(Verb::Nodes),
         })
     }
@@ -204,7 +208,7 @@ pub(crate) async fn events(
     query: Rejected<EventsQuery>,
 ) -> Result<Response, Problem> {
     let Query(query) = query.map_err(|error| Problem::invalid(error.body_text()))?;
-    let scope = Scope::of(principal, &query)?;
+    let scope = Scope::of(principal, service.mode, &query)?;
     service.refuse_when_draining()?;
     let watcher = service.watcher.clone();
     if watcher.viewers() >= MOST_STREAMS {

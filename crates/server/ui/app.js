@@ -1,6 +1,6 @@
 // The page: one stream, one view at a time, chosen by what stands behind the # in the address.
 
-import { byId, el, fill, setText } from "./dom.js";
+import { byId, fill, setText } from "./dom.js";
 import { duration } from "./format.js";
 import { Live, logIn, stream } from "./live.js";
 import { locksView } from "./locks.js";

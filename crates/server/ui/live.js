@@ -15,7 +15,8 @@
  *   past?: Past[] }} Lock
  * @typedef {{ node: string, error?: string }} NodeState
  * @typedef {{ steps: { session: string, owner: string, lock: string }[] }} Cycle
- * @typedef {{ principal: string, may_steal: boolean, may_see_nodes: boolean }} You
+ * @typedef {{ principal: string, may_steal: boolean, may_see_nodes: boolean,
+ *   read_only: boolean }} You
  * @typedef {{ event: string, at_ms: number, name?: string, node?: string, owner?: string,
  *   token?: number, held_ms?: number, waited_ms?: number, left_ms?: number, next?: string,
  *   by?: string, reason?: string }} Happened

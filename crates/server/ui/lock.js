@@ -118,7 +118,7 @@ export function lockView({ main, live, rest: name, refused }) {
     title.title = name;
     const may = live.you?.may_steal !== false;
     open.disabled = !may || !lock || lock.held === false;
-    setText(why, !may ? "You have no right to steal." : lock && lock.held !== false ? "" : "Nobody holds it.");
+    setText(why, live.you?.read_only ? "This dashboard only shows." : !may ? "You have no right to steal." : lock && lock.held !== false ? "" : "Nobody holds it.");
     if (!lock) {
       fill(tags);
       fill(facts, el("dt", null, "State"), el("dd", null, heard ? "never used, or forgotten" : "asking the nodes"));

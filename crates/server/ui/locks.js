@@ -1,7 +1,7 @@
 // All locks that are held or waited for. Only the rows on the screen exist, so that thousands cost
 // no more than a few.
 
-import { el, foreign, setText, visible } from "./dom.js";
+import { el, setText, visible } from "./dom.js";
 import { WARNINGS, count, short } from "./format.js";
 
 /** @typedef {import("./live.js").Lock} Lock */
