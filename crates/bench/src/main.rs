@@ -3,6 +3,7 @@
 //! | file | what it is |
 //! | --- | --- |
 //! | `aims` | `table`: every figure beside its aim |
+//! | `figures` | plots: latency against tasks, and against nodes |
 //! | `core` | uncontended, beside a hand-written floor and beside `rslock` |
 //! | `waiting` | many who want the same lock |
 //! | `peers` | beside the clients of other languages |
@@ -10,6 +11,8 @@
 //! | `leases` | very many leases held at once |
 //! | `floor` | what a client could be at best, written by hand |
 //! | `ours`, `rslock` | the contenders, as their users would use them |
+//! | `plot`, `columns` | drawing, printing |
+//! | `delay` | a network that takes its time |
 //! | `measure`, `probe`, `process` | counting |
 //!
 //! All contenders run on one multi-thread tokio runtime with two workers, in the same process, in
@@ -21,12 +24,15 @@ mod awake;
 mod columns;
 mod contender;
 mod core;
+mod delay;
 mod faults;
+mod figures;
 mod floor;
 mod leases;
 mod measure;
 mod ours;
 mod peers;
+mod plot;
 mod probe;
 mod process;
 mod rslock;
@@ -43,6 +49,7 @@ const USAGE: &str = "\
 usage: cargo run --release -p fencepost-bench -- COMMAND [OPTIONS]
 
   table     every figure beside its aim: docs/figures/table.md and table.json
+  figures   latency against tasks, and against nodes over a slow network: docs/figures/*.svg
   core      acquire latency and cycles per second at 1, 16 and 64 tasks, n = 1 and n = 5,
             beside a hand-written floor and beside rslock
   waiting   4 and 32 workers that want one lock, n = 5, beside rslock, and beside what no lock can
@@ -53,7 +60,7 @@ usage: cargo run --release -p fencepost-bench -- COMMAND [OPTIONS]
 
   --asleep  do not keep the cores awake: latencies as on an idle machine, less steady
   --quick   a few seconds: shows that it runs, not how fast; writes no files without --out
-  --runs N  how often all of it is measured; the median is shown (table: 3)
+  --runs N  how often all of it is measured; the median is shown (table, peers: 3)
   --out DIR where files are written (docs/figures)
 
  for leases:
@@ -74,6 +81,10 @@ impl Effort {
     const FULL: Self = Self {
         rounds: 12,
         slice: Duration::from_millis(250),
+    };
+    const FIGURES: Self = Self {
+        rounds: 5,
+        slice: Duration::from_millis(200),
     };
     const QUICK: Self = Self {
         rounds: 2,
@@ -162,6 +173,14 @@ fn main() -> ExitCode {
             let runs = arguments.runs.unwrap_or(runs);
             aims::run(&runtime, extent, runs, arguments.out.as_deref());
         }
+        "figures" => {
+            let _awake = awake();
+            let effort = match arguments.quick {
+                true => Effort::QUICK,
+                false => Effort::FIGURES,
+            };
+            runtime.block_on(figures::run(effort, arguments.out.as_deref()));
+        }
         "core" => {
             let _awake = awake();
             runtime.block_on(core::run(arguments.effort));
@@ -180,7 +199,7 @@ fn main() -> ExitCode {
                 true => peers::Effort::QUICK,
                 false => peers::Effort::FULL,
             };
-            peers::run(effort, arguments.quick);
+            peers::run(effort.with_rounds(arguments.runs), arguments.quick);
         }
         "leases" => runtime.block_on(leases::run(arguments.load)),
         _ => return usage(),

@@ -14,6 +14,7 @@ use tokio::runtime::Runtime;
 
 use crate::Effort;
 use crate::core::{Race, TASKS};
+use crate::figures::against_nodes;
 use crate::measure::{Seen, median};
 use crate::peers::{profile, versions};
 use crate::probe::Probe;
@@ -70,6 +71,7 @@ pub(crate) fn run(runtime: &Runtime, extent: Extent, runs: usize, into: Option<&
     for run in 1..=runs {
         eprintln!("run {run} of {runs}: alone …");
         let mut figures = runtime.block_on(alone(extent));
+        figures.push(runtime.block_on(growth(extent)));
         eprintln!("run {run} of {runs}: together …");
         figures.extend(runtime.block_on(together(extent)));
         eprintln!("run {run} of {runs}: behind foreign clients …");
@@ -163,6 +165,21 @@ fn server_cpu(race: &Race<'_>) -> Vec<Figure> {
         cost(what, AIM, "us", ours, ("classical", bare))
     };
     vec![at(0), at(TASKS.len() - 1)]
+}
+
+/// How latency grows with the nodes, over a network that is slower than this machine.
+async fn growth(extent: Extent) -> Figure {
+    let effort = Effort {
+        rounds: extent.alone.rounds.div_ceil(3),
+        ..extent.alone
+    };
+    let (nine, one) = against_nodes(effort).await.most_and_one();
+    Figure {
+        what: "acquire p50 with 1 ms of network each way, n = 9 over n = 1".to_owned(),
+        aim: Aim::AtMost(1.3),
+        value: Ok(nine / one),
+        detail: format!("{nine:.2} ms, n = 1 {one:.2}"),
+    }
 }
 
 async fn together(extent: Extent) -> Vec<Figure> {
