@@ -176,11 +176,13 @@ pub(crate) fn run(effort: Effort, quick: bool) {
     }
 }
 
+type Figure = Box<dyn Fn(&Runner) -> Option<f64>>;
+
 /// A figure that all have, and whether more of it is better.
 struct Measure {
     what: String,
     more: bool,
-    figure: Box<dyn Fn(&Runner) -> Option<f64>>,
+    figure: Figure,
 }
 
 fn measures(nodes: usize) -> Vec<Measure> {
