@@ -31,8 +31,7 @@ use fencepost_core::value::Owner;
 /// The longest time-out of a node or a connection: a node that takes longer is away.
 const LONGEST_TIMEOUT: Duration = Duration::from_secs(60 * 60);
 
-/// What to think of a Redis server that was restarted a short while ago and may have forgotten
-/// locks.
+/// Whether a Redis server that restarted recently, and may have forgotten locks, may vote.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RestartPolicy {
     /// Let it vote at once. The default for one or two nodes.
@@ -129,13 +128,13 @@ impl Builder {
         self
     }
 
-    /// Adds a node of your own making.
+    /// Adds a custom node.
     #[doc(hidden)]
     pub fn node(self, node: impl Node) -> Self {
         self.shared_node(Arc::new(node))
     }
 
-    /// Adds a node of your own making that others use too.
+    /// Adds a custom node that is shared with others.
     pub fn shared_node(mut self, node: Arc<dyn Node>) -> Self {
         self.nodes.push(Source::Made(node));
         self
@@ -168,15 +167,13 @@ impl Builder {
         self
     }
 
-    /// How long a lease of [`Client::lock`] may last where nothing else is said: without a limit
-    /// by default; see [`LockOptions::max_hold`](crate::LockOptions::max_hold). Unlimited renewal means that a holder that hangs holds for ever.
+    /// Default limit on how long a lease of [`Client::lock`] may last: none unless set; see [`LockOptions::max_hold`](crate::LockOptions::max_hold). Unlimited renewal means that a holder that hangs holds for ever.
     pub fn max_hold(mut self, time: Duration) -> Self {
         self.max_hold = Some(time);
         self
     }
 
-    /// How often a lease of [`Client::lock`] may renew itself where nothing else is said: without
-    /// a limit by default; see [`LockOptions::max_renewals`](crate::LockOptions::max_renewals).
+    /// Default limit on how often a lease of [`Client::lock`] may renew itself: none unless set; see [`LockOptions::max_renewals`](crate::LockOptions::max_renewals).
     pub fn max_renewals(mut self, times: u32) -> Self {
         self.max_renewals = Some(times);
         self
@@ -201,27 +198,27 @@ impl Builder {
         self
     }
 
-    /// What stands before every key on Redis. Nothing by default, so that clients in other
+    /// Prefix of every key on Redis. Empty by default, so that clients in other
     /// languages find the lock under its own name.
     pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
         self.prefix = prefix.into();
         self
     }
 
-    /// Who others see as the holder: `host:pid:program` by default.
+    /// Owner label that others see: `host:pid:program` by default.
     pub fn owner(mut self, label: impl Into<String>) -> Self {
         self.owner = Some(label.into());
         self
     }
 
-    /// To whose life locks in a file are tied: this process's, unless set.
+    /// The process whose death releases locks in a file: this one, unless set.
     #[cfg(feature = "sqlite")]
     pub fn holder_process(mut self, holder: HolderProcess) -> Self {
         self.holder = holder;
         self
     }
 
-    /// What to think of a restarted Redis server.
+    /// Whether a restarted Redis server may vote.
     pub fn restart_policy(mut self, policy: RestartPolicy) -> Self {
         self.restart_policy = Some(policy);
         self
@@ -241,7 +238,7 @@ impl Builder {
         self
     }
 
-    /// The clock to live by: the machine's, unless a test or a simulation owns the time.
+    /// The clock: the machine's, unless a test or a simulation controls the time.
     #[doc(hidden)]
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = clock;

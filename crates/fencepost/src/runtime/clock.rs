@@ -25,7 +25,7 @@ pub trait Clock: Send + Sync + 'static {
 }
 
 /// Tokio's clock, which a test may pause and advance. For a table in memory: it does not run while the
-/// machine is suspended, and neither does anybody who could take a lock of this process.
+/// machine is suspended, and neither does any other user of this process's table.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TokioClock {
     start: tokio::time::Instant,
