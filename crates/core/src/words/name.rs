@@ -32,7 +32,7 @@ pub const WITHDRAWN_KEY: &str = ":gone:";
 
 /// The checked name of a lock: 1 to 512 bytes of UTF-8 without control characters.
 ///
-/// Every engine takes the same names, so that moving from one machine to five nodes is a change of
+/// Every store accepts the same names, so that moving from one machine to five nodes is a change of
 /// URL. On Redis Cluster's terms the keys of one lock share a hash slot; the few names that make
 /// this impossible (a `}` without a `{tag}`) are refused on every engine.
 ///
