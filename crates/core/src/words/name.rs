@@ -18,17 +18,15 @@ const LONGEST: usize = 512;
 
 /// Endings of the keys that stand beside a lock's own key on Redis. A name with a `{tag}` of its
 /// own and one of these endings would be another lock's side key.
-pub const SIDE_KEYS: [&str; 4] = [COUNTER_KEY, LINE_KEY, LEASES_KEY, READERS_KEY];
-/// The counter.
-pub const COUNTER_KEY: &str = ":fence";
+pub const SIDE_KEYS: [&str; 3] = [QUEUE_KEY, LEASES_KEY, READERS_KEY];
 /// Who waits, by number.
-pub const LINE_KEY: &str = ":queue";
+pub const QUEUE_KEY: &str = ":queue";
 /// Who waits, by the end of its lease.
 pub const LEASES_KEY: &str = ":leases";
 /// Who reads, by the end of its time.
 pub const READERS_KEY: &str = ":readers";
-/// What the key of a withdrawn attempt has in its middle, for the same reason.
-pub const WITHDRAWN_KEY: &str = ":gone:";
+/// What the key of a tombstone has in its middle, for the same reason.
+pub const TOMBSTONE_KEY: &str = ":gone:";
 
 /// The checked name of a lock: 1 to 512 bytes of UTF-8 without control characters.
 ///
@@ -81,7 +79,7 @@ impl LockName {
             }
             Some(_)
                 if SIDE_KEYS.iter().any(|end| name.ends_with(end))
-                    || name.contains(WITHDRAWN_KEY) =>
+                    || name.contains(TOMBSTONE_KEY) =>
             {
                 Some("it has a \"{tag}\" and looks like a key that fencepost keeps for itself")
             }
@@ -138,7 +136,7 @@ mod tests {
             ("a}b".into(), "hash slot"),
             ("{}b".into(), "hash slot"),
             ("{x}".into(), "leave the braces out"),
-            ("{x}:fence".into(), "keeps for itself"),
+            ("{x}:queue".into(), "keeps for itself"),
             ("{x}:readers".into(), "keeps for itself"),
             ("{x}:gone:1".into(), "keeps for itself"),
         ] {

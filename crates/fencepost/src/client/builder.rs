@@ -24,6 +24,8 @@ use crate::store::open::Opener;
 use crate::store::redis::{Eviction, Hidden, RedisOptions, Roster, TlsOptions};
 #[cfg(feature = "sqlite")]
 use crate::store::sqlite::{FileSpec, HolderProcess};
+use fencepost_core::lock::COUNTER_RETENTION;
+use fencepost_core::quorum::membership::least_retention;
 use fencepost_core::quorum::{MOST_NODES, Quorum};
 use fencepost_core::ttl::{Drift, Ttl};
 use fencepost_core::value::Owner;
@@ -69,6 +71,7 @@ pub struct Builder {
     node_timeout: Duration,
     connect_timeout: Duration,
     pub(super) max_ttl: Duration,
+    retention: Option<Duration>,
     ttl: Option<Duration>,
     max_hold: Option<Duration>,
     max_renewals: Option<u32>,
@@ -101,6 +104,7 @@ impl Builder {
             node_timeout: Duration::from_millis(500),
             connect_timeout: Duration::from_secs(1),
             max_ttl: Duration::from_secs(60),
+            retention: None,
             ttl: None,
             max_hold: None,
             max_renewals: None,
@@ -164,6 +168,15 @@ impl Builder {
     /// refused, and a restarted node is not asked for that long, so all clients must agree on it.
     pub fn max_ttl(mut self, max_ttl: Duration) -> Self {
         self.max_ttl = max_ttl;
+        self
+    }
+
+    /// How long a Redis server keeps the fence register of a name after its last acquisition: a day by
+    /// default, at least one hour and two `max_ttl`. Tokens of a name grow as long as it is acquired
+    /// again within that time, whatever the clocks of the clients say. An entry takes about 130 bytes
+    /// of each server. All clients must agree on it.
+    pub fn retention(mut self, time: Duration) -> Self {
+        self.retention = Some(time);
         self
     }
 
@@ -260,6 +273,19 @@ impl Builder {
         self
     }
 
+    /// How long fence registers are kept.
+    pub(super) fn checked_retention(&self) -> Result<Duration, Error> {
+        let least = least_retention(self.max_ttl);
+        match self.retention {
+            None => Ok(COUNTER_RETENTION.max(least)),
+            Some(time) if time < least => {
+                let why = format!("expected at least {} s", least.as_secs_f64().ceil());
+                Err(invalid("retention", why))
+            }
+            Some(time) => Ok(time),
+        }
+    }
+
     /// Checks the options and begins to connect, without waiting for it.
     ///
     /// # Errors
@@ -283,6 +309,7 @@ impl Builder {
                 "a time-out must not exceed one hour",
             ));
         }
+        self.checked_retention()?;
         if self.max_hold.is_some_and(|time| time.is_zero()) {
             return Err(invalid("max_hold", "it must not be zero"));
         }
@@ -360,7 +387,7 @@ impl Builder {
             #[cfg(feature = "sqlite")]
             holder: self.holder,
             #[cfg(feature = "redis")]
-            redis: self.redis_options(quorum),
+            redis: self.redis_options(quorum)?,
             #[cfg(feature = "redis")]
             roster,
             #[cfg(feature = "redis")]
@@ -369,10 +396,11 @@ impl Builder {
     }
 
     #[cfg(feature = "redis")]
-    pub(super) fn redis_options(&self, quorum: Quorum) -> RedisOptions {
+    pub(super) fn redis_options(&self, quorum: Quorum) -> Result<RedisOptions, Error> {
         let delayed = self.is_delayed(quorum);
-        RedisOptions {
+        Ok(RedisOptions {
             prefix: self.prefix.clone(),
+            retention: self.checked_retention()?,
             connect_timeout: self.connect_timeout,
             mute_timeout: self.node_timeout * 2,
             quarantine: delayed.then_some(self.max_ttl),
@@ -387,7 +415,7 @@ impl Builder {
                 _ => Hidden::Refuse,
             },
             tls: self.tls.clone(),
-        }
+        })
     }
 
     #[cfg(feature = "redis")]

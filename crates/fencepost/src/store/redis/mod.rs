@@ -4,7 +4,7 @@
 //!   implementation of [the core](fencepost_core::lock).
 //! - `url`, `stream`, `tls`: from a URL to a byte stream.
 //! - `handshake`, `roster`, `membership`: who may vote.
-//! - `list`: which locks a server knows.
+//! - `list`, `retention`: which locks a server knows, and when it forgets one.
 //! - `survey`, `rights`: what a server is like, and what its user may not do.
 //! - `gate`, `link`: where calls wait for a connection, and one connection's calls.
 //! - `wire`, `resp`: a connection of our own making, and how its answers are read.
@@ -41,6 +41,7 @@ mod membership;
 mod options;
 mod released;
 mod resp;
+mod retention;
 mod rights;
 mod roster;
 mod scripts;
