@@ -333,9 +333,10 @@ impl Builder {
         let (max_hold, max_renewals) = (self.max_hold, self.max_renewals);
         let tasks = Tasks::new(runtime, self.around_tasks.clone());
         let randomness = self.randomness.clone();
+        let has_io = self.has_io();
         let nodes = self.open_nodes(&opener)?;
         let renewer = Renewer::new();
-        tasks.spawn(renewer.clone().run(clock.clone()));
+        tasks.spawn(renewer.clone().run(clock.clone(), has_io));
         let id = identity::client_id(&*randomness)?;
         let coordinator =
             Coordinator::new(quorum, nodes, clock, randomness, drift, node_timeout, tasks);
@@ -435,6 +436,19 @@ impl Builder {
             _ => "",
         });
         crate::store::open::check_reach(&urls.collect::<Vec<_>>())
+    }
+
+    /// Whether there are nodes that are reached over sockets: then the runtime must have I/O enabled.
+    /// For a file it need not, and to ask it for I/O would panic.
+    fn has_io(&self) -> bool {
+        self.nodes.iter().any(|source| match source {
+            Source::Url(url) => !url.starts_with("file:") && !url.starts_with("memory:"),
+            #[cfg(feature = "sqlite")]
+            Source::File(_) => false,
+            Source::Made(_) => false,
+            #[cfg(feature = "redis")]
+            Source::Connection(..) => true,
+        })
     }
 
     pub(super) fn open_nodes(self, opener: &Opener) -> Result<Vec<Arc<dyn Node>>, Error> {
