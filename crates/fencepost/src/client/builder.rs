@@ -24,6 +24,7 @@ use crate::store::open::Opener;
 use crate::store::redis::{Eviction, Hidden, RedisOptions, Roster, TlsOptions};
 #[cfg(feature = "sqlite")]
 use crate::store::sqlite::{FileSpec, HolderProcess};
+use fencepost_core::SessionId;
 use fencepost_core::lock::COUNTER_RETENTION;
 use fencepost_core::quorum::membership::least_retention;
 use fencepost_core::quorum::{MOST_NODES, Quorum};
@@ -77,6 +78,7 @@ pub struct Builder {
     max_renewals: Option<u32>,
     prefix: String,
     owner: Option<String>,
+    session: Option<SessionId>,
     pub(super) restart_policy: Option<RestartPolicy>,
     #[cfg(feature = "sqlite")]
     holder: HolderProcess,
@@ -110,6 +112,7 @@ impl Builder {
             max_renewals: None,
             prefix: String::new(),
             owner: None,
+            session: None,
             restart_policy: None,
             #[cfg(feature = "sqlite")]
             holder: HolderProcess::This,
@@ -224,6 +227,14 @@ impl Builder {
         self
     }
 
+    /// The session that this client belongs to: a new one, unless set. Who waits for whom is derived
+    /// from sessions and from nothing else: hand the [`session`](Client::session) of a process down to
+    /// those that it waits for.
+    pub fn session(mut self, session: SessionId) -> Self {
+        self.session = Some(session);
+        self
+    }
+
     /// The process whose death releases locks in a file: this one, unless set.
     #[cfg(feature = "sqlite")]
     pub fn holder_process(mut self, holder: HolderProcess) -> Self {
@@ -333,11 +344,11 @@ impl Builder {
         let (max_hold, max_renewals) = (self.max_hold, self.max_renewals);
         let tasks = Tasks::new(runtime, self.around_tasks.clone());
         let randomness = self.randomness.clone();
-        let has_io = self.has_io();
+        let (has_io, session) = (self.has_io(), self.session);
         let nodes = self.open_nodes(&opener)?;
         let renewer = Renewer::new();
         tasks.spawn(renewer.clone().run(clock.clone(), has_io));
-        let id = identity::client_id(&*randomness)?;
+        let (id, session) = identity::client_id(&*randomness, session)?;
         let coordinator =
             Coordinator::new(quorum, nodes, clock, randomness, drift, node_timeout, tasks);
         let waiters = WaitRegistry::new(coordinator.clone(), id, owner.clone());
@@ -345,6 +356,7 @@ impl Builder {
             shared: Arc::new(Shared {
                 coordinator,
                 owner,
+                session,
                 waiters,
                 renewer,
                 max_ttl,

@@ -39,6 +39,7 @@ mod list;
 mod listener;
 mod membership;
 mod options;
+mod queue;
 mod released;
 mod resp;
 mod retention;
@@ -71,7 +72,7 @@ pub(crate) fn address(url: &str) -> Result<String, Error> {
     Target::parse(url).map(|target| target.label)
 }
 
-use super::{Call, Listener, Names, Node, WakeSink};
+use super::{Call, Listener, Names, Node, Queued, WakeSink};
 use crate::error::{Error, NodeError};
 use crate::runtime::clock::Clock;
 use fencepost_core::lock::Command;
@@ -252,6 +253,17 @@ impl Node for RedisNode {
             let link = self.gate.settled().await?;
             let prefix = self.prefix.as_ref().map_err(Clone::clone)?;
             list::names(&link, prefix, wanted, &*self.clock).await
+        })
+    }
+
+    fn queue<'a>(
+        &'a self,
+        name: &'a LockName,
+    ) -> Pin<Box<dyn Future<Output = Result<Vec<Queued>, NodeError>> + Send + 'a>> {
+        Box::pin(async {
+            let link = self.gate.settled().await?;
+            let prefix = self.prefix.as_ref().map_err(Clone::clone)?;
+            queue::queue(&link, &prefix.keys(name)?, &*self.clock).await
         })
     }
 
