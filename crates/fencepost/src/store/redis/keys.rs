@@ -4,12 +4,14 @@
 //! beside it share its hash slot. No lock's key may ever be another lock's side key.
 
 use std::fmt;
+use std::sync::OnceLock;
 
 use redis::{RedisWrite, ToRedisArgs};
 
 use crate::error::{Cause, Error, NodeError};
 use fencepost_core::name::{
-    COUNTER_KEY, LEASES_KEY, LINE_KEY, LockName, READERS_KEY, SIDE_KEYS, WITHDRAWN_KEY, hash_tag,
+    COUNTER_KEY, LEASES_KEY, LINE_KEY, LockName, READERS_KEY, SIDE_KEYS, WITHDRAWN_KEY,
+    has_odd_braces, hash_tag,
 };
 use fencepost_core::value::AttemptValue;
 
@@ -57,21 +59,30 @@ impl Prefix {
         let stem = key.strip_suffix(COUNTER_KEY)?;
         let inner = stem.strip_prefix('{').and_then(|s| s.strip_suffix('}'));
         let name = |lock: &str| LockName::new(lock.strip_prefix(&self.0)?).ok();
-        // Which of the two it is shows in the key that the name would have.
-        inner.into_iter().chain([stem]).find_map(|lock| {
-            let name = name(lock)?;
-            let counter = self.keys(&name).ok()?.counter().to_string();
-            (counter == key).then_some(name)
-        })
+        let beside = stem.split_once(WITHDRAWN_KEY).map(|(_, lock)| lock);
+        // Which of them it is shows in the key that the name would have.
+        inner
+            .into_iter()
+            .chain(beside)
+            .chain([stem])
+            .find_map(|lock| {
+                let name = name(lock)?;
+                let counter = self.keys(&name).ok()?.counter().to_string();
+                (counter == key).then_some(name)
+            })
     }
 
     /// The keys of one lock.
     pub(super) fn keys(&self, name: &LockName) -> Result<Keys, NodeError> {
         let name = name.as_str();
         let lock = [&self.0, name].concat();
+        if has_odd_braces(&lock) {
+            let around = Around::before(&lock);
+            return Ok(Keys { lock, around });
+        }
         if hash_tag(&lock).is_none() {
-            let has_tag = false;
-            return Ok(Keys { lock, has_tag });
+            let around = Around::Braces;
+            return Ok(Keys { lock, around });
         }
         // `LockName` has refused such an ending where the tag is the name's own.
         if SIDE_KEYS.iter().any(|end| name.ends_with(end)) || name.contains(WITHDRAWN_KEY) {
@@ -80,9 +91,70 @@ impl Prefix {
                  fencepost keeps for itself; take another name"
             )));
         }
-        let has_tag = true;
-        Ok(Keys { lock, has_tag })
+        let around = Around::Nothing;
+        Ok(Keys { lock, around })
     }
+}
+
+/// What makes a side key share its lock's hash slot.
+#[derive(Debug)]
+enum Around {
+    /// The lock's key has a `{tag}`, and so has the side key.
+    Nothing,
+    /// It has none: the whole of it is the side key's tag.
+    Braces,
+    /// It has braces that neither way would do for: a tag of the same slot stands before it. No lock's
+    /// key has such a beginning, which `LockName` refuses.
+    Before(String),
+}
+
+impl Around {
+    fn before(lock: &str) -> Self {
+        let tag = match hash_tag(lock) {
+            Some(tag) => tag.to_owned(),
+            None => tag_of_slot(slot(lock)).to_string(),
+        };
+        Self::Before(format!("{{{tag}}}{WITHDRAWN_KEY}"))
+    }
+}
+
+/// How many hash slots a Redis Cluster has.
+const SLOTS: usize = 16_384;
+
+/// The hash slot of a key without a tag: CRC16 (XMODEM).
+fn slot(key: &str) -> usize {
+    let crc = key.bytes().fold(0_u16, |crc, byte| {
+        (0..8).fold(crc ^ (u16::from(byte) << 8), |crc, _| {
+            let shifted = crc << 1;
+            if crc & 0x8000 == 0 {
+                shifted
+            } else {
+                shifted ^ 0x1021
+            }
+        })
+    });
+    usize::from(crc) % SLOTS
+}
+
+/// The smallest number whose digits have that slot: the same for every client.
+fn tag_of_slot(wanted: usize) -> u32 {
+    static TAGS: OnceLock<Vec<u32>> = OnceLock::new();
+    let tags = TAGS.get_or_init(|| {
+        let mut tags = vec![None; SLOTS];
+        let mut missing = SLOTS;
+        for number in 0.. {
+            let tag: &mut Option<u32> = &mut tags[slot(&number.to_string())];
+            if tag.is_none() {
+                *tag = Some(number);
+                missing -= 1;
+            }
+            if missing == 0 {
+                break;
+            }
+        }
+        tags.into_iter().flatten().collect()
+    });
+    tags[wanted]
 }
 
 /// The keys of one lock.
@@ -90,8 +162,7 @@ impl Prefix {
 pub(super) struct Keys {
     /// Where the holder's value stands.
     pub(super) lock: String,
-    /// Whether that key has a `{tag}`. If not, the side keys have it as theirs.
-    has_tag: bool,
+    around: Around,
 }
 
 impl Keys {
@@ -144,10 +215,10 @@ pub(super) struct SideKey<'a> {
 
 impl fmt::Display for SideKey<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (open, close) = if self.keys.has_tag {
-            ("", "")
-        } else {
-            ("{", "}")
+        let (open, close) = match &self.keys.around {
+            Around::Nothing => ("", ""),
+            Around::Braces => ("{", "}"),
+            Around::Before(tag) => (tag.as_str(), ""),
         };
         for part in [open, &self.keys.lock, close, self.kind, self.of] {
             f.write_str(part)?;
@@ -181,6 +252,9 @@ mod tests {
             ("app:", "a{t}job", "app:a{t}job", "app:a{t}job:fence"),
             ("{app}:", "job", "{app}:job", "{app}:job:fence"),
             ("", "a{b", "a{b", "{a{b}:fence"),
+            // Not `{t}:fence`, which is the counter of the lock `t`.
+            ("", "{t}", "{t}", "{t}:gone:{t}:fence"),
+            ("app:", "{t}", "app:{t}", "app:{t}:fence"),
         ] {
             let keys = keys(prefix, name);
             assert_eq!(keys.lock, lock);
@@ -191,6 +265,22 @@ mod tests {
             let withdrawn = keys.withdrawn(&value).to_string();
             assert_eq!(hash_tag(&withdrawn), Some(slot));
             assert!(withdrawn.ends_with(&format!(":gone:{}", "0".repeat(32))));
+        }
+    }
+
+    /// `CLUSTER KEYSLOT` of a real server says the same: see `names_with_braces` of the tests.
+    #[test]
+    fn whatever_the_braces_the_side_keys_share_the_slot_of_the_lock() {
+        assert_eq!(
+            slot("123456789"),
+            0x31c3 % SLOTS,
+            "the check value of CRC16"
+        );
+        let slot_of = |key: &str| slot(hash_tag(key).unwrap_or(key));
+        for lock in ["x}", "{}x", "a}b{c", "{}", "}", "}{", "{}{t}"] {
+            let counter = keys("", lock).counter().to_string();
+            assert_eq!(slot_of(&counter), slot(lock), "{counter}");
+            assert!(counter.ends_with(&format!("}}:gone:{lock}:fence")));
         }
     }
 
@@ -217,6 +307,9 @@ mod tests {
             ("app:", "a{t}job"),
             ("{app}:", "job"),
             ("", "job:fence"),
+            ("", "{t}"),
+            ("", "x}"),
+            ("app:", "{}x"),
         ] {
             let key = keys(prefix, name).counter().to_string();
             let found = Prefix::new(prefix).unwrap().name_of_counter(&key);
