@@ -136,11 +136,19 @@ pub(crate) fn since(since: SystemTime) -> String {
     format!("{when} ({})", whole_seconds(held))
 }
 
-/// The same as one cell of a table.
+/// Since when, as one cell of a table, which has no room for more: a time of day, or a date.
 pub(crate) fn since_cell(holder: Option<&HolderStatus>) -> String {
-    let at = holder.and_then(HolderStatus::since);
-    at.map_or_else(|| NOTHING.into(), since)
+    let Some(at) = holder.and_then(HolderStatus::since) else {
+        return NOTHING.into();
+    };
+    let since = at.duration_since(UNIX_EPOCH).unwrap_or_default();
+    match since_1970().saturating_sub(since) < ONE_DAY {
+        true => clock(since),
+        false => humantime::format_rfc3339_seconds(at).to_string()[..DATE.len()].to_owned(),
+    }
 }
+
+const DATE: &str = "2026-11-16";
 
 /// The same for programs.
 pub(crate) fn since_json(at: Option<SystemTime>) -> Value {

@@ -29,17 +29,32 @@ fn without_port(text: &str, server: &RedisServer) -> String {
     text.replace(&format!(":{port}"), &format!(":{}", &"63790"[..port.len()]))
 }
 
+/// The same for times of day, `17:40:59Z`, also where the end of the line has cut them off.
+fn without_times(text: &str) -> String {
+    const TIME: &str = "12:04:31Z";
+    let chars: Vec<char> = text.chars().collect();
+    let is_like = |c: &char, of: char| *c == of || (c.is_ascii_digit() && of.is_ascii_digit());
+    let mut out = String::new();
+    let mut at = 0;
+    while at < chars.len() {
+        let same = chars[at..].iter().zip(TIME.chars());
+        let same = same.take_while(|(c, of)| is_like(c, *of)).count();
+        // Two digits and a colon are enough to be one.
+        let is_time = same == TIME.len() || (same >= 3 && chars.get(at + same) == Some(&'…'));
+        if is_time {
+            out.push_str(&TIME[..same]);
+            at += same;
+        } else {
+            out.push(chars[at]);
+            at += 1;
+        }
+    }
+    out
+}
+
 /// Numbers that differ from run to run, each digit replaced, so that columns keep their widths.
 fn without_tokens(text: &str) -> String {
-    let mut text = text.to_owned();
-    let mut from = 0;
-    // A time of day.
-    while let Some(at) = text[from..].find("Z (").map(|at| from + at) {
-        if at >= 8 && text.is_char_boundary(at - 8) && text[at - 8..at].matches(':').count() == 2 {
-            text.replace_range(at - 8..at, "12:04:31");
-        }
-        from = at + 1;
-    }
+    let text = without_times(text);
     let mut out = String::new();
     let mut number = String::new();
     for c in text.chars().chain(['\0']) {
