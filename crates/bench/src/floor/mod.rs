@@ -125,12 +125,7 @@ impl Lock {
 
     /// Gets in line.
     fn queue(&mut self, script: &Script, ticket: &str) -> &[u8] {
-        let keys = [
-            &*self.name,
-            &self.line_key,
-            &self.leases_key,
-            REGISTER,
-        ];
+        let keys = [&*self.name, &self.line_key, &self.leases_key, REGISTER];
         self.request
             .begin(script, &keys, 5)
             .number(TICKET_LEASE_MILLIS)

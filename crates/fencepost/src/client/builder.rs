@@ -338,6 +338,7 @@ impl Builder {
                 "an even number of nodes is safe, but tolerates no more failures than one less"
             );
         }
+        crate::events::describe();
         self.check_reach()?;
         let opener = self.opener(quorum)?;
         let (clock, drift, node_timeout) = (self.clock.clone(), self.drift, self.node_timeout);

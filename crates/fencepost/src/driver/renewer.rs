@@ -252,7 +252,8 @@ async fn renew(held: Arc<Held>) -> Option<Arc<Held>> {
     let outcome = renewal.instrument(span.clone()).await?;
     let _in_span = span.enter();
     let took = held.coordinator.clock.now().since(start);
-    events::renewed(lock, token, outcome.is_ok(), took);
+    let outcome = outcome.map(drop).map_err(|error| error.told());
+    events::renewed(lock, token, outcome, took);
     Some(Arc::clone(&held))
 }
 

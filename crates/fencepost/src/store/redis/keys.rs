@@ -4,12 +4,14 @@
 //! beside it share its hash slot. No lock's key may ever be another lock's side key.
 
 use std::fmt;
+use std::sync::OnceLock;
 
 use redis::{RedisWrite, ToRedisArgs};
 
 use crate::error::{Cause, Error, NodeError};
 use fencepost_core::name::{
-    LEASES_KEY, QUEUE_KEY, LockName, READERS_KEY, SIDE_KEYS, TOMBSTONE_KEY, hash_tag,
+    LEASES_KEY, LockName, QUEUE_KEY, READERS_KEY, SIDE_KEYS, TOMBSTONE_KEY, has_odd_braces,
+    hash_tag,
 };
 use fencepost_core::value::AttemptValue;
 
@@ -68,9 +70,13 @@ impl Prefix {
                 "{lock} is a key that fencepost keeps for itself; take another name"
             )));
         }
+        if has_odd_braces(&lock) {
+            let around = Around::before(&lock);
+            return Ok(Keys { lock, around });
+        }
         if hash_tag(&lock).is_none() {
-            let has_tag = false;
-            return Ok(Keys { lock, has_tag });
+            let around = Around::Braces;
+            return Ok(Keys { lock, around });
         }
         // `LockName` has refused such an ending where the tag is the name's own.
         if SIDE_KEYS.iter().any(|end| name.ends_with(end)) || name.contains(TOMBSTONE_KEY) {
@@ -79,9 +85,70 @@ impl Prefix {
                  fencepost keeps for itself; take another name"
             )));
         }
-        let has_tag = true;
-        Ok(Keys { lock, has_tag })
+        let around = Around::Nothing;
+        Ok(Keys { lock, around })
     }
+}
+
+/// What makes a side key share its lock's hash slot.
+#[derive(Debug)]
+enum Around {
+    /// The lock's key has a `{tag}`, and so has the side key.
+    Nothing,
+    /// It has none: the whole of it is the side key's tag.
+    Braces,
+    /// It has braces that neither way would do for: a tag of the same slot stands before it. No lock's
+    /// key has such a beginning, which `LockName` refuses.
+    Before(String),
+}
+
+impl Around {
+    fn before(lock: &str) -> Self {
+        let tag = match hash_tag(lock) {
+            Some(tag) => tag.to_owned(),
+            None => tag_of_slot(slot(lock)).to_string(),
+        };
+        Self::Before(format!("{{{tag}}}{TOMBSTONE_KEY}"))
+    }
+}
+
+/// How many hash slots a Redis Cluster has.
+const SLOTS: usize = 16_384;
+
+/// The hash slot of a key without a tag: CRC16 (XMODEM).
+fn slot(key: &str) -> usize {
+    let crc = key.bytes().fold(0_u16, |crc, byte| {
+        (0..8).fold(crc ^ (u16::from(byte) << 8), |crc, _| {
+            let shifted = crc << 1;
+            if crc & 0x8000 == 0 {
+                shifted
+            } else {
+                shifted ^ 0x1021
+            }
+        })
+    });
+    usize::from(crc) % SLOTS
+}
+
+/// The smallest number whose digits have that slot: the same for every client.
+fn tag_of_slot(wanted: usize) -> u32 {
+    static TAGS: OnceLock<Vec<u32>> = OnceLock::new();
+    let tags = TAGS.get_or_init(|| {
+        let mut tags = vec![None; SLOTS];
+        let mut missing = SLOTS;
+        for number in 0.. {
+            let tag: &mut Option<u32> = &mut tags[slot(&number.to_string())];
+            if tag.is_none() {
+                *tag = Some(number);
+                missing -= 1;
+            }
+            if missing == 0 {
+                break;
+            }
+        }
+        tags.into_iter().flatten().collect()
+    });
+    tags[wanted]
 }
 
 /// The keys of one lock.
@@ -89,8 +156,7 @@ impl Prefix {
 pub(super) struct Keys {
     /// Where the holder's value stands.
     pub(super) lock: String,
-    /// Whether that key has a `{tag}`. If not, the side keys have it as theirs.
-    has_tag: bool,
+    around: Around,
 }
 
 impl Keys {
@@ -147,10 +213,10 @@ pub(super) struct SideKey<'a> {
 
 impl fmt::Display for SideKey<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (open, close) = if self.keys.has_tag {
-            ("", "")
-        } else {
-            ("{", "}")
+        let (open, close) = match &self.keys.around {
+            Around::Nothing => ("", ""),
+            Around::Braces => ("{", "}"),
+            Around::Before(tag) => (tag.as_str(), ""),
         };
         for part in [open, &self.keys.lock, close, self.kind, self.of] {
             f.write_str(part)?;
@@ -184,6 +250,9 @@ mod tests {
             ("app:", "a{t}job", "app:a{t}job", "app:a{t}job:queue"),
             ("{app}:", "job", "{app}:job", "{app}:job:queue"),
             ("", "a{b", "a{b", "{a{b}:queue"),
+            // Not `{t}:queue`, which is the queue of the lock `t`.
+            ("", "{t}", "{t}", "{t}:gone:{t}:queue"),
+            ("app:", "{t}", "app:{t}", "app:{t}:queue"),
         ] {
             let keys = keys(prefix, name);
             assert_eq!(keys.lock, lock);
@@ -194,6 +263,22 @@ mod tests {
             let tombstone = keys.tombstone(&value).to_string();
             assert_eq!(hash_tag(&tombstone), Some(slot));
             assert!(tombstone.ends_with(&format!(":gone:{}", "0".repeat(32))));
+        }
+    }
+
+    /// `CLUSTER KEYSLOT` of a real server says the same: see `names_with_braces` of the tests.
+    #[test]
+    fn whatever_the_braces_the_side_keys_share_the_slot_of_the_lock() {
+        assert_eq!(
+            slot("123456789"),
+            0x31c3 % SLOTS,
+            "the check value of CRC16"
+        );
+        let slot_of = |key: &str| slot(hash_tag(key).unwrap_or(key));
+        for lock in ["x}", "{}x", "a}b{c", "{}", "}", "}{", "{}{t}"] {
+            let queue = keys("", lock).queue().to_string();
+            assert_eq!(slot_of(&queue), slot(lock), "{queue}");
+            assert!(queue.ends_with(&format!("}}:gone:{lock}:queue")));
         }
     }
 
@@ -220,13 +305,16 @@ mod tests {
             ("app:", "a{t}job"),
             ("{app}:", "job"),
             ("", "job:queue"),
+            ("", "{t}"),
+            ("", "x}"),
+            ("app:", "{}x"),
         ] {
             let found = Prefix::new(prefix).unwrap();
             let found = found.name_of(&keys(prefix, name).lock);
             assert_eq!(found.as_ref().map(LockName::as_str), Some(name));
         }
         let none = Prefix::new("").unwrap();
-        for key in ["", "a\nb", "{job}", "{t}job:queue", REGISTER, MARKER] {
+        for key in ["", "a\nb", "{t}job:queue", REGISTER, MARKER] {
             assert_eq!(none.name_of(key), None, "{key}");
         }
         let other = Prefix::new("other:").unwrap();
@@ -245,12 +333,7 @@ mod tests {
     #[test]
     fn no_lock_behind_a_tagged_prefix_is_anothers_side_key() {
         let prefix = Prefix::new("{app}:").unwrap();
-        for name in [
-            "job:queue",
-            "job:leases",
-            "job:readers",
-            "job:gone:1",
-        ] {
+        for name in ["job:queue", "job:leases", "job:readers", "job:gone:1"] {
             assert!(prefix.keys(&LockName::new(name).unwrap()).is_err());
         }
     }

@@ -12,8 +12,7 @@ use redis::{Cmd, Script, Value};
 use super::keys::Keys;
 use crate::error::NodeError;
 use fencepost_core::lock::{
-    Command, Holder, MAX_SKEW, NodeQueue, Precedence, Reply, Snapshot,
-    TicketDisposition,
+    Command, Holder, MAX_SKEW, NodeQueue, Precedence, Reply, Snapshot, TicketDisposition,
 };
 use fencepost_core::ticket::{ClientId, Place, Standing, TicketId, TicketNumber};
 use fencepost_core::token::FencingToken;
