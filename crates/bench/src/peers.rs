@@ -66,11 +66,30 @@ impl Effort {
 
 /// What one slice came to: cycles per second, and the times of acquisitions in microseconds.
 #[derive(Clone, Copy, Default)]
-struct Slice {
-    rate: f64,
-    p50: f64,
-    p99: f64,
-    longest: f64,
+pub(crate) struct Slice {
+    pub(crate) rate: f64,
+    pub(crate) p50: f64,
+    pub(crate) p99: f64,
+    pub(crate) longest: f64,
+}
+
+impl Slice {
+    /// What a peer answered to `load`.
+    ///
+    /// # Errors
+    /// It is something else.
+    pub(crate) fn read(words: &[String]) -> Result<Self, String> {
+        let numbers: Vec<f64> = words.iter().filter_map(|word| word.parse().ok()).collect();
+        match numbers[..] {
+            [rate, p50, p99, longest] => Ok(Self {
+                rate,
+                p50,
+                p99,
+                longest,
+            }),
+            _ => Err(format!("expected four figures, got {words:?}")),
+        }
+    }
 }
 
 /// A contender that runs on some servers, and what was seen of it.
@@ -115,7 +134,7 @@ pub(crate) fn run(effort: Effort, quick: bool) {
     );
     say(&one_stopped(&contenders, effort));
     say("\n## Versions\n\n");
-    say(&versions(&contenders, &skipped));
+    say(&all_versions(&contenders, &skipped));
     if !quick {
         let path = Path::new(env!("CARGO_MANIFEST_DIR"))
             .join("../..")
@@ -124,13 +143,30 @@ pub(crate) fn run(effort: Effort, quick: bool) {
     }
 }
 
-/// Those whose tools are here, and the others with the reason.
-fn contenders() -> (Vec<Contender>, Vec<String>) {
-    let profile = if cfg!(debug_assertions) {
+/// How peers in Rust are built: as this program is.
+pub(crate) const fn profile() -> &'static str {
+    if cfg!(debug_assertions) {
         "debug"
     } else {
         "release"
-    };
+    }
+}
+
+/// The server and the machine.
+pub(crate) fn versions() -> Vec<String> {
+    let output = Command::new("redis-server").arg("--version").output();
+    let output = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
+    let cores = std::thread::available_parallelism().map_or(0, usize::from);
+    vec![
+        format!("fencepost: {}", env!("CARGO_PKG_VERSION")),
+        format!("server: {}", output.unwrap_or_default().trim()),
+        format!("machine: {cores} cores; everything on loopback"),
+    ]
+}
+
+/// Those whose tools are here, and the others with the reason.
+fn contenders() -> (Vec<Contender>, Vec<String>) {
+    let profile = profile();
     let mut all = vec![
         Contender::Ours("fencepost", "plain"),
         Contender::Ours("fencepost, fair", "fair"),
@@ -207,18 +243,10 @@ impl Runner {
         let name = self.name.replace([' ', ','], "-");
         peer.send(&["load", &name, whose, &workers, &span, &ttl]);
         let fault = match peer.answer_within(time + PATIENCE) {
-            Some(Answer::Done(words)) => {
-                let numbers: Vec<f64> = words.iter().filter_map(|word| word.parse().ok()).collect();
-                let [rate, p50, p99, longest] = numbers[..] else {
-                    panic!("an answer that makes no sense: {words:?}");
-                };
-                return Some(Slice {
-                    rate,
-                    p50,
-                    p99,
-                    longest,
-                });
-            }
+            Some(Answer::Done(words)) => match Slice::read(&words) {
+                Ok(slice) => return Some(slice),
+                Err(fault) => fault,
+            },
             Some(other) => format!("{other:?}"),
             None => format!("no answer within {} s", PATIENCE.as_secs()),
         };
@@ -331,7 +359,7 @@ fn one_stopped(contenders: &[Contender], effort: Effort) -> String {
     table.text()
 }
 
-fn versions(contenders: &[Contender], skipped: &[String]) -> String {
+fn all_versions(contenders: &[Contender], skipped: &[String]) -> String {
     let server = RedisServer::start();
     let mut text = String::new();
     for contender in contenders {
@@ -342,10 +370,8 @@ fn versions(contenders: &[Contender], skipped: &[String]) -> String {
     for one in skipped {
         let _ = writeln!(text, "- skipped: {one}");
     }
-    let output = Command::new("redis-server").arg("--version").output();
-    let output = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
-    let _ = writeln!(text, "- server: {}", output.unwrap_or_default().trim());
-    let cores = std::thread::available_parallelism().map_or(0, usize::from);
-    let _ = writeln!(text, "- machine: {cores} cores");
+    for line in versions() {
+        let _ = writeln!(text, "- {line}");
+    }
     text
 }

@@ -67,6 +67,22 @@ pub use options::{Eviction, Hidden, RedisOptions, TlsOptions};
 pub use roster::Roster;
 pub(crate) use survey::survey;
 
+/// What a node without a prefix is sent for this command, for the benchmark's hand-written client.
+///
+/// # Panics
+/// When the name cannot have its keys in one hash slot.
+#[must_use]
+pub fn encoded(command: &Command, name: &LockName) -> Vec<u8> {
+    let prefix = Prefix::new("").expect("no prefix");
+    let keys = prefix.keys(name).expect("a name without a tag");
+    scripts::by_digest(command, &keys).get_packed_command()
+}
+
+/// The text of every script.
+pub fn script_sources() -> impl Iterator<Item = &'static str> {
+    scripts::sources()
+}
+
 /// The address of the server at that URL, without user and password.
 pub(crate) fn address(url: &str) -> Result<String, Error> {
     Target::parse(url).map(|target| target.label)
