@@ -118,10 +118,10 @@ impl MultiLease {
             .collect()
     }
 
-    /// Gives all of them back and tells the outcome.
+    /// Releases all of them and reports the outcome.
     ///
     /// # Errors
-    /// That of the first that was not given back: see [`Lease::release`]. The others are given back
+    /// That of the first that was not released: see [`Lease::release`]. The others are released
     /// all the same.
     pub async fn release(self) -> Result<(), Error> {
         join_all(self.0.into_iter().map(Lease::release))

@@ -41,11 +41,11 @@ impl LockOptions {
         self
     }
 
-    /// Whether those who wait are served strictly in the order in which they came. By default the
-    /// line is a hint: whoever comes while the lock is free may take it, which is faster.
+    /// Whether waiters are served strictly first in, first out. By default the queue is a hint: a
+    /// newcomer may acquire a free lock before the waiters, which is faster.
     ///
-    /// Let all users of one lock ask for the same. Clients of other libraries know no line, and
-    /// pass. Whoever is called and cannot take the lock within its own TTL has had its turn.
+    /// All users of one lock should choose the same. Clients of other libraries ignore the queue. A
+    /// waiter that is woken and cannot acquire the lock within its own TTL loses its turn.
     pub fn fair(mut self, fair: bool) -> Self {
         self.fair = fair;
         self
@@ -59,7 +59,7 @@ impl LockOptions {
 
     /// How long the lease may last, however often it is renewed or extended; then it is lost with
     /// [`MaxHold`](crate::LossReason::MaxHold). The default is the client's. The nodes may keep the
-    /// lock of a holder that does not give it back for one more TTL.
+    /// lock for one more TTL if its holder does not release it.
     pub fn max_hold(mut self, time: Duration) -> Self {
         self.max_hold = Some(time);
         self
@@ -74,7 +74,7 @@ impl LockOptions {
     }
 }
 
-/// Whoever wants to be told how a wait goes on.
+/// Callback for the progress of a wait.
 #[derive(Clone)]
 pub(crate) struct Watcher(Arc<dyn Fn(Progress) + Send + Sync>);
 
@@ -174,8 +174,8 @@ macro_rules! request {
                 self
             }
 
-            /// Tells how the wait goes on, as often as there is something to tell: about once a
-            /// second. It is called between two steps of the wait, and must not block.
+            /// Reports the progress of the wait, about once a second. It is called between two
+            /// steps of the wait and must not block.
             ///
             /// Of several locks it tells of the one that is being waited for, of several slots of the
             /// one that expires first and of the best place in any queue.
