@@ -16,4 +16,4 @@ pub use pattern::{NamePattern, Names};
 pub use ticket::{ClientId, Ticket, TicketId, TicketMode, TicketNumber};
 pub use token::{FencingToken, InvalidToken};
 pub use ttl::{Drift, InvalidShare, InvalidTtl, Readable, Ttl};
-pub use value::{AttemptValue, InvalidLabel, Owner};
+pub use value::{AttemptValue, InvalidLabel, InvalidLeaseId, LeaseAttempt, LeaseId, Owner};

@@ -74,6 +74,7 @@ pub struct Builder {
     max_renewals: Option<u32>,
     prefix: String,
     owner: Option<String>,
+    is_replica: bool,
     pub(super) restart_policy: Option<RestartPolicy>,
     #[cfg(feature = "sqlite")]
     holder: HolderProcess,
@@ -106,6 +107,7 @@ impl Builder {
             max_renewals: None,
             prefix: String::new(),
             owner: None,
+            is_replica: false,
             restart_policy: None,
             #[cfg(feature = "sqlite")]
             holder: HolderProcess::This,
@@ -260,6 +262,14 @@ impl Builder {
         self
     }
 
+    /// A client that asks on behalf of others only, as a replica of the lock service: see
+    /// [`leased`](crate::leased).
+    #[doc(hidden)]
+    pub fn replica(mut self) -> Self {
+        self.is_replica = true;
+        self
+    }
+
     /// Checks the options and begins to connect, without waiting for it.
     ///
     /// # Errors
@@ -306,10 +316,14 @@ impl Builder {
         let (max_hold, max_renewals) = (self.max_hold, self.max_renewals);
         let tasks = Tasks::new(runtime, self.around_tasks.clone());
         let randomness = self.randomness.clone();
+        let is_replica = self.is_replica;
         let nodes = self.open_nodes(&opener)?;
         let renewer = Renewer::new();
         tasks.spawn(renewer.clone().run(clock.clone()));
-        let id = identity::client_id(&*randomness)?;
+        let id = match is_replica {
+            true => crate::leased::replica_id(),
+            false => identity::client_id(&*randomness)?,
+        };
         let coordinator =
             Coordinator::new(quorum, nodes, clock, randomness, drift, node_timeout, tasks);
         let waiters = WaitRegistry::new(coordinator.clone(), id, owner.clone());

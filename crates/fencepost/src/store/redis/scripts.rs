@@ -134,6 +134,7 @@ static EXTEND_SHARED: LazyLock<Lua> = lua!(
 static QUEUE: LazyLock<Lua> = lua!("hash", "holder", "line", "stand", "readers", "queue");
 static LEAVE: LazyLock<Lua> = lua!("hash", "holder", "line", "readers", "leave");
 static INSPECT: LazyLock<Lua> = lua!("hash", "holder", "inspect");
+static TOMBSTONE: LazyLock<Lua> = lua!("tombstone");
 
 impl Layouts {
     /// That of the lock that this value may hold.
@@ -163,6 +164,7 @@ impl Lua {
             Command::Enqueue { .. } => &QUEUE,
             Command::Leave { .. } => &LEAVE,
             Command::Inspect => &INSPECT,
+            Command::LookForTombstone { .. } => &TOMBSTONE,
         }
     }
 }
@@ -183,7 +185,7 @@ pub(super) fn to_load() -> impl Iterator<Item = &'static str> {
 /// Every script's text.
 pub(super) fn sources() -> impl Iterator<Item = &'static str> {
     let reentrant = in_layouts().map(|layouts| layouts.reentrant.source);
-    let shared = [&SHARE, &EXTEND_SHARED].map(|lua| lua.source);
+    let shared = [&SHARE, &EXTEND_SHARED, &TOMBSTONE].map(|lua| lua.source);
     to_load().chain(reentrant).chain(shared)
 }
 
@@ -241,9 +243,16 @@ fn write(verb: &str, script: &str, command: &Command, keys: &Keys) -> Cmd {
             value,
             ttl,
             proposed,
+            from,
         } => {
             three_keys(&mut cmd, keys, value);
             take(&mut cmd, value, *ttl, *proposed);
+            for value in from {
+                cmd.arg(value.as_str());
+            }
+        }
+        Command::LookForTombstone { value } => {
+            cmd.arg(1).arg(keys.withdrawn(value));
         }
         Command::Raise { value, to } => {
             cmd.arg(3)
