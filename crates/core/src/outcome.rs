@@ -186,7 +186,9 @@ pub enum NodeError {
     #[error("the lock's key is in use for something that is not a lock of this kind: {0}")]
     WrongType(String),
     /// The counter cannot grow any more.
-    #[error("the token counter is used up; delete the lock's :fence key once no holder is left")]
+    #[error(
+        "the fence register has no number left for this lock; remove its entry once no holder is left (on Redis: ZREM fencepost:fences KEY)"
+    )]
     Exhausted,
     /// The store on disk failed.
     #[error("the store failed: {0}")]

@@ -144,8 +144,12 @@ pub use detached::DetachedLock;
 pub use driver::waiters::Progress;
 pub use election::{Campaign, Election, Leader, Leadership, Observer};
 pub use error::{Error, ErrorKind, HolderStatus, LossReason, NodeError, NodeOutcome, NodeReport};
-pub use fencepost_core::{AttemptValue, Drift, FencingToken, InvalidToken, LockName, Owner, Ttl};
+pub use fencepost_core::{
+    AttemptValue, Drift, FencingToken, InvalidSession, InvalidToken, LockName, Owner, SessionId,
+    Ttl,
+};
 pub use inspect::list::{Listing, NamePattern};
+pub use inspect::queue::Waiter;
 pub use inspect::status::{NodeStatus, Status};
 pub use lease::{Lease, LeaseWatch};
 pub use lock::LockRequest;
@@ -171,7 +175,7 @@ pub mod internals {
     pub use crate::store::redis;
     #[cfg(feature = "sqlite")]
     pub use crate::store::sqlite;
-    pub use crate::store::{Call, Listener, Names, Node, Notice, WakeSink, memory};
+    pub use crate::store::{Call, Listener, Names, Node, Notice, Queued, WakeSink, memory};
 }
 
 /// The README's example compiles.

@@ -135,11 +135,11 @@ impl Semaphore {
     /// [`ErrorKind::InvalidName`](crate::ErrorKind::InvalidName), [`ErrorKind::InvalidOption`](crate::ErrorKind::InvalidOption). A node that cannot be asked is left out.
     pub async fn holders(&self) -> Result<Vec<PermitHolder>, Error> {
         let (shared, slots) = (&self.shared, self.slots.clone()?);
-        let needed = shared.coordinator.quorum.needed();
+        let quorum = shared.coordinator.quorum;
         let seen = look(shared, &slots.names, |_| false).await;
         let holders = seen.iter().enumerate().filter_map(|(slot, answers)| {
             let holders = heard(answers).filter_map(|lock| lock.holder.as_ref());
-            let holder = majority_holder(&holders.collect::<Vec<_>>(), needed)?;
+            let holder = majority_holder(&holders.collect::<Vec<_>>(), quorum)?;
             Some(PermitHolder { slot, holder })
         });
         Ok(holders.collect())

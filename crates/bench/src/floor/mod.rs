@@ -44,6 +44,7 @@ const ACQUIRE: &str = lua!(
     "plain/mine",
     "kinds",
     "plain/take",
+    "register",
     "line",
     "acquire"
 );
@@ -59,13 +60,16 @@ const RELEASE: &str = lua!(
     "readers",
     "release"
 );
-const QUEUE: &str = lua!("hash", "holder", "line", "stand", "readers", "queue");
+const QUEUE: &str = lua!(
+    "hash", "holder", "register", "line", "stand", "readers", "queue"
+);
 
 /// Compare and delete, as everybody does it who keeps no tokens.
 const BARE_RELEASE: &str = "if redis.call('GET', KEYS[1]) == ARGV[1] then \
                             return redis.call('DEL', KEYS[1]) else return 0 end";
 
-const DAY_MILLIS: u64 = 24 * 60 * 60 * 1000;
+/// The fence register of all locks.
+const REGISTER: &str = "fencepost:fences";
 const HOUR_MICROS: u64 = 60 * 60 * 1_000_000;
 const TICKET_LEASE_MILLIS: u64 = 3000;
 /// As long as the label that the library makes of host, pid and program.
@@ -84,7 +88,6 @@ pub(crate) enum Kind {
 pub(crate) struct Lock {
     kind: Kind,
     name: String,
-    counter_key: String,
     line_key: String,
     leases_key: String,
     gone_key: String,
@@ -103,7 +106,6 @@ impl Lock {
         };
         Self {
             kind: scripts.kind,
-            counter_key: format!("{{{name}}}:fence"),
             line_key: format!("{{{name}}}:queue"),
             leases_key: format!("{{{name}}}:leases"),
             readers_key: format!("{{{name}}}:readers"),
@@ -123,12 +125,7 @@ impl Lock {
 
     /// Gets in line.
     fn queue(&mut self, script: &Script, ticket: &str) -> &[u8] {
-        let keys = [
-            &*self.name,
-            &self.line_key,
-            &self.leases_key,
-            &self.counter_key,
-        ];
+        let keys = [&*self.name, &self.line_key, &self.leases_key, REGISTER];
         self.request
             .begin(script, &keys, 5)
             .number(TICKET_LEASE_MILLIS)
@@ -162,17 +159,16 @@ impl Lock {
                 &self.acquire,
                 &[
                     &self.name,
-                    &self.counter_key,
+                    REGISTER,
                     &self.gone_key,
                     &self.line_key,
                     &self.leases_key,
                 ],
-                5 + usize::from(ticket.is_some()),
+                4 + usize::from(ticket.is_some()),
             )
             .text(&self.value)
             .number(ttl)
             .number(now_micros())
-            .number(ttl + DAY_MILLIS)
             .number(HOUR_MICROS);
         match ticket {
             Some(ticket) => request.text(ticket).bytes(),

@@ -210,6 +210,13 @@ impl LockState {
         }
     }
 
+    /// Who waits at that time, the next one first.
+    pub fn waiting_at(&self, now: Duration) -> impl Iterator<Item = (&TicketId, TicketNumber)> {
+        let waits = move |waiter: &&Waiting| waiter.until > now;
+        let waiting = self.queue.iter().filter(waits);
+        waiting.map(|waiter| (&waiter.id, waiter.number))
+    }
+
     fn steal(&mut self, value: &AttemptValue, ttl: Ttl, proposed: FencingToken, now: Now) -> Reply {
         let before = (self.holder.clone(), self.readers.clone());
         let other = |holder: &Holder| holder.value != *value;

@@ -6,6 +6,7 @@ use std::fmt::{self, Write as _};
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::session::SessionId;
 use super::value::{AttemptValue, Owner};
 
 /// How long a node keeps a ticket whose waiter is silent. What a dead waiter costs, at the most.
@@ -158,6 +159,14 @@ impl TicketId {
     pub fn sequence(&self) -> Option<u64> {
         let digits = self.0.get(CLIENT_DIGITS..MODE_AT)?;
         u64::from_str_radix(digits, 16).ok()
+    }
+
+    /// The session that waits. `None` when it is not a ticket of ours.
+    #[must_use]
+    pub fn session(&self) -> Option<SessionId> {
+        let (unique, _) = self.0.split_once(':')?;
+        let ours = Self::is_unique_part(unique);
+        ours.then(|| SessionId::leading(unique)).flatten()
     }
 
     /// Who waits, for people.

@@ -18,6 +18,7 @@ use std::fmt::{self, Write as _};
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::session::SessionId;
 use super::ticket::TicketId;
 use super::token::FencingToken;
 
@@ -321,6 +322,13 @@ impl AttemptValue {
     #[must_use]
     pub fn unique_part(&self) -> &str {
         self.split().map_or(&*self.0, |(random, _)| random)
+    }
+
+    /// The session that holds the lock. `None` for a foreign value, and for all readers together.
+    #[must_use]
+    pub fn session(&self) -> Option<SessionId> {
+        self.split()
+            .and_then(|(unique, _)| SessionId::leading(unique))
     }
 
     /// Whether it is a value of fencepost's, and not a foreign client's.

@@ -131,7 +131,9 @@ impl Spec {
     ) -> Result<Claim, Error> {
         Ok(Claim {
             name,
-            value: self.form.draw(&*shared.coordinator.randomness)?,
+            value: self
+                .form
+                .draw(&*shared.coordinator.randomness, shared.session)?,
             ttl: self.ttl,
             access: self.access,
             ticket,

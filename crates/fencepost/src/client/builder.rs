@@ -24,6 +24,9 @@ use crate::store::open::Opener;
 use crate::store::redis::{Eviction, Hidden, RedisOptions, Roster, TlsOptions};
 #[cfg(feature = "sqlite")]
 use crate::store::sqlite::{FileSpec, HolderProcess};
+use fencepost_core::SessionId;
+use fencepost_core::lock::COUNTER_RETENTION;
+use fencepost_core::quorum::membership::least_retention;
 use fencepost_core::quorum::{MOST_NODES, Quorum};
 use fencepost_core::ttl::{Drift, Ttl};
 use fencepost_core::value::Owner;
@@ -69,12 +72,14 @@ pub struct Builder {
     node_timeout: Duration,
     connect_timeout: Duration,
     pub(super) max_ttl: Duration,
+    retention: Option<Duration>,
     ttl: Option<Duration>,
     max_hold: Option<Duration>,
     max_renewals: Option<u32>,
     prefix: String,
     owner: Option<String>,
     is_replica: bool,
+    session: Option<SessionId>,
     pub(super) restart_policy: Option<RestartPolicy>,
     #[cfg(feature = "sqlite")]
     holder: HolderProcess,
@@ -102,12 +107,14 @@ impl Builder {
             node_timeout: Duration::from_millis(500),
             connect_timeout: Duration::from_secs(1),
             max_ttl: Duration::from_secs(60),
+            retention: None,
             ttl: None,
             max_hold: None,
             max_renewals: None,
             prefix: String::new(),
             owner: None,
             is_replica: false,
+            session: None,
             restart_policy: None,
             #[cfg(feature = "sqlite")]
             holder: HolderProcess::This,
@@ -169,6 +176,15 @@ impl Builder {
         self
     }
 
+    /// How long a Redis server keeps the fence register of a name after its last acquisition: a day by
+    /// default, at least one hour and two `max_ttl`. Tokens of a name grow as long as it is acquired
+    /// again within that time, whatever the clocks of the clients say. An entry takes about 130 bytes
+    /// of each server. All clients must agree on it.
+    pub fn retention(mut self, time: Duration) -> Self {
+        self.retention = Some(time);
+        self
+    }
+
     /// Default limit on how long a lease of [`Client::lock`] may last: none unless set; see [`LockOptions::max_hold`](crate::LockOptions::max_hold). Unlimited renewal means that a holder that hangs holds for ever.
     pub fn max_hold(mut self, time: Duration) -> Self {
         self.max_hold = Some(time);
@@ -210,6 +226,14 @@ impl Builder {
     /// Owner label that others see: `host:pid:program` by default.
     pub fn owner(mut self, label: impl Into<String>) -> Self {
         self.owner = Some(label.into());
+        self
+    }
+
+    /// The session that this client belongs to: a new one, unless set. Who waits for whom is derived
+    /// from sessions and from nothing else: hand the [`session`](Client::session) of a process down to
+    /// those that it waits for.
+    pub fn session(mut self, session: SessionId) -> Self {
+        self.session = Some(session);
         self
     }
 
@@ -270,6 +294,19 @@ impl Builder {
         self
     }
 
+    /// How long fence registers are kept.
+    pub(super) fn checked_retention(&self) -> Result<Duration, Error> {
+        let least = least_retention(self.max_ttl);
+        match self.retention {
+            None => Ok(COUNTER_RETENTION.max(least)),
+            Some(time) if time < least => {
+                let why = format!("expected at least {} s", least.as_secs_f64().ceil());
+                Err(invalid("retention", why))
+            }
+            Some(time) => Ok(time),
+        }
+    }
+
     /// Checks the options and begins to connect, without waiting for it.
     ///
     /// # Errors
@@ -293,6 +330,7 @@ impl Builder {
                 "a time-out must not exceed one hour",
             ));
         }
+        self.checked_retention()?;
         if self.max_hold.is_some_and(|time| time.is_zero()) {
             return Err(invalid("max_hold", "it must not be zero"));
         }
@@ -310,20 +348,21 @@ impl Builder {
                 "an even number of nodes is safe, but tolerates no more failures than one less"
             );
         }
+        crate::events::describe();
         self.check_reach()?;
         let opener = self.opener(quorum)?;
         let (clock, drift, node_timeout) = (self.clock.clone(), self.drift, self.node_timeout);
         let (max_hold, max_renewals) = (self.max_hold, self.max_renewals);
         let tasks = Tasks::new(runtime, self.around_tasks.clone());
         let randomness = self.randomness.clone();
-        let is_replica = self.is_replica;
+        let (has_io, session, is_replica) = (self.has_io(), self.session, self.is_replica);
         let nodes = self.open_nodes(&opener)?;
         let renewer = Renewer::new();
-        tasks.spawn(renewer.clone().run(clock.clone()));
-        let id = match is_replica {
-            true => crate::leased::replica_id(),
-            false => identity::client_id(&*randomness)?,
-        };
+        tasks.spawn(renewer.clone().run(clock.clone(), has_io));
+        let (mut id, session) = identity::client_id(&*randomness, session)?;
+        if is_replica {
+            id = crate::leased::replica_id();
+        }
         let coordinator =
             Coordinator::new(quorum, nodes, clock, randomness, drift, node_timeout, tasks);
         let waiters = WaitRegistry::new(coordinator.clone(), id, owner.clone());
@@ -331,6 +370,7 @@ impl Builder {
             shared: Arc::new(Shared {
                 coordinator,
                 owner,
+                session,
                 waiters,
                 renewer,
                 max_ttl,
@@ -374,7 +414,7 @@ impl Builder {
             #[cfg(feature = "sqlite")]
             holder: self.holder,
             #[cfg(feature = "redis")]
-            redis: self.redis_options(quorum),
+            redis: self.redis_options(quorum)?,
             #[cfg(feature = "redis")]
             roster,
             #[cfg(feature = "redis")]
@@ -383,10 +423,11 @@ impl Builder {
     }
 
     #[cfg(feature = "redis")]
-    pub(super) fn redis_options(&self, quorum: Quorum) -> RedisOptions {
+    pub(super) fn redis_options(&self, quorum: Quorum) -> Result<RedisOptions, Error> {
         let delayed = self.is_delayed(quorum);
-        RedisOptions {
+        Ok(RedisOptions {
             prefix: self.prefix.clone(),
+            retention: self.checked_retention()?,
             connect_timeout: self.connect_timeout,
             mute_timeout: self.node_timeout * 2,
             quarantine: delayed.then_some(self.max_ttl),
@@ -401,7 +442,7 @@ impl Builder {
                 _ => Hidden::Refuse,
             },
             tls: self.tls.clone(),
-        }
+        })
     }
 
     #[cfg(feature = "redis")]
@@ -421,6 +462,19 @@ impl Builder {
             _ => "",
         });
         crate::store::open::check_reach(&urls.collect::<Vec<_>>())
+    }
+
+    /// Whether there are nodes that are reached over sockets: then the runtime must have I/O enabled.
+    /// For a file it need not, and to ask it for I/O would panic.
+    fn has_io(&self) -> bool {
+        self.nodes.iter().any(|source| match source {
+            Source::Url(url) => !url.starts_with("file:") && !url.starts_with("memory:"),
+            #[cfg(feature = "sqlite")]
+            Source::File(_) => false,
+            Source::Made(_) => false,
+            #[cfg(feature = "redis")]
+            Source::Connection(..) => true,
+        })
     }
 
     pub(super) fn open_nodes(self, opener: &Opener) -> Result<Vec<Arc<dyn Node>>, Error> {

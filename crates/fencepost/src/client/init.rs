@@ -94,7 +94,14 @@ impl Builder {
             None => None,
         };
         let InitOptions { durable, fresh, .. } = options;
-        let membership = Membership::new(addresses, self.max_ttl, durable, fresh, old);
+        let membership = Membership::new(
+            addresses,
+            self.max_ttl,
+            self.checked_retention()?,
+            durable,
+            fresh,
+            old,
+        );
         let membership = Arc::new(membership);
         let opener = self.opener_with(quorum, Roster::of(Arc::clone(&membership)))?;
         let nodes = self.open_nodes(&opener)?;
@@ -120,7 +127,7 @@ impl Builder {
         new: Quorum,
         options: &InitOptions,
     ) -> Result<Option<Closed>, Error> {
-        let outcomes = close(&options.replace, &self.redis_options(new)).await?;
+        let outcomes = close(&options.replace, &self.redis_options(new)?).await?;
         let closed: Vec<_> = outcomes
             .iter()
             .filter_map(|(_, o)| o.as_ref().ok())
@@ -173,7 +180,14 @@ impl Builder {
         if quorum.nodes() == 1 || !all_servers || !self.is_delayed(quorum) {
             return Ok(Roster::default());
         }
-        let membership = Membership::new(self.addresses()?, self.max_ttl, false, false, None);
+        let membership = Membership::new(
+            self.addresses()?,
+            self.max_ttl,
+            self.checked_retention()?,
+            false,
+            false,
+            None,
+        );
         Ok(Roster::of(Arc::new(membership)))
     }
 }

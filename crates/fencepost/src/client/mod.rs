@@ -19,6 +19,7 @@ use crate::driver::shared::Shared;
 use crate::election::Election;
 use crate::error::Error;
 use crate::inspect::list::{self, Listing, NamePattern};
+use crate::inspect::queue::{self, Waiter};
 use crate::inspect::status::Status;
 use crate::lease::Lease;
 use crate::leased;
@@ -33,7 +34,7 @@ use crate::semaphore::Semaphore;
 use crate::store::memory::MemoryNode;
 pub use builder::{Builder, RestartPolicy};
 use fencepost_core::name::LockName;
-use fencepost_core::{AttemptValue, LeaseId, Owner};
+use fencepost_core::{AttemptValue, LeaseId, Owner, SessionId};
 #[cfg(feature = "redis")]
 pub use init::InitOptions;
 
@@ -349,6 +350,22 @@ impl Client {
     /// lives. Use this before the runtime ends.
     pub async fn shutdown(self) {
         self.shared.coordinator.settled().await;
+    }
+
+    /// Who waits for the lock, the next one first: those whom a majority of the nodes that answered
+    /// know, and no more than 256 of them.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidName`](crate::ErrorKind::InvalidName), and [`ErrorKind::NoQuorum`](crate::ErrorKind::NoQuorum) when fewer than a majority of the nodes
+    /// answered.
+    pub async fn queue(&self, name: impl AsRef<str>) -> Result<Vec<Waiter>, Error> {
+        queue::ask(&self.shared, LockName::new(name)?).await
+    }
+
+    /// The session that this client belongs to: see [`Builder::session`].
+    #[must_use]
+    pub fn session(&self) -> SessionId {
+        self.shared.session
     }
 
     /// How many nodes the client has.

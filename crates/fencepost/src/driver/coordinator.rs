@@ -15,7 +15,7 @@ use super::calls::Calls;
 use super::deferred::DeferredReleases;
 use super::in_flight::InFlight;
 use super::release::ReleaseTask;
-use crate::error::{Cause, Error, LossReason, NodeError, NodeOutcome, NodeReport};
+use crate::error::{Cause, Error, HolderStatus, LossReason, NodeError, NodeOutcome, NodeReport};
 use crate::runtime::clock::{Clock, Moment};
 use crate::runtime::randomness::Randomness;
 use crate::runtime::tasks::Tasks;
@@ -187,6 +187,24 @@ pub(crate) enum NotExtended {
     TooLate,
     /// It goes on as it was, until its old deadline.
     NoQuorum(Vec<NodeReport>),
+}
+
+impl NotExtended {
+    /// Why, in one word, and for people.
+    pub(crate) fn told(&self) -> (&'static str, String) {
+        match self {
+            Self::Lost(why) => ("lost", why.to_string()),
+            Self::TooLate => (
+                "too_late",
+                "validity ended before a majority answered".into(),
+            ),
+            Self::NoQuorum(nodes) => {
+                let nodes = nodes.iter();
+                let nodes = nodes.map(|NodeReport { node, outcome }| format!("{node}: {outcome}"));
+                ("no_quorum", nodes.collect::<Vec<_>>().join(", "))
+            }
+        }
+    }
 }
 
 impl Coordinator {
@@ -555,7 +573,18 @@ impl<'a> Attempt<'a> {
     fn denied(&self) -> Error {
         let name = self.claim.name.clone();
         match self.votes.denial() {
-            Denial::Held { by, remaining } => Error::held(name, by, remaining),
+            Denial::Held {
+                by: owner,
+                token,
+                remaining,
+            } => {
+                let holder = HolderStatus {
+                    owner,
+                    token,
+                    remaining,
+                };
+                Error::held(name, holder)
+            }
             Denial::NoQuorum => self.coordinator.no_quorum(name, self.votes.outcomes()),
         }
     }

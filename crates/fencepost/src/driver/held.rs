@@ -29,6 +29,8 @@ pub(crate) struct Held {
     /// Its place on the agenda; see there.
     pub(crate) id: u64,
     pub(crate) due: AtomicU64,
+    /// When it was acquired.
+    since: Moment,
     state: Mutex<LeaseState>,
     /// Commands that were not answered when they no longer mattered; `None` once they are the
     /// releaser's. Its own lock, because an extension hands over while `state` is locked.
@@ -60,6 +62,7 @@ impl Held {
         in_flight: InFlight,
     ) -> Self {
         Self {
+            since: coordinator.clock.now(),
             coordinator,
             claim,
             token,
@@ -172,11 +175,13 @@ impl Held {
 
     /// Applies an event to the lease, and publishes what follows from it.
     fn apply(&self, state: &mut LeaseState, event: LeaseEvent) -> LeaseActions {
-        let actions = state.on(event, self.coordinator.clock.now());
+        let now = self.coordinator.clock.now();
+        let actions = state.on(event, now);
         if let Some(why) = &actions.lost {
             events::lost(&self.claim.name, self.token, why);
         }
         if actions.ended {
+            events::ended(now.since(self.since));
             self.over.notify_waiters();
         }
         actions

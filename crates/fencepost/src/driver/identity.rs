@@ -1,6 +1,6 @@
 //! What a client calls itself, and the values of its attempts.
 
-use fencepost_core::{AttemptValue, ClientId, LeaseAttempt, Owner};
+use fencepost_core::{AttemptValue, ClientId, LeaseAttempt, Owner, SessionId};
 
 use crate::error::Error;
 use crate::runtime::randomness::{Randomness, draw};
@@ -18,9 +18,14 @@ pub(crate) fn this_process() -> Owner {
     ))
 }
 
-/// An id that no other client has.
-pub(crate) fn client_id(randomness: &dyn Randomness) -> Result<ClientId, Error> {
-    Ok(ClientId::of(draw(randomness)?))
+/// An id that no other client has, and the session that it begins with: that one, or one of its own.
+pub(crate) fn client_id(
+    randomness: &dyn Randomness,
+    session: Option<SessionId>,
+) -> Result<(ClientId, SessionId), Error> {
+    let random = draw(randomness)?;
+    let session = session.unwrap_or(SessionId::of(random));
+    Ok((ClientId::of(session.lead(random)), session))
 }
 
 /// For whom a replica of the lock service asks: see [`leased`](crate::leased).
@@ -47,9 +52,18 @@ pub(crate) enum ValueForm {
 }
 
 impl ValueForm {
-    /// A fresh value for one attempt.
-    pub(crate) fn draw(&self, randomness: &dyn Randomness) -> Result<AttemptValue, Error> {
-        let random = draw(randomness)?;
+    /// A fresh value for one attempt of that session: 80 bits of it are random.
+    pub(crate) fn draw(
+        &self,
+        randomness: &dyn Randomness,
+        session: SessionId,
+    ) -> Result<AttemptValue, Error> {
+        let session = match self {
+            // What one client of the service holds and waits for begins as its lease ids do.
+            Self::Leased(of, _) => SessionId::of(of.lease.get()),
+            _ => session,
+        };
+        let random = session.lead(draw(randomness)?);
         Ok(match self {
             Self::Labelled(owner) => AttemptValue::labelled(random, owner),
             Self::Reentrant => AttemptValue::reentrant(random, std::process::id()),

@@ -21,7 +21,7 @@ use tokio::time::{Instant, timeout};
 use crate::acquire;
 use crate::driver::identity::ValueForm;
 use crate::driver::shared::Shared;
-use crate::error::Error;
+use crate::error::{Error, HolderStatus};
 use crate::inspect::status::Status;
 use crate::lease::Lease;
 use crate::lease::run::lease_guard;
@@ -178,10 +178,15 @@ async fn enter(ask: Ask<Entry>) -> Result<ReentrantGuard, Error> {
 async fn still_held(shared: &Arc<Shared>, name: LockName) -> Error {
     let status = Status::ask(&shared.coordinator, name.clone()).await;
     match status.holder {
-        Some(holder) => Error::held(name, holder.owner, holder.remaining),
+        Some(holder) => Error::held(name, holder),
         None => {
             let by = Owner::readable("nobody, but another task of this owner waits for it");
-            Error::held(name, by, Some(Duration::ZERO))
+            let holder = HolderStatus {
+                owner: by,
+                token: None,
+                remaining: Some(Duration::ZERO),
+            };
+            Error::held(name, holder)
         }
     }
 }

@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
 
 use super::notice::Audience;
-use super::{Call, Listener, Names, Node, WakeSink};
+use super::{Call, Listener, Names, Node, Queued, WakeSink};
 use crate::error::NodeError;
 use crate::runtime::clock::{Clock, SystemClock};
 use fencepost_core::lock::{Command, LockState, Now, Reply};
@@ -136,5 +136,12 @@ impl Node for MemoryNode {
         wanted: &'a NamePattern,
     ) -> Pin<Box<dyn Future<Output = Result<Names, NodeError>> + Send + 'a>> {
         Box::pin(async { Ok(self.known_names(wanted)) })
+    }
+
+    fn queue<'a>(
+        &'a self,
+        name: &'a LockName,
+    ) -> Pin<Box<dyn Future<Output = Result<Vec<Queued>, NodeError>> + Send + 'a>> {
+        Box::pin(async { Ok(self.known_waiters(name)) })
     }
 }

@@ -14,7 +14,7 @@ mod task;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use crate::driver::coordinator::Coordinator;
 use crate::driver::identity::OnBehalf;
@@ -22,6 +22,7 @@ use crate::store::{Listener, Notice, WakeSink};
 pub(crate) use budget::RetryBudget;
 use fencepost_core::name::LockName;
 use fencepost_core::ticket::{ClientId, Ticket, TicketId, TicketMode};
+use fencepost_core::token::FencingToken;
 use fencepost_core::value::{LeaseId, Owner};
 use fencepost_core::wait::queue::QueueEvent;
 use task::QueueTask;
@@ -33,12 +34,22 @@ pub(crate) use task::{Call, News};
 pub struct Progress {
     /// Who holds the lock on most nodes. `None` while it passes from one to the next.
     pub holder: Option<Owner>,
+    /// The holder's own token.
+    pub token: Option<FencingToken>,
     /// How long still, if nothing happens before. `None` when it has no end.
     pub remaining: Option<Duration>,
     /// The place in the queue: 1 is next.
     pub place: Option<usize>,
     /// Whether a majority has agreed on the place: whoever comes later is behind.
     pub is_settled: bool,
+}
+
+impl Progress {
+    /// Since about when the holder has it: see [`HolderStatus::since`](crate::HolderStatus::since).
+    #[must_use]
+    pub fn since(&self) -> Option<SystemTime> {
+        self.token?.proposed_at(SystemTime::now())
+    }
 }
 
 /// All waiters of one client.
