@@ -50,6 +50,7 @@ async fn lock_all(ask: Ask<Vec<LockName>>) -> Result<MultiLease, Error> {
         names: &names,
         options: ask.options,
         watcher: ask.watcher.as_ref(),
+        on_behalf: ask.on_behalf.as_ref(),
     };
     all.acquire().await.map(MultiLease)
 }
@@ -128,6 +129,13 @@ impl MultiLease {
             .await
             .into_iter()
             .collect()
+    }
+
+    /// The leases, in the order of their names, for a replica of the lock service.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn into_leases(self) -> Vec<Lease> {
+        self.0
     }
 }
 

@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::driver::identity::OnBehalf;
 use crate::driver::shared::Shared;
 use crate::driver::waiters::Progress;
 use crate::error::Error;
@@ -101,6 +102,7 @@ pub(crate) struct Ask<T> {
     pub(crate) what: Result<T, Error>,
     pub(crate) options: LockOptions,
     pub(crate) watcher: Option<Watcher>,
+    pub(crate) on_behalf: Option<OnBehalf>,
 }
 
 impl<T> Ask<T> {
@@ -110,6 +112,7 @@ impl<T> Ask<T> {
             what,
             options: LockOptions::new(),
             watcher: None,
+            on_behalf: None,
         }
     }
 
@@ -135,6 +138,13 @@ macro_rules! request {
             /// All options at once.
             pub fn options(mut self, options: $crate::LockOptions) -> Self {
                 self.0.options = options;
+                self
+            }
+
+            /// For whom a replica of the lock service asks.
+            #[doc(hidden)]
+            pub fn on_behalf(mut self, on_behalf: $crate::driver::identity::OnBehalf) -> Self {
+                self.0.on_behalf = Some(on_behalf);
                 self
             }
 

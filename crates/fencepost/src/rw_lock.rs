@@ -133,6 +133,13 @@ impl ReadLease {
     pub async fn detach(self) -> Result<DetachedLock, Error> {
         self.lease.detach().await
     }
+
+    /// The lease alone, for a replica of the lock service.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn into_lease(self) -> Lease {
+        self.lease
+    }
 }
 
 impl WriteLease {

@@ -78,6 +78,7 @@ pub struct Builder {
     max_renewals: Option<u32>,
     prefix: String,
     owner: Option<String>,
+    is_replica: bool,
     session: Option<SessionId>,
     pub(super) restart_policy: Option<RestartPolicy>,
     #[cfg(feature = "sqlite")]
@@ -112,6 +113,7 @@ impl Builder {
             max_renewals: None,
             prefix: String::new(),
             owner: None,
+            is_replica: false,
             session: None,
             restart_policy: None,
             #[cfg(feature = "sqlite")]
@@ -284,6 +286,14 @@ impl Builder {
         self
     }
 
+    /// A client that asks on behalf of others only, as a replica of the lock service: see
+    /// [`leased`](crate::leased).
+    #[doc(hidden)]
+    pub fn replica(mut self) -> Self {
+        self.is_replica = true;
+        self
+    }
+
     /// How long fence registers are kept.
     pub(super) fn checked_retention(&self) -> Result<Duration, Error> {
         let least = least_retention(self.max_ttl);
@@ -345,11 +355,14 @@ impl Builder {
         let (max_hold, max_renewals) = (self.max_hold, self.max_renewals);
         let tasks = Tasks::new(runtime, self.around_tasks.clone());
         let randomness = self.randomness.clone();
-        let (has_io, session) = (self.has_io(), self.session);
+        let (has_io, session, is_replica) = (self.has_io(), self.session, self.is_replica);
         let nodes = self.open_nodes(&opener)?;
         let renewer = Renewer::new();
         tasks.spawn(renewer.clone().run(clock.clone(), has_io));
-        let (id, session) = identity::client_id(&*randomness, session)?;
+        let (mut id, session) = identity::client_id(&*randomness, session)?;
+        if is_replica {
+            id = crate::leased::replica_id();
+        }
         let coordinator =
             Coordinator::new(quorum, nodes, clock, randomness, drift, node_timeout, tasks);
         let waiters = WaitRegistry::new(coordinator.clone(), id, owner.clone());

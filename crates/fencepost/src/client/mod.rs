@@ -22,6 +22,7 @@ use crate::inspect::list::{self, Listing, NamePattern};
 use crate::inspect::queue::{self, Waiter};
 use crate::inspect::status::Status;
 use crate::lease::Lease;
+use crate::leased;
 use crate::lock::LockRequest;
 use crate::multi::{self, MultiRequest};
 use crate::options::Ask;
@@ -33,7 +34,7 @@ use crate::semaphore::Semaphore;
 use crate::store::memory::MemoryNode;
 pub use builder::{Builder, RestartPolicy};
 use fencepost_core::name::LockName;
-use fencepost_core::{Owner, SessionId};
+use fencepost_core::{AttemptValue, LeaseId, Owner, SessionId};
 #[cfg(feature = "redis")]
 pub use init::InitOptions;
 
@@ -309,8 +310,29 @@ impl Client {
     /// # Errors
     /// As [`try_lock`](Self::try_lock), but never [`ErrorKind::Held`](crate::ErrorKind::Held).
     pub async fn steal(&self, name: impl AsRef<str>, ttl: Duration) -> Result<Stolen, Error> {
-        let (lease, from) = acquire::steal(&self.shared, LockName::new(name)?, ttl).await?;
+        self.steal_by(name, ttl, None).await
+    }
+
+    async fn steal_by(
+        &self,
+        name: impl AsRef<str>,
+        ttl: Duration,
+        on_behalf: Option<leased::OnBehalf>,
+    ) -> Result<Stolen, Error> {
+        let name = LockName::new(name)?;
+        let (lease, from) = acquire::steal(&self.shared, name, ttl, on_behalf).await?;
         Ok(Stolen { lease, from })
+    }
+
+    /// For a replica of the lock service: see [`leased`].
+    #[doc(hidden)]
+    pub async fn steal_for(
+        &self,
+        name: impl AsRef<str>,
+        ttl: Duration,
+        on_behalf: leased::OnBehalf,
+    ) -> Result<Stolen, Error> {
+        self.steal_by(name, ttl, Some(on_behalf)).await
     }
 
     /// Who holds the lock, and each node's view of it.
@@ -394,6 +416,30 @@ impl Client {
     /// meanwhile. [`ErrorKind::NoQuorum`](crate::ErrorKind::NoQuorum) when too few nodes could be asked; there it ends by its TTL.
     pub async fn release_detached(&self, lock: &DetachedLock) -> Result<(), Error> {
         detached::release(&self.shared, lock).await
+    }
+
+    /// For a replica of the lock service: see [`leased`].
+    #[doc(hidden)]
+    pub async fn take_over(
+        &self,
+        name: impl AsRef<str>,
+        ttl: Duration,
+        on_behalf: leased::OnBehalf,
+        from: Vec<AttemptValue>,
+    ) -> Result<Lease, Error> {
+        leased::take_over(&self.shared, LockName::new(name)?, ttl, on_behalf, from).await
+    }
+
+    /// For a replica of the lock service: see [`leased`].
+    #[doc(hidden)]
+    pub async fn bury(&self, name: impl AsRef<str>, lease: LeaseId) -> Result<(), Error> {
+        leased::bury(&self.shared, LockName::new(name)?, lease).await
+    }
+
+    /// For a replica of the lock service: see [`leased`].
+    #[doc(hidden)]
+    pub async fn is_buried(&self, name: impl AsRef<str>, lease: LeaseId) -> Result<bool, Error> {
+        leased::is_buried(&self.shared, LockName::new(name)?, lease).await
     }
 
     fn ask(&self, name: impl AsRef<str>) -> Ask<LockName> {

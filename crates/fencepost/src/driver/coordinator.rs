@@ -56,6 +56,8 @@ pub(crate) enum Take {
     Free(Precedence),
     /// From whoever has it.
     Stolen,
+    /// From exactly these, or if it is free: they are earlier attempts of the same lease.
+    Over(Vec<AttemptValue>),
 }
 
 /// Whether a lock is held exclusively, or shared by readers.
@@ -108,6 +110,15 @@ impl Claim {
                 proposed,
                 turn,
             },
+        }
+    }
+
+    fn steal(&self, proposed: FencingToken, from: Vec<AttemptValue>) -> Command {
+        Command::Steal {
+            value: self.value.clone(),
+            ttl: self.ttl,
+            proposed,
+            from,
         }
     }
 
@@ -519,11 +530,8 @@ impl<'a> Attempt<'a> {
         for (index, node) in coordinator.nodes.iter().enumerate() {
             let command = match take {
                 Take::Free(turn) => claim.acquire(proposed, turn.clone()),
-                Take::Stolen => Command::Steal {
-                    value: claim.value.clone(),
-                    ttl: claim.ttl,
-                    proposed,
-                },
+                Take::Stolen => claim.steal(proposed, Vec::new()),
+                Take::Over(from) => claim.steal(proposed, from.clone()),
             };
             round.add(index, node.call(&claim.name, command));
         }

@@ -397,6 +397,7 @@ async fn a_key_of_another_type_is_left_alone_and_reported() {
             value: value.clone(),
             ttl,
             proposed: token,
+            from: Vec::new(),
         },
         Command::Share {
             value: value.clone(),

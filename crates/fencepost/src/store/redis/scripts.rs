@@ -156,6 +156,7 @@ static QUEUE: LazyLock<Lua> = lua!(
 );
 static LEAVE: LazyLock<Lua> = lua!("hash", "holder", "line", "readers", "leave");
 static INSPECT: LazyLock<Lua> = lua!("hash", "holder", "register", "inspect");
+static TOMBSTONE: LazyLock<Lua> = lua!("tombstone");
 
 /// Forgets old registers. Sent with its text: once a minute is not worth a digest.
 pub(super) const FORGET: &str = include_str!("scripts/forget.lua");
@@ -188,6 +189,7 @@ impl Lua {
             Command::Enqueue { .. } => &QUEUE,
             Command::Leave { .. } => &LEAVE,
             Command::Inspect => &INSPECT,
+            Command::LookForTombstone { .. } => &TOMBSTONE,
         }
     }
 }
@@ -208,7 +210,7 @@ pub(super) fn to_load() -> impl Iterator<Item = &'static str> {
 /// Every script's text.
 pub(super) fn sources() -> impl Iterator<Item = &'static str> {
     let reentrant = in_layouts().map(|layouts| layouts.reentrant.source);
-    let shared = [&SHARE, &EXTEND_SHARED].map(|lua| lua.source);
+    let shared = [&SHARE, &EXTEND_SHARED, &TOMBSTONE].map(|lua| lua.source);
     to_load().chain(reentrant).chain(shared).chain([FORGET])
 }
 
@@ -266,9 +268,16 @@ fn write(verb: &str, script: &str, command: &Command, keys: &Keys) -> Cmd {
             value,
             ttl,
             proposed,
+            from,
         } => {
             three_keys(&mut cmd, keys, value);
             take(&mut cmd, value, *ttl, *proposed);
+            for value in from {
+                cmd.arg(value.as_str());
+            }
+        }
+        Command::LookForTombstone { value } => {
+            cmd.arg(1).arg(keys.tombstone(value));
         }
         Command::Raise { value, to } => {
             cmd.arg(3)

@@ -1,8 +1,21 @@
 -- Takes the lock from whoever has it.
--- KEYS: lock, register, tombstone. ARGV: value, ttl ms, proposed token, largest skew us.
+-- KEYS: lock, register, tombstone. ARGV: value, ttl ms, proposed token, largest skew us, and the values that it may be
+-- taken from: from anybody if there are none.
 local holder, withdrawn, wrong = see(KEYS[1], KEYS[3])
 if wrong then
   return wrong
+end
+if holder and ARGV[5] and not is_mine(holder) then
+  local may_be_taken = false
+  for i = 5, #ARGV do
+    -- What a value of ours begins with, as it is stored with its token: as in is_mine.
+    local known = string.match(ARGV[i], '^%x+:')
+    known = known and #known == 33 and known or string.find(ARGV[i], '^%x+%-') and ARGV[i] .. ':'
+    may_be_taken = may_be_taken or holder == ARGV[i] or (known and string.sub(holder, 1, #known) == known)
+  end
+  if not may_be_taken then
+    return {'held', holder, redis.call('PTTL', KEYS[1])}
+  end
 end
 local known
 known, wrong = register(KEYS[2], KEYS[1])
