@@ -176,12 +176,15 @@ impl Held {
     /// Applies an event to the lease, and publishes what follows from it.
     fn apply(&self, state: &mut LeaseState, event: LeaseEvent) -> LeaseActions {
         let now = self.coordinator.clock.now();
+        let was_over = state.is_over();
         let actions = state.on(event, now);
+        if !was_over && state.is_over() {
+            events::ended(now.since(self.since));
+        }
         if let Some(why) = &actions.lost {
             events::lost(&self.claim.name, self.token, why);
         }
         if actions.ended {
-            events::ended(now.since(self.since));
             self.over.notify_waiters();
         }
         actions
