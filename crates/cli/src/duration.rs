@@ -69,6 +69,14 @@ impl fmt::Display for Readable {
     }
 }
 
+/// Without tenths, which would only flicker: `0s`, `8s`, `2m 5s`.
+pub(crate) fn whole_seconds(time: Duration) -> String {
+    match time.as_secs() {
+        0 => "0s".into(),
+        whole => Readable(Duration::from_secs(whole)).to_string(),
+    }
+}
+
 /// Whole milliseconds, for programs.
 pub(crate) fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)

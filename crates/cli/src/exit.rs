@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use fencepost::Error;
 
@@ -76,6 +76,8 @@ pub(crate) fn by_signal(number: i32) -> u8 {
 #[derive(Clone, Debug)]
 pub(crate) struct Holder {
     pub(crate) by: String,
+    /// Since when, about; `None` where the holder's token does not tell.
+    pub(crate) since: Option<SystemTime>,
     /// How long still if it is not renewed; `None` when it never expires.
     pub(crate) remaining: Option<Duration>,
 }

@@ -3,7 +3,7 @@
 //! Whatever knows the library's errors is here: nothing that the program prints may name an item of
 //! the library, which nobody can type.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use fencepost::{
     Error, ErrorKind, HolderStatus, LockName, LossReason, NodeError, NodeOutcome, NodeReport,
@@ -11,6 +11,7 @@ use fencepost::{
 
 use crate::duration::Readable;
 use crate::exit::{Exit, Failure, Holder};
+use crate::table;
 
 const FRESH_HINT: &str = "if nobody holds a lock from before these servers started, `fencepost init --fresh` \
                           lets them vote at once";
@@ -34,16 +35,14 @@ pub(crate) fn failure(error: &Error, busy: u8) -> Failure {
     let why = ours(error.reason().unwrap_or_default());
     match error.kind() {
         ErrorKind::Held | ErrorKind::Timeout => {
-            let Some(HolderStatus {
-                owner, remaining, ..
-            }) = error.holder()
-            else {
+            let Some(holder) = error.holder() else {
                 return Failure::new(exit, ours(&error.to_string()));
             };
-            let held = held(owner.as_str(), *remaining);
+            let held = held(holder);
             let holder = Holder {
-                by: owner.to_string(),
-                remaining: *remaining,
+                by: holder.owner.to_string(),
+                since: holder.since(),
+                remaining: holder.remaining,
             };
             Failure {
                 holder: Some(Box::new(holder)),
@@ -121,7 +120,7 @@ fn by_node(exit: Exit, message: String, nodes: &[NodeReport]) -> Failure {
 
 fn outcome(outcome: &NodeOutcome) -> String {
     match outcome {
-        NodeOutcome::Held { by, remaining } => held(by.as_str(), *remaining),
+        NodeOutcome::Held { by, remaining } => format!("held by {by} ({})", expiry(*remaining)),
         NodeOutcome::Failed(error) => node(error),
         other => other.to_string(),
     }
@@ -138,9 +137,25 @@ pub(crate) fn node(error: &NodeError) -> String {
     }
 }
 
-/// `held by X (expires in 26s unless renewed)`
-pub(crate) fn held(by: &str, remaining: Option<Duration>) -> String {
-    format!("held by {by} ({})", expiry(remaining))
+/// `held by X since about 12:04:31Z (2m 5s), expires in 26s unless renewed`
+pub(crate) fn held(holder: &HolderStatus) -> String {
+    format!(
+        "held {}",
+        by(
+            holder.owner.as_str(),
+            holder.since(),
+            &expiry(holder.remaining)
+        )
+    )
+}
+
+/// `by X since about 12:04:31Z (2m 5s), expires in 26s unless renewed`, or without the time where it is
+/// not known: `by X (no expiry)`.
+pub(crate) fn by(owner: &str, since: Option<SystemTime>, expiry: &str) -> String {
+    match since {
+        Some(at) => format!("by {owner} since about {}, {expiry}", table::since(at)),
+        None => format!("by {owner} ({expiry})"),
+    }
 }
 
 /// When a lock ends if its holder does nothing.

@@ -4,7 +4,7 @@ use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use fencepost::{Client, FencingToken, Listing, NamePattern, Status};
+use fencepost::{Client, FencingToken, HolderStatus, Listing, NamePattern, Status};
 use serde_json::{Value, json};
 use tokio::time::{MissedTickBehavior, interval};
 
@@ -15,7 +15,9 @@ use crate::exit::{Exit, Failure};
 use crate::fault;
 use crate::names::typed;
 use crate::status::{holder, is_held_somewhere, is_known};
-use crate::table::{NOTHING, clock, columns, fitted, left, since_1970, token};
+use crate::table::{
+    NOTHING, clock, columns, fitted, left, since_1970, since_cell, since_json, token,
+};
 use crate::voice::{self, Event, Voice};
 
 pub(crate) fn run(job: &ListJob) -> Result<ExitCode, Failure> {
@@ -166,12 +168,21 @@ fn nothing(job: &ListJob) -> String {
 }
 
 fn as_table(shown: &[&Status]) -> String {
-    let titles = ["lock", "holder", "expires in", "token", "waiting"].map(str::to_owned);
+    let titles = [
+        "lock",
+        "holder",
+        "held since",
+        "expires in",
+        "token",
+        "waiting",
+    ]
+    .map(str::to_owned);
     let rows = shown.iter().map(|lock| {
         let remaining = lock.holder.as_ref().map(|holder| left(holder.remaining));
         [
             lock.name.to_string(),
             holder(lock),
+            since_cell(lock.holder.as_ref()),
             remaining.unwrap_or_else(|| NOTHING.into()),
             token(lock.token),
             lock.waiting.to_string(),
@@ -188,6 +199,7 @@ fn as_json(listing: &Listing, shown: &[&Status]) -> Value {
             "lock": lock.name.as_str(),
             "held": is_known(lock).then_some(holder.is_some()),
             "holder": holder.map(|holder| holder.owner.as_str()),
+            "since": since_json(holder.and_then(HolderStatus::since)),
             "remaining_ms": holder.and_then(|holder| holder.remaining).map(millis),
             "token": lock.token.map(u64::from),
             "waiting": lock.waiting,

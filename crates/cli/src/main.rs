@@ -15,6 +15,7 @@
 //! | `doctor` | what is unsafe about the nodes, and how is it mended? |
 //! | `init` | which servers form a cluster? |
 //! | `bench` | how fast are they? |
+//! | `explain` | what does an exit code or an error mean? |
 //! | `pages` | completions and man pages |
 //! | `wait` | from a name to a lock that is ours, and what people see meanwhile |
 //! | `holder`, `owner` | for which process is a lock, and how is that shown? |
@@ -39,6 +40,7 @@ mod deadlocks;
 mod doctor;
 mod duration;
 mod exit;
+mod explain;
 mod extend;
 mod fault;
 mod guard;
@@ -116,6 +118,7 @@ fn work() -> ExitCode {
         Job::Doctor(job) => doctor::run(&job),
         Job::Init(job) => init::run(&job),
         Job::Bench(job) => bench::run(&job),
+        Job::Explain(job) => explain::run(&job),
         Job::Completions(job) => Ok(pages::completions(&job)),
         Job::Man(job) => pages::man(&job),
     };

@@ -68,10 +68,8 @@ pub(crate) fn until_told(
         .map_err(|error| Failure::new(Exit::Internal, format!("cannot begin: {error}")))?;
     runtime.block_on(async {
         // In a file a lock is tied to a process: one that another process is to release must not be.
-        let builder = served
-            .place
-            .builder()
-            .holder_process(HolderProcess::Unbound);
+        let builder = served.place.builder();
+        let builder = builder.holder_process(HolderProcess::Unbound).replica();
         let client = builder.connect().await.map_err(|error| fault(&error))?;
         let listen = served.listen;
         let listener = TcpListener::bind(listen).await.map_err(|error| {

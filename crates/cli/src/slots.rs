@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use fencepost::{Client, LockName, Status};
+use fencepost::{Client, HolderStatus, LockName, Status};
 use serde_json::{Value, json};
 
 use crate::args::StatusJob;
@@ -11,7 +11,7 @@ use crate::duration::millis;
 use crate::exit::Failure;
 use crate::fault;
 use crate::status::{holder, is_known, too_few};
-use crate::table::{NOTHING, aligned, columns, fitted, left, token};
+use crate::table::{NOTHING, aligned, columns, fitted, left, since_cell, since_json, token};
 use crate::voice;
 
 /// How many slots are looked at to see whether a name is a semaphore's, too.
@@ -94,12 +94,14 @@ impl Slots<'_> {
             ["slots".into(), free],
             ["waiting".into(), self.waiting().to_string()],
         ];
-        let mut slots = vec![["slot", "holder", "expires in", "token"].map(str::to_owned)];
+        let mut slots =
+            vec![["slot", "holder", "held since", "expires in", "token"].map(str::to_owned)];
         slots.extend(self.all.iter().enumerate().map(|(number, slot)| {
             let remaining = slot.holder.as_ref().map(|holder| left(holder.remaining));
             [
                 number.to_string(),
                 holder(slot),
+                since_cell(slot.holder.as_ref()),
                 remaining.unwrap_or_else(|| NOTHING.into()),
                 token(slot.token),
             ]
@@ -123,6 +125,7 @@ impl Slots<'_> {
                 "lock": slot.name.as_str(),
                 "held": is_known(slot).then_some(holder.is_some()),
                 "holder": holder.map(|holder| holder.owner.as_str()),
+                "since": since_json(holder.and_then(HolderStatus::since)),
                 "remaining_ms": holder.and_then(|holder| holder.remaining).map(millis),
                 "token": slot.token.map(u64::from),
             })

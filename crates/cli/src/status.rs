@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use fencepost::{Client, LockName, NodeStatus, Status};
+use fencepost::{Client, HolderStatus, LockName, NodeStatus, Status};
 use fencepost_core::lock::Snapshot;
 use futures_util::future::join_all;
 use serde_json::{Value, json};
@@ -13,7 +13,7 @@ use crate::duration::millis;
 use crate::exit::{Exit, Failure};
 use crate::fault::{self, expiry};
 use crate::slots;
-use crate::table::{NOTHING, aligned, columns, fitted, left, token};
+use crate::table::{self, NOTHING, aligned, columns, fitted, left, since_json, token};
 use crate::voice;
 
 pub(crate) fn run(job: &StatusJob) -> Result<ExitCode, Failure> {
@@ -124,18 +124,30 @@ fn as_table(status: &Status) -> String {
     let mut head = vec![
         ["lock".into(), status.name.to_string()],
         ["holder".into(), holder],
+        ["held since".into(), since(status.holder.as_ref())],
         ["expires in".into(), remaining],
         ["token".into(), token(status.token)],
         ["waiting".into(), status.waiting.to_string()],
     ];
     head.extend(status.readers.iter().map(|reader| {
         let (owner, expiry) = (&reader.owner, expiry(reader.remaining));
-        ["reader".into(), format!("{owner} ({expiry})")]
+        let reads = match reader.since() {
+            Some(at) => format!("{owner} since about {}, {expiry}", table::since(at)),
+            None => format!("{owner} ({expiry})"),
+        };
+        ["reader".into(), reads]
     }));
     let titles = ["node", "holder", "expires in", "token", ""].map(str::to_owned);
     let mut nodes = vec![titles];
     nodes.extend(status.nodes.iter().map(node_row));
     format!("{}\n{}", aligned(&head), fitted(&nodes, columns()))
+}
+
+fn since(holder: Option<&HolderStatus>) -> String {
+    match holder.and_then(HolderStatus::since) {
+        Some(at) => format!("about {}, by the holder's clock", table::since(at)),
+        None => NOTHING.into(),
+    }
 }
 
 /// Why a node says nothing may be long, and comes last: it must not push the others apart.
@@ -180,12 +192,14 @@ fn as_json(status: &Status) -> Value {
     let holder = status.holder.as_ref();
     let readers = status.readers.iter().map(|reader| {
         let left = reader.remaining.map(millis);
-        json!({ "reader": reader.owner.as_str(), "remaining_ms": left })
+        let since = since_json(reader.since());
+        json!({ "reader": reader.owner.as_str(), "since": since, "remaining_ms": left })
     });
     json!({
         "lock": status.name.as_str(),
         "held": is_known(status).then_some(holder.is_some()),
         "holder": holder.map(|holder| holder.owner.as_str()),
+        "since": since_json(holder.and_then(HolderStatus::since)),
         "remaining_ms": holder.and_then(|holder| holder.remaining).map(millis),
         "token": status.token.map(u64::from),
         "waiting": status.waiting,

@@ -185,7 +185,7 @@ fn tell(job: &StealJob, record: &Value, audit: Option<File>) {
 fn confirmed(status: &Status) -> bool {
     let lock = &status.name;
     let holder = match &status.holder {
-        Some(holder) => held(holder.owner.as_str(), holder.remaining),
+        Some(holder) => held(holder),
         None => format!("held by {}", holder(status)),
     };
     let mut err = std::io::stderr();

@@ -3,10 +3,11 @@
 use std::os::fd::AsFd;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use fencepost::FencingToken;
+use fencepost::{FencingToken, HolderStatus};
+use serde_json::Value;
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-use crate::duration::Readable;
+use crate::duration::{Readable, whole_seconds};
 
 /// Where there is nothing to say.
 pub(crate) const NOTHING: &str = "-";
@@ -122,6 +123,42 @@ pub(crate) fn since_1970() -> Duration {
     now.unwrap_or_default()
 }
 
+/// Since when a lock is held, and for how long by our clock: `14:03:59Z (2m 5s)`. It follows from the
+/// holder's token, and so from the holder's clock: say "about" with it.
+pub(crate) fn since(since: SystemTime) -> String {
+    let (now, since) = (since_1970(), since.duration_since(UNIX_EPOCH));
+    let since = since.unwrap_or_default();
+    let held = now.saturating_sub(since);
+    let when = match held < ONE_DAY {
+        true => clock(since),
+        false => humantime::format_rfc3339_seconds(UNIX_EPOCH + since).to_string(),
+    };
+    format!("{when} ({})", whole_seconds(held))
+}
+
+/// Since when, as one cell of a table, which has no room for more: a time of day, or a date.
+pub(crate) fn since_cell(holder: Option<&HolderStatus>) -> String {
+    let Some(at) = holder.and_then(HolderStatus::since) else {
+        return NOTHING.into();
+    };
+    let since = at.duration_since(UNIX_EPOCH).unwrap_or_default();
+    match since_1970().saturating_sub(since) < ONE_DAY {
+        true => clock(since),
+        false => humantime::format_rfc3339_seconds(at).to_string()[..DATE.len()].to_owned(),
+    }
+}
+
+const DATE: &str = "2026-11-16";
+
+/// The same for programs.
+pub(crate) fn since_json(at: Option<SystemTime>) -> Value {
+    let text = |at| humantime::format_rfc3339_millis(at).to_string();
+    at.map_or(Value::Null, |at| text(at).into())
+}
+
+/// A time of day alone would be ambiguous from here on.
+const ONE_DAY: Duration = Duration::from_secs(86_400);
+
 /// The time of day in UTC: `14:03:59Z`.
 pub(crate) fn clock(since_1970: Duration) -> String {
     let since_1970 = since_1970.as_secs();
@@ -170,6 +207,20 @@ mod tests {
         );
         // What is too long stays whole.
         assert_eq!(wrapped(text, Some(3), "", ""), "a\nword\nand\nanother\n");
+    }
+
+    #[test]
+    fn since_when_is_a_time_of_day_or_a_date() {
+        let now = SystemTime::now();
+        let minutes = since(now - Duration::from_secs(125));
+        assert!(
+            minutes.ends_with("Z (2m 5s)") && minutes.len() == 18,
+            "{minutes}"
+        );
+        let days = since(UNIX_EPOCH + Duration::from_secs(1_700_000_000));
+        assert!(days.starts_with("2023-11-14T22:13:20Z ("), "{days}");
+        // A clock that is behind the holder's.
+        assert!(since(now + Duration::from_secs(9)).ends_with("(0s)"));
     }
 
     #[test]

@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use crate::duration::{Readable, millis};
 use crate::exit::{Exit, Failure, Holder};
 use crate::held::Held;
+use crate::table::since_json;
 use crate::target::Target;
 use crate::teller;
 
@@ -221,6 +222,7 @@ fn json(event: &Event<'_>) -> Value {
             "lock": lock.typed(),
             "why": line,
             "holder": holder.as_ref().map(|holder| &holder.by),
+            "since": since_json(holder.as_ref().and_then(|holder| holder.since)),
             "remaining_ms": holder.as_ref().and_then(|holder| holder.remaining.map(millis)),
             "waited_ms": millis(*waited),
         }),
@@ -285,6 +287,7 @@ fn failure(event: &str, why: &Failure) -> Value {
         "nodes": nodes.collect::<Vec<_>>(),
         "hints": why.hints,
         "holder": holder.map(|holder| &holder.by),
+        "since": since_json(holder.and_then(|holder| holder.since)),
         "remaining_ms": holder.and_then(|holder| holder.remaining.map(millis)),
         "waited_ms": why.waited.map(millis),
     })

@@ -4,7 +4,7 @@
 
 use std::process::ExitCode;
 
-use fencepost::Status;
+use fencepost::{HolderStatus, Status};
 use serde_json::{Value, json};
 use tokio::time::{MissedTickBehavior, interval};
 
@@ -12,9 +12,9 @@ use crate::args::WatchJob;
 use crate::client::{self, Connect, fault};
 use crate::duration::millis;
 use crate::exit::Failure;
-use crate::fault::expiry;
+use crate::fault::held;
 use crate::status::is_known;
-use crate::table::{clock, since_1970, token};
+use crate::table::{clock, since_1970, since_json, token};
 use crate::voice;
 
 /// What a change is a change of.
@@ -75,8 +75,7 @@ fn sentence(status: &Status) -> String {
     let token = token(status.token);
     match &status.holder {
         Some(holder) => {
-            let (owner, expiry) = (&holder.owner, expiry(holder.remaining));
-            format!("held by {owner}, token {token} ({expiry})")
+            format!("{}; token {token}", held(holder))
         }
         None if is_known(status) => "free".into(),
         None => "unknown: too few nodes answer".into(),
@@ -90,6 +89,7 @@ fn as_json(status: &Status, now: u64) -> Value {
         "lock": status.name.as_str(),
         "held": is_known(status).then_some(holder.is_some()),
         "holder": holder.map(|holder| holder.owner.as_str()),
+        "since": since_json(holder.and_then(HolderStatus::since)),
         "remaining_ms": holder.and_then(|holder| holder.remaining).map(millis),
         "token": status.token.map(u64::from),
         "waiting": status.waiting,

@@ -4,11 +4,12 @@
 //! No message may show a password, nor name a Rust item: the program prints them.
 
 use std::fmt;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
+use fencepost_core::lock::Holder;
 use fencepost_core::outcome::still;
 use fencepost_core::{
-    InvalidLabel, InvalidName, InvalidShare, InvalidTtl, LockName, Owner, Readable,
+    FencingToken, InvalidLabel, InvalidName, InvalidShare, InvalidTtl, LockName, Owner, Readable,
 };
 pub use fencepost_core::{LossReason, NodeError, NodeOutcome, NodeReport};
 
@@ -82,6 +83,26 @@ pub struct HolderStatus {
     pub owner: Owner,
     /// How long still, if nobody extends it. `None` when it never expires.
     pub remaining: Option<Duration>,
+    /// The holder's own token. `None` for a client of another library, and for all who read together.
+    pub token: Option<FencingToken>,
+}
+
+impl HolderStatus {
+    /// What one node says.
+    pub(crate) fn of(holder: &Holder) -> Self {
+        Self {
+            owner: holder.value.owner(),
+            remaining: holder.remaining,
+            token: holder.token,
+        }
+    }
+
+    /// Since about when it is held: the time by the holder's own clock when it asked, which its token
+    /// tells. `None` where the token tells no time.
+    #[must_use]
+    pub fn since(&self) -> Option<SystemTime> {
+        self.token?.proposed_at(SystemTime::now())
+    }
 }
 
 /// What went wrong, for those who make errors.
@@ -283,10 +304,10 @@ impl Error {
     }
 
     /// Somebody else holds it: what one attempt learnt.
-    pub(crate) fn held(name: LockName, owner: Owner, remaining: Option<Duration>) -> Self {
+    pub(crate) fn held(name: LockName, holder: HolderStatus) -> Self {
         Self(Cause::Held {
             name,
-            holder: HolderStatus { owner, remaining },
+            holder,
             waited: None,
         })
     }
@@ -365,7 +386,9 @@ fn held(
     if let Some(waited) = waited {
         write!(f, "timed out after {}: ", Readable(*waited))?;
     }
-    let HolderStatus { owner, remaining } = holder;
+    let HolderStatus {
+        owner, remaining, ..
+    } = holder;
     write!(f, "lock \"{name}\" is held by {owner}{}", still(*remaining))
 }
 

@@ -1,4 +1,4 @@
-//! What logs and metrics tell: the names here are stable. There is nothing to call.
+//! Logs and metrics. The names here are stable. There is nothing to call.
 //!
 //! # Logs
 //! Events and spans of [`tracing`](https://docs.rs/tracing), on the target `fencepost` and below
@@ -13,7 +13,7 @@
 //! | `not released` | debug | `lock`, `token`, `detail` |
 //! | `dropped` | debug | `lock`, `token`: it is released in the background |
 //! | `renewed` | trace | `lock`, `token` |
-//! | `not renewed` | warn | `lock`, `token` |
+//! | `not renewed` | warn | `lock`, `token`, `reason` (`no_quorum`, `too_late`, `lost`), `detail` |
 //! | `lost` | warn | `lock`, `token`, `reason` (see [`LossReason::as_str`]), `detail` |
 //! | `connected` | debug | `node` |
 //! | `connection lost` | debug | `node`, `reason` (for people) |
@@ -27,7 +27,8 @@
 //! | `release` | debug | `lock`, `token` |
 //!
 //! # Metrics
-//! Through the [`metrics`](https://docs.rs/metrics) facade, with the feature `metrics`.
+//! Through the [`metrics`](https://docs.rs/metrics) facade, with the feature `metrics`. Each is described
+//! to the recorder when a client is made. No lock name is a label: names have no bound.
 //!
 //! | metric | kind | labels |
 //! | --- | --- | --- |
@@ -35,8 +36,12 @@
 //! | `fencepost_contended_total` | counter | `reason` as above |
 //! | `fencepost_lost_total` | counter | `reason` as above |
 //! | `fencepost_renewals_total` | counter | `outcome` (`ok`, `failed`) |
+//! | `fencepost_renewal_failures_total` | counter | `reason` as above |
 //! | `fencepost_node_up` | gauge: 1 or 0 | `node` |
-//! | `fencepost_acquire_seconds` | histogram | |
+//! | `fencepost_waiting` | gauge: requests of this process that wait | |
+//! | `fencepost_acquire_seconds` | histogram: one attempt | |
+//! | `fencepost_wait_seconds` | histogram: in the queue, until the lock was acquired | |
+//! | `fencepost_held_seconds` | histogram: from acquisition to release or loss | |
 //! | `fencepost_renew_seconds` | histogram | |
 //! | `fencepost_release_seconds` | histogram | |
 
@@ -101,13 +106,20 @@ pub(crate) fn dropped(lock: &LockName, token: FencingToken) {
     tracing::debug!(target: TARGET, %lock, %token, "dropped");
 }
 
-pub(crate) fn renewed(lock: &LockName, token: FencingToken, well: bool, took: Duration) {
-    if well {
-        tracing::trace!(target: TARGET, %lock, %token, "renewed");
-    } else {
-        tracing::warn!(target: TARGET, %lock, %token, "not renewed");
+/// How a renewal went; why not in one word, and for people.
+pub(crate) fn renewed(
+    lock: &LockName,
+    token: FencingToken,
+    outcome: Result<(), (&'static str, String)>,
+    took: Duration,
+) {
+    match &outcome {
+        Ok(()) => tracing::trace!(target: TARGET, %lock, %token, "renewed"),
+        Err((reason, detail)) => {
+            tracing::warn!(target: TARGET, %lock, %token, reason, detail, "not renewed");
+        }
     }
-    count::renewed(if well { "ok" } else { "failed" }, took);
+    count::renewed(outcome.err().map(|(reason, _)| reason), took);
 }
 
 pub(crate) fn lost(lock: &LockName, token: FencingToken, reason: &LossReason) {
@@ -121,11 +133,93 @@ pub(crate) fn node_up(node: &str, up: bool) {
     count::node_up(node, up);
 }
 
+/// Tells what each metric means. For every client anew: the recorder may be another one by now.
+pub(crate) fn describe() {
+    count::describe();
+}
+
+/// One request that waits, for as long as this lives.
+pub(crate) struct Waiting(());
+
+impl Waiting {
+    pub(crate) fn begin() -> Self {
+        count::waiting(1.0);
+        Self(())
+    }
+
+    /// It has waited so long, and the lock is acquired.
+    pub(crate) fn served(self, waited: Duration) {
+        count::waited(waited);
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        count::waiting(-1.0);
+    }
+}
+
+/// A lease has ended, however, after that time.
+pub(crate) fn ended(held: Duration) {
+    count::held(held);
+}
+
 #[cfg(feature = "metrics")]
 mod count {
     use std::time::Duration;
 
-    use metrics::{counter, histogram};
+    use metrics::{
+        Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram,
+    };
+
+    pub(super) fn describe() {
+        for (name, what) in [
+            ("fencepost_acquired_total", "Locks acquired"),
+            (
+                "fencepost_contended_total",
+                "Attempts that did not get the lock, by reason",
+            ),
+            (
+                "fencepost_lost_total",
+                "Leases lost before their holder released them, by reason",
+            ),
+            ("fencepost_renewals_total", "Renewals, by outcome"),
+            (
+                "fencepost_renewal_failures_total",
+                "Renewals that failed, by reason",
+            ),
+        ] {
+            describe_counter!(name, Unit::Count, what);
+        }
+        for (name, what) in [
+            (
+                "fencepost_acquire_seconds",
+                "Time of one successful attempt to acquire a lock",
+            ),
+            (
+                "fencepost_wait_seconds",
+                "Time that a request waited in the queue until it had the lock",
+            ),
+            (
+                "fencepost_held_seconds",
+                "Time from the acquisition of a lock to its release or loss",
+            ),
+            ("fencepost_renew_seconds", "Time of one renewal"),
+            ("fencepost_release_seconds", "Time of one release"),
+        ] {
+            describe_histogram!(name, Unit::Seconds, what);
+        }
+        describe_gauge!(
+            "fencepost_waiting",
+            Unit::Count,
+            "Requests of this process that wait for a lock now"
+        );
+        describe_gauge!(
+            "fencepost_node_up",
+            Unit::Count,
+            "1 while the node can be used, 0 while it cannot"
+        );
+    }
 
     pub(super) fn acquired(took: Duration) {
         counter!("fencepost_acquired_total").increment(1);
@@ -140,8 +234,12 @@ mod count {
         histogram!("fencepost_release_seconds").record(took);
     }
 
-    pub(super) fn renewed(outcome: &'static str, took: Duration) {
+    pub(super) fn renewed(failed: Option<&'static str>, took: Duration) {
+        let outcome = if failed.is_some() { "failed" } else { "ok" };
         counter!("fencepost_renewals_total", "outcome" => outcome).increment(1);
+        if let Some(reason) = failed {
+            counter!("fencepost_renewal_failures_total", "reason" => reason).increment(1);
+        }
         histogram!("fencepost_renew_seconds").record(took);
     }
 
@@ -149,10 +247,21 @@ mod count {
         counter!("fencepost_lost_total", "reason" => reason).increment(1);
     }
 
+    pub(super) fn waiting(more: f64) {
+        gauge!("fencepost_waiting").increment(more);
+    }
+
+    pub(super) fn waited(time: Duration) {
+        histogram!("fencepost_wait_seconds").record(time);
+    }
+
+    pub(super) fn held(time: Duration) {
+        histogram!("fencepost_held_seconds").record(time);
+    }
+
     #[cfg(feature = "redis")]
     pub(super) fn node_up(node: &str, up: bool) {
-        metrics::gauge!("fencepost_node_up", "node" => node.to_owned())
-            .set(f64::from(u8::from(up)));
+        gauge!("fencepost_node_up", "node" => node.to_owned()).set(f64::from(u8::from(up)));
     }
 }
 
@@ -160,11 +269,15 @@ mod count {
 mod count {
     use std::time::Duration;
 
+    pub(super) fn describe() {}
     pub(super) fn acquired(_: Duration) {}
     pub(super) fn contended(_: &'static str) {}
     pub(super) fn released(_: Duration) {}
-    pub(super) fn renewed(_: &'static str, _: Duration) {}
+    pub(super) fn renewed(_: Option<&'static str>, _: Duration) {}
     pub(super) fn lost(_: &'static str) {}
+    pub(super) fn waiting(_: f64) {}
+    pub(super) fn waited(_: Duration) {}
+    pub(super) fn held(_: Duration) {}
     #[cfg(feature = "redis")]
     pub(super) fn node_up(_: &str, _: bool) {}
 }

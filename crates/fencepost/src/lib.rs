@@ -100,6 +100,7 @@
 //! | `acquire` | the one path to a lease: any or all of several names, waited for |
 //! | `options` | the options and the endings of every request |
 //! | `lease` | [`Lease`]: its token, its deadline, its loss, its release; `run` |
+//! | `leased` | leases whose id the client of a lock service chose |
 //! | `detached`, `inspect` | locks that outlive their process; looking without taking part |
 //! | `driver` | what sends, sleeps and spawns: coordinator, releases, renewer, waiters |
 //! | `store` | one place that stores locks: `redis`, `sqlite`, `memory` |
@@ -124,6 +125,8 @@ pub mod events;
 pub mod fence;
 mod inspect;
 mod lease;
+#[doc(hidden)]
+pub mod leased;
 mod lock;
 mod multi;
 mod options;

@@ -15,6 +15,7 @@ use crate::inspect::status::{Status, majority_holder};
 use crate::lease::Lease;
 use crate::lease::run::lease_guard;
 use crate::options::{Ask, request};
+use fencepost_core::name::LockName;
 
 /// At most k holders at a time: see [`Client::semaphore`](crate::Client::semaphore).
 ///
@@ -95,6 +96,12 @@ impl Semaphore {
         PermitRequest(Ask::new(self.shared.clone(), self.slots.clone()))
     }
 
+    /// The names of its slots, for a replica of the lock service.
+    #[doc(hidden)]
+    pub fn slot_names(&self) -> Result<Vec<LockName>, Error> {
+        self.slots.clone().map(|slots| slots.names.clone())
+    }
+
     /// Takes a permit if there is one, by a single attempt.
     ///
     /// ```
@@ -128,11 +135,11 @@ impl Semaphore {
     /// [`ErrorKind::InvalidName`](crate::ErrorKind::InvalidName), [`ErrorKind::InvalidOption`](crate::ErrorKind::InvalidOption). A node that cannot be asked is left out.
     pub async fn holders(&self) -> Result<Vec<PermitHolder>, Error> {
         let (shared, slots) = (&self.shared, self.slots.clone()?);
-        let needed = shared.coordinator.quorum.needed();
+        let quorum = shared.coordinator.quorum;
         let seen = look(shared, &slots.names, |_| false).await;
         let holders = seen.iter().enumerate().filter_map(|(slot, answers)| {
             let holders = heard(answers).filter_map(|lock| lock.holder.as_ref());
-            let holder = majority_holder(&holders.collect::<Vec<_>>(), needed)?;
+            let holder = majority_holder(&holders.collect::<Vec<_>>(), quorum)?;
             Some(PermitHolder { slot, holder })
         });
         Ok(holders.collect())
@@ -297,6 +304,13 @@ impl Permit {
             place: _place,
         } = self;
         lease.release().await
+    }
+
+    /// The lease on the slot, for a replica of the lock service: it outlives this process.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn into_lease(self) -> Lease {
+        self.lease
     }
 }
 

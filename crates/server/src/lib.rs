@@ -12,6 +12,8 @@
 //! | `api` | the operations: acquire, extend, release, steal, locks, nodes |
 //! | `locks` | what the service asks of the library |
 //! | `auth` | bearer tokens and client certificates: who may do what |
+//! | `attempts` | the numbered attempts under way here, one of a lease at a time |
+//! | `unread` | releases what was granted if the answer could not be sent |
 //! | `limits` | how much of everything one principal may have |
 //! | `body`, `answer`, `problem` | requests in; answers and RFC 9457 problems out |
 //! | `watcher` | looks at all locks, once for all streams of a replica |
@@ -25,6 +27,7 @@
 
 mod answer;
 mod api;
+mod attempts;
 mod auth;
 mod body;
 mod contention;
@@ -42,6 +45,7 @@ mod service;
 mod timeline;
 mod tracker;
 mod ui;
+mod unread;
 mod view;
 pub mod waits_for;
 mod watcher;

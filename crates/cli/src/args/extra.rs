@@ -11,6 +11,8 @@ pub(crate) type ExitCase = (&'static str, &'static str);
 pub(crate) const TIMES: &str =
     "Times are written 250ms, 10s, 2m, 1h30m, or as a number of seconds.";
 
+const EXPLAIN: &str = "`fencepost explain CODE` tells more of an exit code or an error.";
+
 const USAGE: ExitCase = ("64", "the arguments or the config file cannot be used");
 const UNAVAILABLE: ExitCase = ("69", "no quorum, or the store cannot be reached");
 const BUSY: ExitCase = (
@@ -171,6 +173,10 @@ pub(crate) fn examples(command: &str) -> &'static [Example] {
             ),
         ],
         "bench" => &[("fifty tasks at once", "fencepost bench --tasks 50")],
+        "explain" => &[
+            ("what does this exit code mean?", "fencepost explain 69"),
+            ("why was the lock lost?", "fencepost explain max_hold"),
+        ],
         "completions" => &[
             (
                 "bash",
@@ -253,6 +259,7 @@ pub(crate) fn exits(command: &str) -> &'static [ExitCase] {
         "serve" => &[("0", "told to stop, and drained"), USAGE, UNAVAILABLE],
         "status" | "list" | "watch" | "bench" | "init" => &[("0", "done"), USAGE, UNAVAILABLE],
         "completions" | "man" => &[("0", "done"), USAGE, ("73", "a file cannot be written")],
+        "explain" => &[("0", "done"), ("64", "there is no such page")],
         _ => &[
             (
                 "N",
@@ -284,7 +291,9 @@ pub(super) fn with_help(command: Command) -> Command {
     let exits: String = exits
         .map(|(code, when)| format!("  {code:<3}  {when}\n"))
         .collect();
-    command.after_help(format!("Examples:\n{lines}\nExit codes:\n{exits}\n{TIMES}"))
+    command.after_help(format!(
+        "Examples:\n{lines}\nExit codes:\n{exits}\n{TIMES}\n{EXPLAIN}"
+    ))
 }
 
 #[cfg(test)]

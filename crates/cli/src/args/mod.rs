@@ -12,7 +12,7 @@
 //! | `serve` | the lock service |
 //! | `dashboard` | the dashboard: `ui`, `top`, `deadlocks` |
 //! | `extra` | examples and exit codes, for help and man pages |
-//! | `tools` | `doctor`, `bench`, `completions`, `man` |
+//! | `tools` | `doctor`, `bench`, `explain`, `completions`, `man` |
 //!
 //! What is typed beats the environment, which beats the config file, which beats the default.
 
@@ -47,7 +47,7 @@ pub(crate) use look::{LeaderJob, ListJob, StatusJob, WatchJob};
 pub(crate) use place::Place;
 pub(crate) use run::{Again, RunJob};
 pub(crate) use serve::ServeJob;
-pub(crate) use tools::{BenchJob, CompletionsJob, DoctorJob, ManJob};
+pub(crate) use tools::{BenchJob, CompletionsJob, DoctorJob, ExplainJob, ManJob};
 
 /// How much of a value that cannot be used is shown, in characters.
 const MOST_SHOWN: usize = 64;
@@ -91,6 +91,7 @@ enum RawCommand {
     Doctor(tools::RawDoctor),
     Init(init::RawInit),
     Bench(tools::RawBench),
+    Explain(tools::RawExplain),
     Completions(tools::RawCompletions),
     Man(tools::RawMan),
 }
@@ -151,6 +152,7 @@ pub(crate) enum Job {
     Doctor(DoctorJob),
     Init(InitJob),
     Bench(BenchJob),
+    Explain(ExplainJob),
     Completions(CompletionsJob),
     Man(ManJob),
 }
@@ -262,6 +264,7 @@ fn checked(matches: &ArgMatches) -> Result<Asked, Failure> {
         RawCommand::Doctor(raw) => Job::Doctor(raw.checked(matches)?),
         RawCommand::Init(raw) => Job::Init(raw.checked(matches)?),
         RawCommand::Bench(raw) => Job::Bench(raw.checked(matches)?),
+        RawCommand::Explain(raw) => Job::Explain(raw.checked()),
         RawCommand::Completions(raw) => Job::Completions(raw.checked()),
         RawCommand::Man(raw) => Job::Man(raw.checked()),
     };

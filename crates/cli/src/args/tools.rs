@@ -59,6 +59,17 @@ pub(super) struct RawBench {
     json: RawJson,
 }
 
+/// Explain an exit code or an error
+///
+/// Prints a page of the book, which is part of the program: no network is needed. CODE is an exit code
+/// (69), the word for an error (no-quorum, quarantined), or the reason of a loss in a log (max_hold).
+/// Without CODE it lists all pages.
+#[derive(Args)]
+pub(super) struct RawExplain {
+    /// Exit code or error
+    code: Option<String>,
+}
+
 /// Print a completion script for a shell
 ///
 /// In bash, zsh and fish it also completes the names of locks that are held or remembered.
@@ -89,6 +100,11 @@ pub(crate) struct BenchJob {
     pub(crate) svg: Option<PathBuf>,
     pub(crate) place: Place,
     pub(crate) json: bool,
+}
+
+/// A page to be printed; all are listed if none is named.
+pub(crate) struct ExplainJob {
+    pub(crate) code: Option<String>,
 }
 
 /// A completion script.
@@ -128,6 +144,12 @@ impl RawBench {
             place: self.place.checked(matches)?,
             json: self.json.json,
         })
+    }
+}
+
+impl RawExplain {
+    pub(super) fn checked(self) -> ExplainJob {
+        ExplainJob { code: self.code }
     }
 }
 

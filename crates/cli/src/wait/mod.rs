@@ -168,6 +168,7 @@ async fn remind(want: &Want<'_>, spinner: &Spinner) -> Infallible {
             let remaining = told.remaining.map(|time| time.saturating_sub(at.elapsed()));
             Some(Holder {
                 by: told.by?,
+                since: told.since,
                 remaining,
             })
         });

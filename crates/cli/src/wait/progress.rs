@@ -2,7 +2,7 @@
 //!
 //! It is for people only: nothing may be decided by it.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use fencepost::Progress;
 
@@ -14,6 +14,8 @@ use crate::exit::Failure;
 pub(super) struct Told {
     /// `None` while it passes from one to the next.
     pub(super) by: Option<String>,
+    /// Since when, about.
+    pub(super) since: Option<SystemTime>,
     /// How long still, if it is not renewed. `None` when it never expires.
     pub(super) remaining: Option<Duration>,
     /// Our place in line; 1 is next. `None` while we have none.
@@ -26,6 +28,7 @@ impl Told {
         let holder = why.holder.as_ref()?;
         Some(Self {
             by: Some(holder.by.clone()),
+            since: holder.since,
             remaining: holder.remaining,
             place: None,
         })
@@ -35,6 +38,7 @@ impl Told {
 impl From<Progress> for Told {
     fn from(progress: Progress) -> Self {
         Self {
+            since: progress.since(),
             by: progress.holder.map(|holder| holder.to_string()),
             remaining: progress.remaining,
             place: progress.place,

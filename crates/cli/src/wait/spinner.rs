@@ -19,7 +19,8 @@ use tokio::time::sleep;
 use unicode_width::UnicodeWidthStr;
 
 use super::progress::Told;
-use crate::duration::Readable;
+use crate::duration::whole_seconds;
+use crate::fault;
 use crate::table::{self, fitting};
 use crate::target::Target;
 use crate::teller;
@@ -137,7 +138,7 @@ fn is_our_turn() -> bool {
 /// What the line says of what was told some time ago.
 fn describe(words: &Words, told: Option<(&Told, Duration)>, waited: Duration) -> String {
     let Words { target, taken } = words;
-    let waited = seconds(waited);
+    let waited = whole_seconds(waited);
     let Some((told, ago)) = told else {
         return format!("waiting for {target} ({waited})");
     };
@@ -149,21 +150,14 @@ fn describe(words: &Words, told: Option<(&Told, Duration)>, waited: Duration) ->
     };
     let held = match (&told.by, told.remaining) {
         (Some(by), Some(time)) => {
-            let left = seconds(time.saturating_sub(ago));
-            format!("{taken} by {by} (expires in {left} unless renewed)")
+            let left = whole_seconds(time.saturating_sub(ago));
+            let expiry = format!("expires in {left} unless renewed");
+            format!("{taken} {}", fault::by(by, told.since, &expiry))
         }
-        (Some(by), None) => format!("{taken} by {by} (no expiry)"),
+        (Some(by), None) => format!("{taken} {}", fault::by(by, told.since, "no expiry")),
         (None, _) => "handed on".to_owned(),
     };
     format!("waiting for {target} ({waited}){place}: {held}")
-}
-
-/// Without tenths, which would only flicker.
-fn seconds(time: Duration) -> String {
-    match time.as_secs() {
-        0 => "0s".into(),
-        whole => Readable(Duration::from_secs(whole)).to_string(),
-    }
 }
 
 /// What fits on one line, so that there is one line to clear.
@@ -181,12 +175,15 @@ fn width() -> usize {
 
 #[cfg(test)]
 mod tests {
+    use std::time::SystemTime;
+
     use super::*;
 
     #[test]
     fn the_line_says_who_has_it_for_how_long_and_our_place() {
         let mut progress = Told {
             by: Some("web-3:7:sh".into()),
+            since: None,
             remaining: Some(Duration::from_secs(20)),
             place: Some(2),
         };
@@ -201,6 +198,14 @@ mod tests {
             "waiting for lock \"job\" (1m 5s), number 2 in line: held by web-3:7:sh (expires in 15s unless \
              renewed)"
         );
+        progress.since = Some(SystemTime::now() - Duration::from_secs(125));
+        let line = describe(&words, Some((&progress, ago)), waited);
+        assert!(
+            line.contains("held by web-3:7:sh since about ")
+                && line.ends_with("Z (2m 5s), expires in 15s unless renewed"),
+            "{line}"
+        );
+        progress.since = None;
         progress.place = Some(1);
         progress.remaining = None;
         let line = describe(&words, Some((&progress, ago)), waited);

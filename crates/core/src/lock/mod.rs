@@ -132,7 +132,21 @@ impl LockState {
                 value,
                 ttl,
                 proposed,
-            } => self.steal(value, *ttl, *proposed, now),
+                from,
+            } => match self.held_by(now.elapsed) {
+                Some(holder)
+                    if !from.is_empty()
+                        && holder.value != *value
+                        && !from.contains(&holder.value) =>
+                {
+                    Reply::Held(holder)
+                }
+                _ => self.steal(value, *ttl, *proposed, now),
+            },
+            Command::LookForTombstone { value } => match self.has_tombstone(value) {
+                true => Reply::Tombstoned,
+                false => Reply::NotHeld(None),
+            },
             Command::Raise { value, to } => {
                 if !self.holds_or_reads(value) {
                     return self.not_held(now.elapsed);

@@ -39,6 +39,8 @@ pub enum Denial {
     Held {
         /// Who has most of the nodes.
         by: Owner,
+        /// Its own token, for people: it tells since when.
+        token: Option<FencingToken>,
         /// When enough nodes may be free for us, at the earliest. `None`: never by itself.
         remaining: Option<Duration>,
     },
@@ -300,6 +302,7 @@ impl AcquireTally {
             // All is granted, and no token could be had.
             return Denial::Held {
                 by: Owner::readable(OVERTAKEN_BY),
+                token: None,
                 remaining: Some(Duration::ZERO),
             };
         }
@@ -309,12 +312,16 @@ impl AcquireTally {
         if open + held.len() < needed {
             return Denial::NoQuorum;
         }
-        let by = by.value.owner();
+        let (by, token) = (by.value.owner(), by.token);
         // Endless holders last: the k-th node to become free is the one that opens the way.
         held.sort_by_key(|holder| holder.remaining.unwrap_or(Duration::MAX));
         let opens_the_way = needed.saturating_sub(open).saturating_sub(1);
         let remaining = held.get(opens_the_way).and_then(|holder| holder.remaining);
-        Denial::Held { by, remaining }
+        Denial::Held {
+            by,
+            token,
+            remaining,
+        }
     }
 
     /// The same attempt with its nodes in another order: for the model check.

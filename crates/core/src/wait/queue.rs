@@ -25,6 +25,7 @@ use crate::words::moment::Moment;
 use crate::words::ticket::{
     ClientId, Standing, TICKET_LEASE, Ticket, TicketId, TicketMode, TicketNumber, Wake,
 };
+use crate::words::token::FencingToken;
 use crate::words::value::Owner;
 
 /// How often a waiter looks by itself, and so keeps its ticket: what a lost message costs. Two
@@ -141,6 +142,8 @@ pub enum QueueAction {
         waiter: WaiterId,
         /// Who holds the lock on most nodes.
         holder: Option<Owner>,
+        /// The holder's own token, for people: it tells since when.
+        token: Option<FencingToken>,
         /// How long still, if nothing happens before. `None` when it has no end.
         remaining: Option<Duration>,
         /// The place in the queue: 1 is next.
@@ -520,6 +523,7 @@ impl LockQueue {
                 actions.push(QueueAction::Tell {
                     waiter: *id,
                     holder: holder.map(|holder| holder.value.owner()),
+                    token: holder.and_then(|holder| holder.token),
                     remaining: holder.and_then(|_| view.opens_in(n, waiter.id.mode())),
                     place: view.place(n),
                     is_settled: waiter.is_settled,

@@ -18,4 +18,4 @@ pub use session::{InvalidSession, SessionId};
 pub use ticket::{ClientId, Ticket, TicketId, TicketMode, TicketNumber};
 pub use token::{FencingToken, InvalidToken};
 pub use ttl::{Drift, InvalidShare, InvalidTtl, Readable, Ttl};
-pub use value::{AttemptValue, InvalidLabel, Owner};
+pub use value::{AttemptValue, InvalidLabel, InvalidLeaseId, LeaseAttempt, LeaseId, Owner};

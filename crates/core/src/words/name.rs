@@ -18,23 +18,20 @@ const LONGEST: usize = 512;
 
 /// Endings of the keys that stand beside a lock's own key on Redis. A name with a `{tag}` of its
 /// own and one of these endings would be another lock's side key.
-pub const SIDE_KEYS: [&str; 4] = [COUNTER_KEY, LINE_KEY, LEASES_KEY, READERS_KEY];
-/// The counter.
-pub const COUNTER_KEY: &str = ":fence";
+pub const SIDE_KEYS: [&str; 3] = [QUEUE_KEY, LEASES_KEY, READERS_KEY];
 /// Who waits, by number.
-pub const LINE_KEY: &str = ":queue";
+pub const QUEUE_KEY: &str = ":queue";
 /// Who waits, by the end of its lease.
 pub const LEASES_KEY: &str = ":leases";
 /// Who reads, by the end of its time.
 pub const READERS_KEY: &str = ":readers";
-/// What the key of a withdrawn attempt has in its middle, for the same reason.
-pub const WITHDRAWN_KEY: &str = ":gone:";
+/// What the key of a tombstone has in its middle, for the same reason.
+pub const TOMBSTONE_KEY: &str = ":gone:";
 
 /// The checked name of a lock: 1 to 512 bytes of UTF-8 without control characters.
 ///
-/// Every engine takes the same names, so that moving from one machine to five nodes is a change of
-/// URL. On Redis Cluster's terms the keys of one lock share a hash slot; the few names that make
-/// this impossible (a `}` without a `{tag}`) are refused on every engine.
+/// Every store accepts the same names, so that moving from one machine to five nodes is a change of
+/// URL.
 ///
 /// ```
 /// use fencepost_core::LockName;
@@ -72,21 +69,11 @@ impl LockName {
         if name.chars().any(char::is_control) {
             return Some("it has a control character, such as a line break or a tab");
         }
-        match hash_tag(name) {
-            None if name.contains('}') => {
-                Some("it has a \"}\" but no \"{tag}\", so its keys cannot share a hash slot")
-            }
-            Some(tag) if tag.len() + 2 == name.len() => {
-                Some("it is a \"{tag}\" and nothing else; leave the braces out")
-            }
-            Some(_)
-                if SIDE_KEYS.iter().any(|end| name.ends_with(end))
-                    || name.contains(WITHDRAWN_KEY) =>
-            {
-                Some("it has a \"{tag}\" and looks like a key that fencepost keeps for itself")
-            }
-            _ => None,
-        }
+        // Every side key has a tag, so a key without one is none.
+        let looks_like_a_side_key = hash_tag(name).is_some()
+            && (SIDE_KEYS.iter().any(|end| name.ends_with(end)) || name.contains(TOMBSTONE_KEY));
+        looks_like_a_side_key
+            .then_some("it has a \"{tag}\" and looks like a key that fencepost keeps for itself")
     }
 
     /// The name as text.
@@ -102,6 +89,18 @@ pub fn hash_tag(key: &str) -> Option<&str> {
     let (_, after) = key.split_once('{')?;
     let (tag, _) = after.split_once('}')?;
     (!tag.is_empty()).then_some(tag)
+}
+
+/// Whether a key's braces are in the way of keys beside it: neither the key with an ending nor `{key}`
+/// with an ending has the key's hash slot to itself.
+#[must_use]
+pub fn has_odd_braces(key: &str) -> bool {
+    match hash_tag(key) {
+        // The keys beside the lock `tag` are `{tag}` and an ending.
+        Some(tag) => tag.len() + 2 == key.len(),
+        // The tag of `{key}` would end at this brace.
+        None => key.contains('}'),
+    }
 }
 
 impl fmt::Display for LockName {
@@ -122,7 +121,18 @@ mod tests {
 
     #[test]
     fn names_people_use_are_taken() {
-        for name in ["a", "invoice:42", "täglich", "{tenant}:job", "a{b", "x y"] {
+        for name in [
+            "a",
+            "invoice:42",
+            "täglich",
+            "{tenant}:job",
+            "a{b",
+            "x y",
+            "{x}",
+            "{}b",
+            "a}b",
+            "}{:queue",
+        ] {
             assert!(LockName::new(name).is_ok(), "{name}");
         }
         assert!(LockName::new("x".repeat(512)).is_ok());
@@ -135,10 +145,7 @@ mod tests {
             ("x".repeat(513), "longer"),
             ("a\tb".into(), "control"),
             ("a\u{7f}".into(), "control"),
-            ("a}b".into(), "hash slot"),
-            ("{}b".into(), "hash slot"),
-            ("{x}".into(), "leave the braces out"),
-            ("{x}:fence".into(), "keeps for itself"),
+            ("{x}:queue".into(), "keeps for itself"),
             ("{x}:readers".into(), "keeps for itself"),
             ("{x}:gone:1".into(), "keeps for itself"),
         ] {

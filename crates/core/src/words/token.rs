@@ -5,6 +5,12 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::time::{Duration, SystemTime};
+
+/// Tokens before this time are no times: a counter of another library, or of a test. 2020 began then.
+const FIRST_TIME: Duration = Duration::from_secs(1_577_836_800);
+/// How far ahead of our clock a holder's may be; a token is raised above others by less.
+const AHEAD: Duration = Duration::from_secs(60);
 
 /// A number that grows with every acquisition of one lock name.
 ///
@@ -71,6 +77,19 @@ impl FencingToken {
     #[must_use]
     pub const fn get(self) -> u64 {
         self.0
+    }
+
+    /// About when the acquisition began that has this token: the time by the holder's clock when it
+    /// proposed the token, in microseconds since 1970. It is for people; nothing may be decided by it.
+    ///
+    /// `None` for a number that cannot be such a time: far in the past, or in the future. A token that
+    /// is a little ahead (another clock, or raised above another token) is now.
+    #[must_use]
+    pub fn proposed_at(self, now: SystemTime) -> Option<SystemTime> {
+        let since_1970 = Duration::from_micros(self.0);
+        let proposed = SystemTime::UNIX_EPOCH.checked_add(since_1970)?;
+        let is_time = since_1970 >= FIRST_TIME && proposed <= now.checked_add(AHEAD)?;
+        is_time.then(|| proposed.min(now))
     }
 }
 
@@ -157,6 +176,20 @@ mod tests {
         assert!(FencingToken::try_from(i64::MIN).is_err());
         let shown = "x".repeat(1000).parse::<FencingToken>().unwrap_err();
         assert!(shown.to_string().len() < 150, "{shown}");
+    }
+
+    #[test]
+    fn a_token_tells_when_it_was_proposed_unless_it_cannot_be_a_time() {
+        let second = Duration::from_secs(1);
+        let now = SystemTime::UNIX_EPOCH + 1_790_000_000 * second;
+        let at = |seconds: u64| FencingToken(seconds * 1_000_000).proposed_at(now);
+        assert_eq!(at(1_789_999_880), Some(now - 120 * second));
+        // Another clock, or raised above another token.
+        assert_eq!(at(1_790_000_059), Some(now));
+        assert_eq!(at(1_790_000_061), None);
+        assert_eq!(FencingToken(42).proposed_at(now), None);
+        assert_eq!(FencingToken::ZERO.proposed_at(now), None);
+        assert_eq!(FencingToken::MAX.proposed_at(now), None);
     }
 
     #[test]

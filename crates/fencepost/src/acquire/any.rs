@@ -17,6 +17,7 @@ use crate::driver::identity::ValueForm;
 use crate::driver::shared::Shared;
 use crate::driver::waiters::{Call, News, WaiterGuard};
 use crate::error::Error;
+use crate::events;
 use crate::inspect::look::{look, too_few};
 use crate::lease::Lease;
 use fencepost_core::lock::Precedence;
@@ -105,9 +106,13 @@ impl AnyOf<'_> {
 
     /// Waits for whichever comes first; when the wait is over, tries once more.
     async fn wait(mut self) -> Result<Found, Error> {
+        let shared = self.shared;
+        let clock = &shared.coordinator.clock;
+        let (waiting, began) = (events::Waiting::begin(), clock.now());
         let mode = self.spec.ticket_mode();
         let is_watched = self.spec.watcher.is_some();
-        let join = |name| self.shared.waiters.join(name, mode, is_watched);
+        let on_behalf = self.spec.on_behalf.as_ref();
+        let join = |name| self.shared.waiters.join(name, mode, is_watched, on_behalf);
         let mut seats: Vec<_> = self.names.iter().map(join).collect();
         if matches!(self.spec.form, ValueForm::Reentrant) {
             seats.iter().for_each(WaiterGuard::overhear);
@@ -125,6 +130,7 @@ impl AnyOf<'_> {
         };
         if let Ok((slot, _)) = outcome {
             seats.swap_remove(slot).served();
+            waiting.served(clock.now().since(began));
         }
         outcome
     }

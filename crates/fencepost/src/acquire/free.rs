@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use crate::error::Error;
+use crate::error::{Error, HolderStatus};
 use crate::inspect::look::{Answers, heard};
 use fencepost_core::lock::{Holder, Snapshot};
 use fencepost_core::name::LockName;
@@ -40,8 +40,7 @@ pub(super) fn all_taken(names: &[LockName], slots: &[Answers]) -> Option<Error> 
     });
     let left = |holder: &Holder| holder.remaining.unwrap_or(Duration::MAX);
     let (name, first) = holders.min_by_key(|(_, holder)| left(holder))?;
-    let owner = first.value.owner();
-    Some(Error::held(name.clone(), owner, first.remaining))
+    Some(Error::held(name.clone(), HolderStatus::of(first)))
 }
 
 /// Who holds it on most nodes.

@@ -33,6 +33,7 @@ impl QueueView {
         let first = held.min_by_key(|slot| left(slot).unwrap_or(Duration::MAX));
         Progress {
             holder: first.and_then(|(news, _)| news.holder.clone()),
+            token: first.and_then(|(news, _)| news.token),
             remaining: first.as_ref().and_then(left),
             place: known().filter_map(|(news, _)| news.place).min(),
             is_settled: self.0.iter().all(is_settled),
@@ -52,6 +53,7 @@ mod tests {
     fn news(holder: &str, seconds: Option<u64>, place: usize) -> Progress {
         Progress {
             holder: (!holder.is_empty()).then(|| Owner::new(holder).unwrap()),
+            token: None,
             remaining: seconds.map(Duration::from_secs),
             place: Some(place),
             is_settled: true,

@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::error::{Cause, Error};
-use fencepost_core::name::{LockName, hash_tag};
+use fencepost_core::name::{LockName, has_odd_braces, hash_tag};
 
 /// The most slots of one kind: whoever waits, waits for all of them at once.
 const MOST_SLOTS: usize = 1000;
@@ -108,6 +108,13 @@ impl Slots {
 /// tag alone, no two share a slot.
 pub(crate) fn part_name(kind: Kind, name: &LockName, part: &str) -> Result<LockName, Error> {
     let word = kind.word();
+    if has_odd_braces(name.as_str()) {
+        return Err(Error::from(Cause::InvalidName {
+            name: name.to_string(),
+            why: "a plain lock can have it; a semaphore, latch or barrier needs a name without \"}\", or \
+                  with a \"{tag}\" and something beside it",
+        }));
+    }
     let name = match hash_tag(name.as_str()) {
         Some(_) => LockName::new(format!("{name}:{word}:{part}")),
         None => LockName::new(format!("{{{name}}}:{word}:{part}")),
@@ -141,10 +148,11 @@ mod tests {
         slots.sort_unstable();
         slots.dedup();
         assert_eq!(slots.len(), names.len(), "{slots:?}");
-        assert!(
-            Slots::new(Kind::Semaphore, "{a}", 1).is_err(),
-            "would be the slots of a"
-        );
+        // Would be the slots of "a", and of "{a}}".
+        for name in ["{a}", "a}"] {
+            let error = Slots::new(Kind::Semaphore, name, 1).unwrap_err();
+            assert!(error.to_string().contains("a plain lock can"), "{error}");
+        }
     }
 
     #[test]

@@ -29,6 +29,8 @@ pub(crate) struct Held {
     /// Its place on the agenda; see there.
     pub(crate) id: u64,
     pub(crate) due: AtomicU64,
+    /// When it was acquired.
+    since: Moment,
     state: Mutex<LeaseState>,
     /// Commands that were not answered when they no longer mattered; `None` once they are the
     /// releaser's. Its own lock, because an extension hands over while `state` is locked.
@@ -60,6 +62,7 @@ impl Held {
         in_flight: InFlight,
     ) -> Self {
         Self {
+            since: coordinator.clock.now(),
             coordinator,
             claim,
             token,
@@ -159,7 +162,7 @@ impl Held {
         self.state().look_at()
     }
 
-    /// The moment has come that it named. Whoever calls this begins the renewal that may be due.
+    /// The moment has come that it named. The caller begins the renewal that may be due.
     pub(crate) fn on_due(&self) -> LeaseActions {
         let actions = self.apply(&mut self.state(), LeaseEvent::Due);
         if actions.tidy
@@ -170,9 +173,14 @@ impl Held {
         actions
     }
 
-    /// Tells the lease what happened, and everybody else what follows from it.
+    /// Applies an event to the lease, and publishes what follows from it.
     fn apply(&self, state: &mut LeaseState, event: LeaseEvent) -> LeaseActions {
-        let actions = state.on(event, self.coordinator.clock.now());
+        let now = self.coordinator.clock.now();
+        let was_over = state.is_over();
+        let actions = state.on(event, now);
+        if !was_over && state.is_over() {
+            events::ended(now.since(self.since));
+        }
         if let Some(why) = &actions.lost {
             events::lost(&self.claim.name, self.token, why);
         }
@@ -208,7 +216,7 @@ impl Held {
         }
     }
 
-    /// Keeps commands that nobody waits for any more, or sees to them at once if the lease has been
+    /// Keeps commands that are no longer awaited, or releases them at once if the lease has been
     /// released meanwhile.
     fn take_over(&self, late: InFlight) {
         match (&mut *self.in_flight(), self.reader.get()) {
@@ -235,7 +243,7 @@ impl Held {
 /// An extension in flight.
 ///
 /// It is polled with the state locked, and not at all once the lease is over: so that nothing for
-/// this lease is sent after somebody has ended it, on whatever thread.
+/// this lease is sent after any thread has ended it.
 pub(crate) struct Extending {
     held: Arc<Held>,
     asker: Asker,

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures_util::future::join_all;
 
@@ -11,7 +10,7 @@ use crate::error::HolderStatus;
 use crate::error::NodeError;
 use fencepost_core::lock::{Command, Holder, Reply, Snapshot};
 use fencepost_core::name::LockName;
-use fencepost_core::quorum::{Quorum, token_of_holder};
+use fencepost_core::quorum::{Quorum, tally};
 use fencepost_core::token::FencingToken;
 
 /// How many locks are looked at at the same time.
@@ -71,11 +70,10 @@ impl Status {
         let nodes: Vec<_> = nodes.collect();
         let seen = || nodes.iter().filter_map(|node| node.lock.as_ref().ok());
         let holders: Vec<&Holder> = seen().filter_map(|lock| lock.holder.as_ref()).collect();
-        let needed = coordinator.quorum.needed();
-        let holder = majority_holder(&holders, needed);
-        let token = own_token(&holders, coordinator.quorum);
+        let holder = majority_holder(&holders, coordinator.quorum);
+        let token = holder.as_ref().and_then(|holder| holder.token);
         let register = seen().map(|lock| lock.counter).max().unwrap_or_default();
-        let readers = majority_readers(seen(), needed);
+        let readers = majority_readers(seen(), coordinator.quorum);
         let mut waiting: Vec<_> = seen().map(|lock| lock.waiting).collect();
         waiting.sort_unstable();
         let waiting = waiting.get(waiting.len() / 2).copied().unwrap_or(0);
@@ -107,7 +105,7 @@ impl Status {
 /// Each reader once, whose time is up first comes first.
 fn majority_readers<'a>(
     seen: impl Iterator<Item = &'a Snapshot>,
-    needed: usize,
+    quorum: Quorum,
 ) -> Vec<HolderStatus> {
     let mut by_value: BTreeMap<&str, Vec<&Holder>> = BTreeMap::new();
     for reader in seen.flat_map(|lock| &lock.readers) {
@@ -116,33 +114,14 @@ fn majority_readers<'a>(
             .or_default()
             .push(reader);
     }
-    let held = |same: Vec<&Holder>| majority_holder(&same, needed);
+    let held = |same: Vec<&Holder>| majority_holder(&same, quorum);
     let mut readers: Vec<_> = by_value.into_values().filter_map(held).collect();
     readers.sort_by_key(|reader| reader.remaining);
     readers
 }
 
-/// The token of whoever has the lock on a majority: its own, as the nodes store it with the lock.
-fn own_token(holders: &[&Holder], quorum: Quorum) -> Option<FencingToken> {
-    holders.iter().find_map(|one| {
-        let same = holders.iter().filter(|other| other.value == one.value);
-        let tokens: Vec<_> = same.filter_map(|holder| holder.token).collect();
-        token_of_holder(quorum, &tokens, None)
-    })
-}
-
-pub(crate) fn majority_holder(holders: &[&Holder], needed: usize) -> Option<HolderStatus> {
-    holders.iter().find_map(|one| {
-        let same = holders.iter().filter(|other| other.value == one.value);
-        let mut remaining: Vec<_> = same
-            .map(|holder| holder.remaining.unwrap_or(Duration::MAX))
-            .collect();
-        // Longest first: the lock is held while the last of a majority holds it.
-        remaining.sort_unstable_by(|a, b| b.cmp(a));
-        let left = *remaining.get(needed - 1)?;
-        Some(HolderStatus {
-            owner: one.value.owner(),
-            remaining: (left != Duration::MAX).then_some(left),
-        })
-    })
+/// Who has the lock on a majority, with its own token, as the nodes store it with the lock.
+pub(crate) fn majority_holder(holders: &[&Holder], quorum: Quorum) -> Option<HolderStatus> {
+    let holder = tally::majority_holder(quorum, holders.iter().copied())?;
+    Some(HolderStatus::of(&holder))
 }

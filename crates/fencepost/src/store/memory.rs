@@ -26,12 +26,12 @@ pub struct MemoryNode {
     address: Arc<str>,
 }
 
-/// The tables that URLs name, for as long as somebody uses them.
+/// The tables that URLs name, for as long as they are in use.
 static NAMED: LazyLock<Mutex<HashMap<String, Weak<Mutex<Table>>>>> = LazyLock::new(Mutex::default);
 
 struct Table {
     locks: HashMap<LockName, LockState>,
-    /// The size at which names that nobody needs any more are swept out.
+    /// The size at which unused names are swept out.
     sweep_at: usize,
     /// Whose turn it is, is told to them.
     audience: Audience,

@@ -20,6 +20,8 @@ use tracing::subscriber::Interest;
 use tracing::{Event, Level, Metadata, Subscriber};
 
 const TTL: Duration = Duration::from_millis(1200);
+/// How long the one who waits has to wait.
+const PATIENCE: Duration = Duration::from_millis(100);
 const SOON: Duration = Duration::from_secs(10);
 
 /// An event or a span: its level, its name and its fields.
@@ -126,6 +128,13 @@ impl Subscriber for Listener {
     fn exit(&self, _: &Id) {}
 }
 
+/// What each metric is said to be.
+fn described(snapshotter: &Snapshotter) -> BTreeMap<String, String> {
+    let all = snapshotter.snapshot().into_vec().into_iter();
+    let all = all.map(|(key, _, what, _)| (key.key().name().to_owned(), what.unwrap_or_default()));
+    all.map(|(name, what)| (name, what.to_string())).collect()
+}
+
 /// What was counted, as `name{label=value}`.
 fn counted(snapshotter: &Snapshotter) -> BTreeMap<String, DebugValue> {
     let all = snapshotter.snapshot().into_vec().into_iter();
@@ -142,8 +151,8 @@ fn counted(snapshotter: &Snapshotter) -> BTreeMap<String, DebugValue> {
     .collect()
 }
 
-/// A lock's life: acquired, wanted by another, renewed, given back; taken again and stolen; taken
-/// again and dropped.
+/// A lock's life: acquired, wanted by another, renewed, waited for by a third, given back; taken again
+/// and stolen; taken again and dropped.
 async fn live(locks: &Client, job: &str) -> String {
     let lease = locks.lock(job).ttl(TTL).await.unwrap();
     let token = lease.token().to_string();
@@ -158,8 +167,12 @@ async fn live(locks: &Client, job: &str) -> String {
     );
     // Nothing but time makes a renewal due.
     tokio::time::sleep(TTL / 2).await;
-    lease.release().await.unwrap();
-    let lease = locks.lock(job).ttl(TTL).await.unwrap();
+    let next = async { locks.lock(job).ttl(TTL).await.unwrap() };
+    let release = async {
+        tokio::time::sleep(PATIENCE).await;
+        lease.release().await.unwrap();
+    };
+    let (lease, ()) = tokio::join!(next, release);
     let thief = locks.steal(job, TTL).await.unwrap();
     let why = tokio::time::timeout(SOON, lease.lost()).await.unwrap();
     assert!(matches!(why, LossReason::Stolen { .. }));
@@ -182,6 +195,11 @@ async fn logs_tell_a_locks_life_in_the_promised_words() {
     wait_until("the node is known to be away", SOON, gone).await;
 
     let lock = &[("lock", "logged")];
+    let not_renewed = &[
+        ("lock", "logged"),
+        ("reason", "lost"),
+        ("detail", "me has it now"),
+    ];
     let held = &[("lock", "logged"), ("reason", "held")];
     let stolen = &[
         ("lock", "logged"),
@@ -195,7 +213,7 @@ async fn logs_tell_a_locks_life_in_the_promised_words() {
         ("renewed", Level::TRACE, lock_and_token),
         ("released", Level::DEBUG, lock_and_token),
         ("lost", Level::WARN, stolen),
-        ("not renewed", Level::WARN, lock),
+        ("not renewed", Level::WARN, not_renewed),
         ("not released", Level::DEBUG, lock),
         ("dropped", Level::DEBUG, lock),
         ("connected", Level::DEBUG, node),
@@ -235,9 +253,11 @@ async fn metrics_count_a_locks_life_under_the_promised_names() {
     assert_eq!(first[&up], DebugValue::Gauge(1.0.into()));
     for (name, count) in [
         ("fencepost_acquired_total{}", 3),
-        ("fencepost_contended_total{reason=held}", 1),
+        // One at once, and the first attempt of the one who waited.
+        ("fencepost_contended_total{reason=held}", 2),
         ("fencepost_lost_total{reason=stolen}", 1),
         ("fencepost_renewals_total{outcome=failed}", 1),
+        ("fencepost_renewal_failures_total{reason=lost}", 1),
     ] {
         assert_eq!(
             first.get(name),
@@ -253,6 +273,8 @@ async fn metrics_count_a_locks_life_under_the_promised_names() {
     assert!((1..=most).contains(&renewals), "{renewals} of {most}");
     for (name, count) in [
         ("fencepost_acquire_seconds{}", 3),
+        ("fencepost_wait_seconds{}", 1),
+        ("fencepost_held_seconds{}", 3),
         ("fencepost_renew_seconds{}", renewals as usize + 1),
         ("fencepost_release_seconds{}", 2),
     ] {
@@ -265,6 +287,17 @@ async fn metrics_count_a_locks_life_under_the_promised_names() {
             samples.iter().all(|took| plausible(took.into_inner())),
             "{samples:?}"
         );
+    }
+    let Some(DebugValue::Histogram(waited)) = first.get("fencepost_wait_seconds{}") else {
+        panic!("{first:?}");
+    };
+    assert!(
+        waited[0].into_inner() >= PATIENCE.as_secs_f64(),
+        "{waited:?}"
+    );
+    assert_eq!(first["fencepost_waiting{}"], DebugValue::Gauge(0.0.into()));
+    for (name, what) in described(&snapshotter) {
+        assert!(what.len() > 10, "{name} is described as {what:?}");
     }
     cluster.servers[0].kill();
     let down = || counted(&snapshotter).get(&up) == Some(&DebugValue::Gauge(0.0.into()));

@@ -35,6 +35,7 @@ mod lease_renewal;
 mod membership;
 mod multi;
 mod mutual_exclusion;
+mod names_with_braces;
 mod quorum_faults;
 mod read_write;
 mod redis_connection;

@@ -164,7 +164,7 @@ fn an_attempt_is_blocked_as_soon_as_a_majority_is_out_of_reach() {
     attempt.answered(0, held("a", 300));
     attempt.answered(1, held("a", 200));
     assert_eq!(attempt.answered(2, held("a", 100)), AcquireStep::Blocked);
-    let Denial::Held { by, remaining } = attempt.denial() else {
+    let Denial::Held { by, remaining, .. } = attempt.denial() else {
         panic!("{attempt:?}");
     };
     assert_eq!(by.as_str(), "a");
@@ -205,6 +205,7 @@ fn a_holder_without_an_end_is_told_as_such() {
     let Denial::Held {
         by,
         remaining: None,
+        ..
     } = attempt.denial()
     else {
         panic!("{attempt:?}");
@@ -222,6 +223,7 @@ fn nodes_that_cannot_be_asked_are_another_matter_than_a_holder() {
         attempt.denial(),
         Denial::Held {
             by: Owner::new("a").unwrap(),
+            token: None,
             remaining: Some(Duration::from_millis(100))
         }
     );

@@ -495,6 +495,7 @@ fn whoever_is_watched_is_told_who_holds_the_lock_and_its_place() {
         [QueueAction::Tell {
             waiter: 1,
             holder: Some(Owner::new("other").unwrap()),
+            token: None,
             remaining: Some(ms(500)),
             place: Some(3),
             is_settled: true,

@@ -115,12 +115,14 @@ impl QueueTask {
                 QueueAction::Tell {
                     waiter,
                     holder,
+                    token,
                     remaining,
                     place,
                     is_settled,
                 } => {
                     let progress = Progress {
                         holder,
+                        token,
                         remaining,
                         place,
                         is_settled,

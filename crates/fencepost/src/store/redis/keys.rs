@@ -4,14 +4,22 @@
 //! beside it share its hash slot. No lock's key may ever be another lock's side key.
 
 use std::fmt;
+use std::sync::OnceLock;
 
 use redis::{RedisWrite, ToRedisArgs};
 
 use crate::error::{Cause, Error, NodeError};
 use fencepost_core::name::{
-    COUNTER_KEY, LEASES_KEY, LINE_KEY, LockName, READERS_KEY, SIDE_KEYS, WITHDRAWN_KEY, hash_tag,
+    LEASES_KEY, LockName, QUEUE_KEY, READERS_KEY, SIDE_KEYS, TOMBSTONE_KEY, has_odd_braces,
+    hash_tag,
 };
 use fencepost_core::value::AttemptValue;
+
+/// The fence register: one sorted set for all locks of a database, whatever their prefix. A member is a
+/// lock's key, its score the largest token ever raised there.
+pub(super) const REGISTER: &str = "fencepost:fences";
+/// Where the marker stands: one for each database, whatever the prefix of the locks.
+pub(super) const MARKER: &str = "fencepost:marker";
 
 /// What stands before every key, checked.
 #[derive(Clone, Debug)]
@@ -35,54 +43,112 @@ impl Prefix {
         }))
     }
 
-    /// The pattern of every counter's key behind this prefix.
-    pub(super) fn counters(&self) -> String {
-        // With and without the brace that a side key begins with; what else fits is sorted out by
-        // `name_of_counter`.
-        let mut pattern = String::from("*");
+    /// A pattern for the keys of all locks behind this prefix.
+    pub(super) fn locks(&self) -> String {
+        let mut pattern = String::new();
         for c in self.0.chars() {
             if matches!(c, '*' | '?' | '[' | ']' | '\\' | '^') {
                 pattern.push('\\');
             }
             pattern.push(c);
         }
-        if !self.0.is_empty() {
-            pattern.push('*');
-        }
-        pattern + COUNTER_KEY
+        pattern + "*"
     }
 
-    /// The name of the lock whose counter stands at this key, if it is one behind this prefix.
-    pub(super) fn name_of_counter(&self, key: &str) -> Option<LockName> {
-        let stem = key.strip_suffix(COUNTER_KEY)?;
-        let inner = stem.strip_prefix('{').and_then(|s| s.strip_suffix('}'));
-        let name = |lock: &str| LockName::new(lock.strip_prefix(&self.0)?).ok();
-        // Which of the two it is shows in the key that the name would have.
-        inner.into_iter().chain([stem]).find_map(|lock| {
-            let name = name(lock)?;
-            let counter = self.keys(&name).ok()?.counter().to_string();
-            (counter == key).then_some(name)
-        })
+    /// The name of the lock with this key, if it is one behind this prefix.
+    pub(super) fn name_of(&self, key: &str) -> Option<LockName> {
+        let name = LockName::new(key.strip_prefix(&self.0)?).ok()?;
+        self.keys(&name).is_ok().then_some(name)
     }
 
     /// The keys of one lock.
     pub(super) fn keys(&self, name: &LockName) -> Result<Keys, NodeError> {
         let name = name.as_str();
         let lock = [&self.0, name].concat();
+        if [REGISTER, MARKER].contains(&&*lock) {
+            return Err(NodeError::Other(format!(
+                "{lock} is a key that fencepost keeps for itself; take another name"
+            )));
+        }
+        if has_odd_braces(&lock) {
+            let around = Around::before(&lock);
+            return Ok(Keys { lock, around });
+        }
         if hash_tag(&lock).is_none() {
-            let has_tag = false;
-            return Ok(Keys { lock, has_tag });
+            let around = Around::Braces;
+            return Ok(Keys { lock, around });
         }
         // `LockName` has refused such an ending where the tag is the name's own.
-        if SIDE_KEYS.iter().any(|end| name.ends_with(end)) || name.contains(WITHDRAWN_KEY) {
+        if SIDE_KEYS.iter().any(|end| name.ends_with(end)) || name.contains(TOMBSTONE_KEY) {
             return Err(NodeError::Other(format!(
                 "behind a prefix with a {{tag}}, the lock name {name:?} looks like a key that \
                  fencepost keeps for itself; take another name"
             )));
         }
-        let has_tag = true;
-        Ok(Keys { lock, has_tag })
+        let around = Around::Nothing;
+        Ok(Keys { lock, around })
     }
+}
+
+/// What makes a side key share its lock's hash slot.
+#[derive(Debug)]
+enum Around {
+    /// The lock's key has a `{tag}`, and so has the side key.
+    Nothing,
+    /// It has none: the whole of it is the side key's tag.
+    Braces,
+    /// It has braces that neither way would do for: a tag of the same slot stands before it. No lock's
+    /// key has such a beginning, which `LockName` refuses.
+    Before(String),
+}
+
+impl Around {
+    fn before(lock: &str) -> Self {
+        let tag = match hash_tag(lock) {
+            Some(tag) => tag.to_owned(),
+            None => tag_of_slot(slot(lock)).to_string(),
+        };
+        Self::Before(format!("{{{tag}}}{TOMBSTONE_KEY}"))
+    }
+}
+
+/// How many hash slots a Redis Cluster has.
+const SLOTS: usize = 16_384;
+
+/// The hash slot of a key without a tag: CRC16 (XMODEM).
+fn slot(key: &str) -> usize {
+    let crc = key.bytes().fold(0_u16, |crc, byte| {
+        (0..8).fold(crc ^ (u16::from(byte) << 8), |crc, _| {
+            let shifted = crc << 1;
+            if crc & 0x8000 == 0 {
+                shifted
+            } else {
+                shifted ^ 0x1021
+            }
+        })
+    });
+    usize::from(crc) % SLOTS
+}
+
+/// The smallest number whose digits have that slot: the same for every client.
+fn tag_of_slot(wanted: usize) -> u32 {
+    static TAGS: OnceLock<Vec<u32>> = OnceLock::new();
+    let tags = TAGS.get_or_init(|| {
+        let mut tags = vec![None; SLOTS];
+        let mut missing = SLOTS;
+        for number in 0.. {
+            let tag: &mut Option<u32> = &mut tags[slot(&number.to_string())];
+            if tag.is_none() {
+                *tag = Some(number);
+                missing -= 1;
+            }
+            if missing == 0 {
+                break;
+            }
+        }
+        tags.into_iter().flatten().collect()
+    });
+    tags[wanted]
 }
 
 /// The keys of one lock.
@@ -90,19 +156,22 @@ impl Prefix {
 pub(super) struct Keys {
     /// Where the holder's value stands.
     pub(super) lock: String,
-    /// Whether that key has a `{tag}`. If not, the side keys have it as theirs.
-    has_tag: bool,
+    around: Around,
 }
 
 impl Keys {
-    /// Where the counter stands.
-    pub(super) fn counter(&self) -> SideKey<'_> {
-        self.side(COUNTER_KEY, "")
+    /// The fence register, in which the lock's key is a member.
+    #[expect(
+        clippy::unused_self,
+        reason = "where keys are spread over slots, it has to be one beside the lock"
+    )]
+    pub(super) fn register(&self) -> &'static str {
+        REGISTER
     }
 
     /// Where those stand who wait, by number.
-    pub(super) fn line(&self) -> SideKey<'_> {
-        self.side(LINE_KEY, "")
+    pub(super) fn queue(&self) -> SideKey<'_> {
+        self.side(QUEUE_KEY, "")
     }
 
     /// Where those stand who wait, by the end of their lease.
@@ -115,9 +184,9 @@ impl Keys {
         self.side(READERS_KEY, "")
     }
 
-    /// What stands there while an attempt that was given up is refused.
-    pub(super) fn withdrawn<'a>(&'a self, value: &'a AttemptValue) -> SideKey<'a> {
-        self.side(WITHDRAWN_KEY, value.unique_part())
+    /// Where the tombstone of an attempt stands.
+    pub(super) fn tombstone<'a>(&'a self, value: &'a AttemptValue) -> SideKey<'a> {
+        self.side(TOMBSTONE_KEY, value.unique_part())
     }
 
     /// Where Redisson tells that a reentrant lock is free. Our scripts have the same rule.
@@ -144,10 +213,10 @@ pub(super) struct SideKey<'a> {
 
 impl fmt::Display for SideKey<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (open, close) = if self.keys.has_tag {
-            ("", "")
-        } else {
-            ("{", "}")
+        let (open, close) = match &self.keys.around {
+            Around::Nothing => ("", ""),
+            Around::Braces => ("{", "}"),
+            Around::Before(tag) => (tag.as_str(), ""),
         };
         for part in [open, &self.keys.lock, close, self.kind, self.of] {
             f.write_str(part)?;
@@ -174,23 +243,42 @@ mod tests {
     #[test]
     fn the_lock_is_the_canonical_key_and_its_side_keys_share_its_slot() {
         let value = AttemptValue::reported(format!("{}:me", "0".repeat(32)));
-        for (prefix, name, lock, counter) in [
-            ("", "job", "job", "{job}:fence"),
-            ("app:", "job", "app:job", "{app:job}:fence"),
-            ("", "{t}job", "{t}job", "{t}job:fence"),
-            ("app:", "a{t}job", "app:a{t}job", "app:a{t}job:fence"),
-            ("{app}:", "job", "{app}:job", "{app}:job:fence"),
-            ("", "a{b", "a{b", "{a{b}:fence"),
+        for (prefix, name, lock, queue) in [
+            ("", "job", "job", "{job}:queue"),
+            ("app:", "job", "app:job", "{app:job}:queue"),
+            ("", "{t}job", "{t}job", "{t}job:queue"),
+            ("app:", "a{t}job", "app:a{t}job", "app:a{t}job:queue"),
+            ("{app}:", "job", "{app}:job", "{app}:job:queue"),
+            ("", "a{b", "a{b", "{a{b}:queue"),
+            // Not `{t}:queue`, which is the queue of the lock `t`.
+            ("", "{t}", "{t}", "{t}:gone:{t}:queue"),
+            ("app:", "{t}", "app:{t}", "app:{t}:queue"),
         ] {
             let keys = keys(prefix, name);
             assert_eq!(keys.lock, lock);
-            assert_eq!(keys.counter().to_string(), counter);
+            assert_eq!(keys.queue().to_string(), queue);
             // A key without a tag is hashed as a whole.
             let slot = hash_tag(lock).unwrap_or(lock);
-            assert_eq!(hash_tag(counter), Some(slot));
-            let withdrawn = keys.withdrawn(&value).to_string();
-            assert_eq!(hash_tag(&withdrawn), Some(slot));
-            assert!(withdrawn.ends_with(&format!(":gone:{}", "0".repeat(32))));
+            assert_eq!(hash_tag(queue), Some(slot));
+            let tombstone = keys.tombstone(&value).to_string();
+            assert_eq!(hash_tag(&tombstone), Some(slot));
+            assert!(tombstone.ends_with(&format!(":gone:{}", "0".repeat(32))));
+        }
+    }
+
+    /// `CLUSTER KEYSLOT` of a real server says the same: see `names_with_braces` of the tests.
+    #[test]
+    fn whatever_the_braces_the_side_keys_share_the_slot_of_the_lock() {
+        assert_eq!(
+            slot("123456789"),
+            0x31c3 % SLOTS,
+            "the check value of CRC16"
+        );
+        let slot_of = |key: &str| slot(hash_tag(key).unwrap_or(key));
+        for lock in ["x}", "{}x", "a}b{c", "{}", "}", "}{", "{}{t}"] {
+            let queue = keys("", lock).queue().to_string();
+            assert_eq!(slot_of(&queue), slot(lock), "{queue}");
+            assert!(queue.ends_with(&format!("}}:gone:{lock}:queue")));
         }
     }
 
@@ -207,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn a_counter_tells_the_name_of_its_lock_and_nothing_else_does() {
+    fn a_member_of_the_register_tells_the_name_of_its_lock_and_nothing_else_does() {
         for (prefix, name) in [
             ("", "job"),
             ("", "{t}job"),
@@ -216,26 +304,22 @@ mod tests {
             ("app:", "job"),
             ("app:", "a{t}job"),
             ("{app}:", "job"),
-            ("", "job:fence"),
+            ("", "job:queue"),
+            ("", "{t}"),
+            ("", "x}"),
+            ("app:", "{}x"),
         ] {
-            let key = keys(prefix, name).counter().to_string();
-            let found = Prefix::new(prefix).unwrap().name_of_counter(&key);
-            assert_eq!(found.as_ref().map(LockName::as_str), Some(name), "{key}");
+            let found = Prefix::new(prefix).unwrap();
+            let found = found.name_of(&keys(prefix, name).lock);
+            assert_eq!(found.as_ref().map(LockName::as_str), Some(name));
         }
         let none = Prefix::new("").unwrap();
-        for key in [
-            "job:fence",
-            "{job}",
-            "job",
-            "{}:fence",
-            ":fence",
-            "{a\nb}:fence",
-        ] {
-            assert_eq!(none.name_of_counter(key), None, "{key}");
+        for key in ["", "a\nb", "{t}job:queue", REGISTER, MARKER] {
+            assert_eq!(none.name_of(key), None, "{key}");
         }
         let other = Prefix::new("other:").unwrap();
-        assert_eq!(other.name_of_counter("{app:job}:fence"), None);
-        assert_eq!(Prefix::new("a[b").unwrap().counters(), "*a\\[b*:fence");
+        assert_eq!(other.name_of("app:job"), None);
+        assert_eq!(Prefix::new("a[b").unwrap().locks(), "a\\[b*");
     }
 
     #[test]
@@ -249,13 +333,7 @@ mod tests {
     #[test]
     fn no_lock_behind_a_tagged_prefix_is_anothers_side_key() {
         let prefix = Prefix::new("{app}:").unwrap();
-        for name in [
-            "job:fence",
-            "job:queue",
-            "job:leases",
-            "job:readers",
-            "job:gone:1",
-        ] {
+        for name in ["job:queue", "job:leases", "job:readers", "job:gone:1"] {
             assert!(prefix.keys(&LockName::new(name).unwrap()).is_err());
         }
     }

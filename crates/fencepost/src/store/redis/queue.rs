@@ -19,7 +19,7 @@ pub(super) async fn queue(
     clock: &dyn Clock,
 ) -> Result<Vec<Queued>, NodeError> {
     let mut line = redis::cmd("ZRANGE");
-    line.arg(keys.line()).arg(0).arg(MOST_LISTED - 1);
+    line.arg(keys.queue()).arg(0).arg(MOST_LISTED - 1);
     line.arg("WITHSCORES");
     let line: Vec<(String, f64)> = read(link.send(&line, clock).await)?;
     if line.is_empty() {
