@@ -1,132 +1,190 @@
-//! Acquire latency and cycles per second, uncontended, at one node and at five.
+//! Acquire latency and cycles per second, uncontended, all contenders in turns.
 
 use std::time::Duration;
 
 use fencepost_tests::RedisServer;
 
+use crate::columns::{Better, Row, print};
 use crate::contender::Contender;
 use crate::floor::Kind;
 use crate::floor::direct::Direct;
 use crate::floor::shared::Shared;
 use crate::measure::{Seen, slice};
 use crate::ours::Ours;
+use crate::probe::Probe;
 use crate::rslock::Rslock;
-use crate::table::{Better, Row, print};
 use crate::{Effort, floor, ours, rslock};
 
-const TASKS: [usize; 3] = [1, 16, 64];
-const MOST_TASKS: usize = 64;
+/// At how many tasks `core` measures.
+pub(crate) const TASKS: [usize; 3] = [1, 16, 64];
 const CONTENDERS: usize = 4;
 
 /// One contender's clients, and what was seen of them at each number of tasks.
 struct Lane<C> {
     clients: Vec<C>,
-    seen: [Seen; TASKS.len()],
+    seen: Vec<Seen>,
 }
 
 impl<C: Contender> Lane<C> {
-    async fn new(mut clients: Vec<C>, warm_up: Duration) -> Self {
-        let all = clients.len();
-        slice(&mut clients, all, warm_up, &mut Seen::new()).await;
+    async fn new(mut clients: Vec<C>, scene: &mut Scene<'_>) -> Self {
+        let (all, warm_up) = (clients.len(), scene.time);
+        slice(
+            &mut clients,
+            all,
+            warm_up,
+            &mut scene.probe,
+            &mut Seen::new(),
+        )
+        .await;
         Self {
             clients,
-            seen: TASKS.map(|_| Seen::new()),
+            seen: scene.tasks.iter().map(|_| Seen::new()).collect(),
         }
     }
 
-    async fn turn(&mut self, at: usize, time: Duration) {
-        slice(&mut self.clients, TASKS[at], time, &mut self.seen[at]).await;
+    async fn turn(&mut self, at: usize, scene: &mut Scene<'_>) {
+        let (tasks, time) = (scene.tasks[at], scene.time);
+        let seen = &mut self.seen[at];
+        slice(&mut self.clients, tasks, time, &mut scene.probe, seen).await;
     }
 }
 
-/// The faster of the two at each number of tasks.
+/// The faster of the two at each number of tasks: at one, the one without other tasks.
 struct Floor {
     direct: Lane<Direct>,
     shared: Lane<Shared>,
 }
 
 impl Floor {
-    async fn new(kind: Kind, ports: &[u16], warm_up: Duration) -> Self {
-        let direct = floor::direct::clients(kind, ports, 1).await;
-        let shared = floor::shared::clients(kind, ports, MOST_TASKS).await;
+    async fn new(kind: Kind, scene: &mut Scene<'_>) -> Self {
+        let ports: Vec<_> = scene.servers.iter().map(RedisServer::port).collect();
+        let direct = floor::direct::clients(kind, &ports, 1).await;
+        let shared = floor::shared::clients(kind, &ports, scene.most_tasks()).await;
         Self {
-            direct: Lane::new(direct, warm_up).await,
-            shared: Lane::new(shared, warm_up).await,
+            direct: Lane::new(direct, scene).await,
+            shared: Lane::new(shared, scene).await,
         }
     }
 
-    async fn turn(&mut self, at: usize, time: Duration) {
-        match TASKS[at] {
-            1 => self.direct.turn(at, time).await,
-            _ => self.shared.turn(at, time).await,
+    async fn turn(&mut self, at: usize, scene: &mut Scene<'_>) {
+        match scene.tasks[at] {
+            1 => self.direct.turn(at, scene).await,
+            _ => self.shared.turn(at, scene).await,
         }
     }
 
     fn seen(&self, at: usize) -> &Seen {
-        match TASKS[at] {
-            1 => &self.direct.seen[at],
-            _ => &self.shared.seen[at],
+        match self.direct.seen[at].is_empty() {
+            true => &self.shared.seen[at],
+            false => &self.direct.seen[at],
         }
     }
 }
 
-/// Everybody, on the same servers.
-struct Race {
-    nodes: usize,
+/// Where they run, and for how long at a time.
+struct Scene<'a> {
+    servers: &'a [RedisServer],
+    tasks: &'a [usize],
+    time: Duration,
+    /// Of the first server.
+    probe: Probe,
+}
+
+impl Scene<'_> {
+    fn most_tasks(&self) -> usize {
+        self.tasks.iter().copied().max().unwrap_or(1)
+    }
+}
+
+/// Every contender, on the same servers.
+pub(crate) struct Race<'a> {
+    scene: Scene<'a>,
     ours: Lane<Ours>,
     floor: Floor,
     bare: Floor,
     rslock: Lane<Rslock>,
 }
 
+/// What was seen of each contender at one number of tasks.
+pub(crate) struct Finish<'a> {
+    pub(crate) ours: &'a Seen,
+    pub(crate) floor: &'a Seen,
+    pub(crate) bare: &'a Seen,
+    pub(crate) rslock: &'a Seen,
+}
+
 pub(crate) async fn run(effort: Effort) {
     let servers = RedisServer::start_many(5);
     let mut rows = Vec::new();
     for n in [1, 5] {
-        let mut race = Race::new(&servers[..n], effort.slice).await;
-        for round in 0..effort.rounds {
-            race.round(round, effort.slice).await;
-        }
+        let race = Race::run(&servers[..n], &TASKS, effort).await;
         rows.extend(race.rows());
     }
     print(&rows);
 }
 
-impl Race {
-    async fn new(servers: &[RedisServer], warm_up: Duration) -> Self {
-        let ports: Vec<_> = servers.iter().map(RedisServer::port).collect();
+impl<'a> Race<'a> {
+    /// All rounds, at each of these numbers of tasks.
+    pub(crate) async fn run(
+        servers: &'a [RedisServer],
+        tasks: &'a [usize],
+        effort: Effort,
+    ) -> Self {
         let urls: Vec<_> = servers.iter().map(RedisServer::url).collect();
-        Self {
-            nodes: servers.len(),
-            ours: Lane::new(ours::clients(&urls, MOST_TASKS).await, warm_up).await,
-            floor: Floor::new(Kind::Fenced, &ports, warm_up).await,
-            bare: Floor::new(Kind::Bare, &ports, warm_up).await,
-            rslock: Lane::new(rslock::clients(&urls, MOST_TASKS), warm_up).await,
+        let mut scene = Scene {
+            servers,
+            tasks,
+            time: effort.slice,
+            probe: Probe::of(&servers[0]),
+        };
+        let most = scene.most_tasks();
+        let ours = ours::clients(&urls, most).await;
+        let mut race = Self {
+            ours: Lane::new(ours, &mut scene).await,
+            floor: Floor::new(Kind::Fenced, &mut scene).await,
+            bare: Floor::new(Kind::Bare, &mut scene).await,
+            rslock: Lane::new(rslock::clients(&urls, most), &mut scene).await,
+            scene,
+        };
+        for round in 0..effort.rounds {
+            race.round(round).await;
         }
+        race
     }
 
-    /// One turn for everybody at each number of tasks, each round in another order.
-    async fn round(&mut self, round: usize, time: Duration) {
-        for at in 0..TASKS.len() {
+    /// One turn for each at each number of tasks, each round in another order.
+    async fn round(&mut self, round: usize) {
+        let scene = &mut self.scene;
+        for at in 0..scene.tasks.len() {
             for turn in 0..CONTENDERS {
                 match (round + turn) % CONTENDERS {
-                    0 => self.ours.turn(at, time).await,
-                    1 => self.floor.turn(at, time).await,
-                    2 => self.bare.turn(at, time).await,
-                    _ => self.rslock.turn(at, time).await,
+                    0 => self.ours.turn(at, scene).await,
+                    1 => self.floor.turn(at, scene).await,
+                    2 => self.bare.turn(at, scene).await,
+                    _ => self.rslock.turn(at, scene).await,
                 }
             }
         }
     }
 
+    /// What was seen at the number of tasks of that index.
+    pub(crate) fn at(&self, at: usize) -> Finish<'_> {
+        Finish {
+            ours: &self.ours.seen[at],
+            floor: self.floor.seen(at),
+            bare: self.bare.seen(at),
+            rslock: &self.rslock.seen[at],
+        }
+    }
+
     fn rows(&self) -> Vec<Row> {
-        let nodes = self.nodes;
+        let nodes = self.scene.servers.len();
         let latency = |quantile| move |seen: &Seen| seen.acquire_micros(quantile);
         let mut rows = vec![
             self.row(format!("n = {nodes}  acquire p50, us"), 0, latency(0.5)),
             self.row(format!("n = {nodes}  acquire p99, us"), 0, latency(0.99)),
         ];
-        for (at, tasks) in TASKS.into_iter().enumerate() {
+        for (at, tasks) in self.scene.tasks.iter().enumerate() {
             let what = format!("n = {nodes}  cycles/s, {tasks:>2} tasks");
             rows.push(Row {
                 better: Better::More,
@@ -137,12 +195,13 @@ impl Race {
     }
 
     fn row(&self, what: String, at: usize, figure: impl Fn(&Seen) -> f64) -> Row {
+        let finish = self.at(at);
         Row {
             what,
-            ours: figure(&self.ours.seen[at]),
-            floor: figure(self.floor.seen(at)),
-            bare: figure(self.bare.seen(at)),
-            rslock: figure(&self.rslock.seen[at]),
+            ours: figure(finish.ours),
+            floor: figure(finish.floor),
+            bare: figure(finish.bare),
+            rslock: figure(finish.rslock),
             better: Better::Less,
         }
     }

@@ -13,6 +13,7 @@ use fencepost_tests::RedisServer;
 use tokio::time::sleep;
 
 use crate::ours;
+use crate::probe::field;
 use crate::process::Process;
 
 /// How many acquisitions and releases are under way at a time.
@@ -169,12 +170,6 @@ impl Scripts {
             micros: field(&line, "usec=").unwrap_or(0),
         }
     }
-}
-
-/// The number behind this name, at the beginning of a line.
-fn field(text: &str, name: &str) -> Option<u64> {
-    let value = text.lines().find_map(|line| line.strip_prefix(name))?;
-    value.trim_end().parse().ok()
 }
 
 fn report(load: Load, before: &Reading, after: &Reading, empty: &Process, least_left: Duration) {

@@ -1,25 +1,44 @@
-//! The benchmark: `core` beside a hand-written floor and beside `rslock`, `waiting` with many who
-//! want the same lock, beside `rslock`, `faults` with two of five nodes killed, `leases` with very
-//! many of them held at once. It starts its own servers.
+//! The benchmark. It starts its own servers.
+//!
+//! | file | what it is |
+//! | --- | --- |
+//! | `aims` | `table`: every figure beside its aim |
+//! | `figures` | plots: latency against tasks, and against nodes |
+//! | `core` | uncontended, beside a hand-written floor and beside `rslock` |
+//! | `waiting` | many who want the same lock |
+//! | `peers` | beside the clients of other languages |
+//! | `faults` | with two of five nodes killed |
+//! | `leases` | very many leases held at once |
+//! | `floor` | what a client could be at best, written by hand |
+//! | `ours`, `rslock` | the contenders, as their users would use them |
+//! | `plot`, `columns` | drawing, printing |
+//! | `delay` | a network that takes its time |
+//! | `measure`, `probe`, `process` | counting |
 //!
 //! All contenders run on one multi-thread tokio runtime with two workers, in the same process, in
 //! turns: what the machine does besides hits all of them alike. Figures of different runs do not
 //! compare.
 
+mod aims;
 mod awake;
+mod columns;
 mod contender;
 mod core;
+mod delay;
 mod faults;
+mod figures;
 mod floor;
 mod leases;
 mod measure;
 mod ours;
 mod peers;
+mod plot;
+mod probe;
 mod process;
 mod rslock;
-mod table;
 mod waiting;
 
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -29,6 +48,8 @@ use leases::Load;
 const USAGE: &str = "\
 usage: cargo run --release -p fencepost-bench -- COMMAND [OPTIONS]
 
+  table     every figure beside its aim: docs/figures/table.md and table.json
+  figures   latency against tasks, and against nodes over a slow network: docs/figures/*.svg
   core      acquire latency and cycles per second at 1, 16 and 64 tasks, n = 1 and n = 5,
             beside a hand-written floor and beside rslock
   waiting   4 and 32 workers that want one lock, n = 5, beside rslock, and beside what no lock can
@@ -38,7 +59,9 @@ usage: cargo run --release -p fencepost-bench -- COMMAND [OPTIONS]
   leases    one process holds very many leases: none lost, and what it costs
 
   --asleep  do not keep the cores awake: latencies as on an idle machine, less steady
-  --quick   a few seconds: shows that it runs, not how fast
+  --quick   a few seconds: shows that it runs, not how fast; writes no files without --out
+  --runs N  how often all of it is measured; the median is shown (table, peers: 3)
+  --out DIR where files are written (docs/figures)
 
  for leases:
   --nodes N    on how many servers (1)
@@ -59,10 +82,22 @@ impl Effort {
         rounds: 12,
         slice: Duration::from_millis(250),
     };
+    const FIGURES: Self = Self {
+        rounds: 5,
+        slice: Duration::from_millis(200),
+    };
     const QUICK: Self = Self {
         rounds: 2,
         slice: Duration::from_millis(40),
     };
+}
+
+/// Where tables and plots are kept.
+const FIGURES: &str = "docs/figures";
+
+/// The root of the repository.
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
 /// What was asked for.
@@ -72,6 +107,9 @@ struct Arguments {
     load: Load,
     asleep: bool,
     quick: bool,
+    runs: Option<usize>,
+    /// Where files are written; `None` for nowhere.
+    out: Option<PathBuf>,
 }
 
 impl Arguments {
@@ -81,13 +119,20 @@ impl Arguments {
         let quick = words.iter().any(|word| word == "--quick");
         let mut command = None;
         let mut asleep = false;
+        let mut runs = None;
+        let mut out = (!quick).then(|| root().join(FIGURES));
         let mut load = if quick { Load::QUICK } else { Load::FULL };
         let mut words = words.into_iter();
         while let Some(word) = words.next() {
+            if word == "--out" {
+                out = Some(words.next()?.into());
+                continue;
+            }
             let mut number = || words.next()?.parse::<u32>().ok();
             match word.as_str() {
                 "--quick" => {}
                 "--asleep" => asleep = true,
+                "--runs" => runs = Some(number()?.max(1) as usize),
                 "--nodes" => load.nodes = number()?.max(1) as usize,
                 "--leases" => load.leases = number()? as usize,
                 "--ttl" => load.ttl = Duration::from_secs(number()?.into()),
@@ -102,6 +147,8 @@ impl Arguments {
             load,
             asleep,
             quick,
+            runs,
+            out,
         })
     }
 }
@@ -117,6 +164,23 @@ fn main() -> ExitCode {
         .expect("a runtime");
     let awake = || (!arguments.asleep).then(Awake::start);
     match arguments.command.as_str() {
+        "table" => {
+            let _awake = awake();
+            let (extent, runs) = match arguments.quick {
+                true => (aims::Extent::QUICK, 1),
+                false => (aims::Extent::FULL, 3),
+            };
+            let runs = arguments.runs.unwrap_or(runs);
+            aims::run(&runtime, extent, runs, arguments.out.as_deref());
+        }
+        "figures" => {
+            let _awake = awake();
+            let effort = match arguments.quick {
+                true => Effort::QUICK,
+                false => Effort::FIGURES,
+            };
+            runtime.block_on(figures::run(effort, arguments.out.as_deref()));
+        }
         "core" => {
             let _awake = awake();
             runtime.block_on(core::run(arguments.effort));
@@ -135,7 +199,7 @@ fn main() -> ExitCode {
                 true => peers::Effort::QUICK,
                 false => peers::Effort::FULL,
             };
-            peers::run(effort, arguments.quick);
+            peers::run(effort.with_rounds(arguments.runs), arguments.quick);
         }
         "leases" => runtime.block_on(leases::run(arguments.load)),
         _ => return usage(),

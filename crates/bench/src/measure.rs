@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use hdrhistogram::Histogram;
 
 use crate::contender::Contender;
+use crate::probe::Probe;
 
 /// What was seen of one contender at one number of tasks, over all rounds.
 pub(crate) struct Seen {
@@ -12,6 +13,8 @@ pub(crate) struct Seen {
     acquire: Histogram<u64>,
     /// Acquire and release, per second, one figure a round.
     cycles: Vec<f64>,
+    /// The processor time of the first server.
+    server: Duration,
 }
 
 impl Seen {
@@ -19,7 +22,12 @@ impl Seen {
         Self {
             acquire: histogram(),
             cycles: Vec::new(),
+            server: Duration::ZERO,
         }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.cycles.is_empty()
     }
 
     /// The acquire's latency at that quantile.
@@ -29,10 +37,23 @@ impl Seen {
 
     /// The median round: one disturbed round does not count.
     pub(crate) fn cycles_per_second(&self) -> f64 {
-        let mut rounds = self.cycles.clone();
-        rounds.sort_by(f64::total_cmp);
-        rounds[rounds.len() / 2]
+        median(&self.cycles)
     }
+
+    /// What one cycle costs the first server.
+    pub(crate) fn server_micros(&self) -> f64 {
+        self.server.as_secs_f64() * 1e6 / self.acquire.len() as f64
+    }
+}
+
+/// The figure in the middle.
+///
+/// # Panics
+/// When there is none.
+pub(crate) fn median(figures: &[f64]) -> f64 {
+    let mut sorted = figures.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    sorted[sorted.len() / 2]
 }
 
 pub(crate) fn histogram() -> Histogram<u64> {
@@ -46,8 +67,10 @@ pub(crate) async fn slice<C: Contender>(
     clients: &mut Vec<C>,
     tasks: usize,
     time: Duration,
+    probe: &mut Probe,
     seen: &mut Seen,
 ) {
+    let used = probe.cpu();
     let begin = Instant::now();
     let end = begin + time;
     let running: Vec<_> = clients
@@ -63,6 +86,7 @@ pub(crate) async fn slice<C: Contender>(
     }
     seen.cycles
         .push(cycles as f64 / begin.elapsed().as_secs_f64());
+    seen.server += probe.cpu().saturating_sub(used);
 }
 
 async fn cycle_until<C: Contender>(mut client: C, end: Instant) -> (C, Histogram<u64>) {

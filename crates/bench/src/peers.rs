@@ -4,7 +4,6 @@
 //! of them pay for the same pipes. They are measured in turns; a figure is that of the median round.
 
 use std::fmt::Write as _;
-use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
@@ -13,14 +12,21 @@ use fencepost_interop::table::Table;
 use fencepost_tests::RedisServer;
 
 use crate::contender::TTL;
+use crate::plot::{Bars, bars};
 use crate::process::Process;
 
 const ALONE: [usize; 3] = [1, 16, 64];
 const TOGETHER: [usize; 2] = [4, 32];
 /// How much longer than its slice a peer may take before it is said to hang.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Where the table goes.
+/// Where the table goes, and where its plot.
 const FILE: &str = "interop/bench.md";
+const PLOT: &str = "docs/figures/peers.svg";
+/// How many wait at once when their memory is measured, and for how long until all of them do.
+const WAITERS: usize = 200;
+const ALL_WAIT: Duration = Duration::from_secs(3);
+/// By how much another has to be better to be called ahead: less is noise.
+const AHEAD: f64 = 1.05;
 
 /// Whom to measure.
 #[derive(Clone, Copy)]
@@ -51,26 +57,56 @@ impl Contender {
 pub(crate) struct Effort {
     rounds: usize,
     slice: Duration,
+    waiters: usize,
 }
 
 impl Effort {
+    /// With another number of rounds, if one is given.
+    pub(crate) fn with_rounds(self, rounds: Option<usize>) -> Self {
+        Self {
+            rounds: rounds.unwrap_or(self.rounds),
+            ..self
+        }
+    }
+
     pub(crate) const FULL: Self = Self {
         rounds: 3,
         slice: Duration::from_millis(1000),
+        waiters: WAITERS,
     };
     pub(crate) const QUICK: Self = Self {
         rounds: 1,
         slice: Duration::from_millis(200),
+        waiters: 20,
     };
 }
 
 /// What one slice came to: cycles per second, and the times of acquisitions in microseconds.
 #[derive(Clone, Copy, Default)]
-struct Slice {
-    rate: f64,
-    p50: f64,
-    p99: f64,
-    longest: f64,
+pub(crate) struct Slice {
+    pub(crate) rate: f64,
+    pub(crate) p50: f64,
+    pub(crate) p99: f64,
+    pub(crate) longest: f64,
+}
+
+impl Slice {
+    /// What a peer answered to `load`.
+    ///
+    /// # Errors
+    /// It is something else.
+    pub(crate) fn read(words: &[String]) -> Result<Self, String> {
+        let numbers: Vec<f64> = words.iter().filter_map(|word| word.parse().ok()).collect();
+        match numbers[..] {
+            [rate, p50, p99, longest] => Ok(Self {
+                rate,
+                p50,
+                p99,
+                longest,
+            }),
+            _ => Err(format!("expected four figures, got {words:?}")),
+        }
+    }
 }
 
 /// A contender that runs on some servers, and what was seen of it.
@@ -88,6 +124,8 @@ struct Runner {
 
 pub(crate) fn run(effort: Effort, quick: bool) {
     let (contenders, skipped) = contenders();
+    let mut ahead = Vec::new();
+    let mut plots = Vec::new();
     let mut text = String::from(
         "# Beside the peers: figures\n\n\
          Made by `cargo run --release -p fencepost-bench -- peers`. All on one machine and on loopback, in turns; \
@@ -109,28 +147,182 @@ pub(crate) fn run(effort: Effort, quick: bool) {
              cycles/s are possible. Times in ms.\n\n"
         ));
         say(&together(&runners));
+        ahead.extend(who_is_ahead(nodes, &runners));
+        plots.extend(plot(nodes, &runners));
     }
     say(
         "\n## One node of five stopped\n\nIt accepts connections and never answers (SIGSTOP). One worker, alone.\n\n",
     );
     say(&one_stopped(&contenders, effort));
-    say("\n## Versions\n\n");
-    say(&versions(&contenders, &skipped));
-    if !quick {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR"))
-            .join("../..")
-            .join(FILE);
-        std::fs::write(&path, text).expect("the report can be written");
+    say(&format!(
+        "\n## Memory of those who wait\n\n{} workers of one process wait for a lock on one node that nobody \
+         releases: how much more memory the process has than before, for each of them.\n\n",
+        effort.waiters
+    ));
+    say(&memory(&contenders, effort));
+    say("\n## Who is ahead of fencepost\n\n");
+    match ahead.is_empty() {
+        true => say("Nobody, in any column of the first four tables.\n"),
+        false => ahead.iter().for_each(|line| say(&format!("- {line}\n"))),
     }
+    say("\n## Versions\n\n");
+    say(&all_versions(&contenders, &skipped));
+    if !quick {
+        let write = |path: &str, text: &str| {
+            std::fs::write(crate::root().join(path), text).expect("the report can be written");
+        };
+        write(FILE, &text);
+        write(PLOT, &bars(&plots));
+    }
+}
+
+type Figure = Box<dyn Fn(&Runner) -> Option<f64>>;
+
+/// A figure that all have, and whether more of it is better.
+struct Measure {
+    what: String,
+    more: bool,
+    figure: Figure,
+}
+
+fn measures(nodes: usize) -> Vec<Measure> {
+    let mut all = vec![Measure {
+        what: format!("n = {nodes}, alone, p50"),
+        more: false,
+        figure: Box::new(|runner| median(&runner.alone[0], |slice| slice.p50)),
+    }];
+    for (at, workers) in ALONE.into_iter().enumerate() {
+        all.push(Measure {
+            what: format!("n = {nodes}, alone, cycles/s with {workers}"),
+            more: true,
+            figure: Box::new(move |runner| median(&runner.alone[at], |slice| slice.rate)),
+        });
+    }
+    for (at, workers) in TOGETHER.into_iter().enumerate() {
+        all.push(Measure {
+            what: format!("n = {nodes}, together, cycles/s with {workers}"),
+            more: true,
+            figure: Box::new(move |runner| median(&runner.together[at], |slice| slice.rate)),
+        });
+        all.push(Measure {
+            what: format!("n = {nodes}, together, p99 wait with {workers}"),
+            more: false,
+            figure: Box::new(move |runner| median(&runner.together[at], |slice| slice.p99)),
+        });
+    }
+    all
+}
+
+/// A line for each figure in which somebody else is better.
+fn who_is_ahead(nodes: usize, runners: &[Runner]) -> Vec<String> {
+    let (ours, others): (Vec<_>, Vec<_>) = runners
+        .iter()
+        .partition(|runner| runner.name.starts_with("fencepost"));
+    let mut lines = Vec::new();
+    for measure in measures(nodes) {
+        let Some(mine) = ours.first().and_then(|ours| (measure.figure)(ours)) else {
+            continue;
+        };
+        let better = others.iter().filter_map(|runner| {
+            let theirs = (measure.figure)(runner)?;
+            let by = match measure.more {
+                true => theirs / mine,
+                false => mine / theirs,
+            };
+            (by > AHEAD).then(|| format!("{} by {by:.2} x", runner.name))
+        });
+        let better: Vec<_> = better.collect();
+        if !better.is_empty() {
+            lines.push(format!("{}: {}", measure.what, better.join(", ")));
+        }
+    }
+    lines
+}
+
+/// What the README shows: how many cycles at one worker, and how long the slowest waited.
+fn plot(nodes: usize, runners: &[Runner]) -> Vec<Bars> {
+    let bars = |title: String, figure: &dyn Fn(&Runner) -> Option<f64>| Bars {
+        title,
+        bars: runners
+            .iter()
+            .filter_map(|runner| Some((runner.name.to_owned(), figure(runner)?)))
+            .collect(),
+    };
+    let last = TOGETHER.len() - 1;
+    match nodes {
+        1 => vec![bars(
+            format!("cycles/s, one worker, n = {nodes}"),
+            &|runner| median(&runner.alone[0], |slice| slice.rate),
+        )],
+        _ => vec![
+            bars(format!("cycles/s, one worker, n = {nodes}"), &|runner| {
+                median(&runner.alone[0], |slice| slice.rate)
+            }),
+            bars(
+                format!("p99 wait, ms, {} workers, n = {nodes}", TOGETHER[last]),
+                &|runner| median(&runner.together[last], |slice| slice.p99 / 1000.0),
+            ),
+        ],
+    }
+}
+
+/// How much more memory a process has while so many of its workers wait.
+fn memory(contenders: &[Contender], effort: Effort) -> String {
+    let mut table = Table::of(&["", "before, MB", "waiting, MB", "KB per waiter"]);
+    for contender in contenders {
+        let server = RedisServer::start();
+        let (mut holder, mut waiter) = (
+            contender.start(&server.url()),
+            contender.start(&server.url()),
+        );
+        let ttl = millis(Duration::from_secs(60));
+        let mut row = vec![contender.name().to_owned()];
+        // Everything that is made at the first use is made before.
+        let warm = waiter.ask(&["load", "warm", "shared", "4", "500", &ttl]);
+        let held = holder.ask(&["try", "crowd", &ttl]);
+        if let (Answer::Done(_), Answer::Done(_)) = (&warm, &held) {
+            let resident = |peer: &Peer| Process::other(u64::from(peer.pid())).resident;
+            let before = resident(&waiter);
+            let workers = effort.waiters.to_string();
+            waiter.send(&["load", "crowd", "shared", &workers, "100", &ttl]);
+            std::thread::sleep(ALL_WAIT);
+            let after = resident(&waiter);
+            let more = after.saturating_sub(before) as f64 / effort.waiters as f64;
+            row.push(format!("{}", before >> 20));
+            row.push(format!("{}", after >> 20));
+            row.push(format!("{:.1}", more / 1024.0));
+        } else {
+            row.push(format!("not measured: {warm:?}, {held:?}"));
+        }
+        table.push(row);
+    }
+    table.text()
+}
+
+/// How peers in Rust are built: as this program is.
+pub(crate) const fn profile() -> &'static str {
+    if cfg!(debug_assertions) {
+        "debug"
+    } else {
+        "release"
+    }
+}
+
+/// The server and the machine.
+pub(crate) fn versions() -> Vec<String> {
+    let output = Command::new("redis-server").arg("--version").output();
+    let output = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
+    let cores = std::thread::available_parallelism().map_or(0, usize::from);
+    vec![
+        format!("fencepost: {}", env!("CARGO_PKG_VERSION")),
+        format!("server: {}", output.unwrap_or_default().trim()),
+        format!("machine: {cores} cores; everything on loopback"),
+    ]
 }
 
 /// Those whose tools are here, and the others with the reason.
 fn contenders() -> (Vec<Contender>, Vec<String>) {
-    let profile = if cfg!(debug_assertions) {
-        "debug"
-    } else {
-        "release"
-    };
+    let profile = profile();
     let mut all = vec![
         Contender::Ours("fencepost", "plain"),
         Contender::Ours("fencepost, fair", "fair"),
@@ -160,7 +352,10 @@ fn measure(contenders: &[Contender], nodes: usize, effort: Effort) -> Vec<Runner
     for round in 0..=effort.rounds {
         for runner in &mut runners {
             // The first round warms up: virtual machines compile, connections are made.
-            runner.round(effort.slice, round > 0);
+            match round {
+                0 => runner.round(effort.slice / 2, false),
+                _ => runner.round(effort.slice, true),
+            }
         }
     }
     // Before their servers end.
@@ -207,18 +402,10 @@ impl Runner {
         let name = self.name.replace([' ', ','], "-");
         peer.send(&["load", &name, whose, &workers, &span, &ttl]);
         let fault = match peer.answer_within(time + PATIENCE) {
-            Some(Answer::Done(words)) => {
-                let numbers: Vec<f64> = words.iter().filter_map(|word| word.parse().ok()).collect();
-                let [rate, p50, p99, longest] = numbers[..] else {
-                    panic!("an answer that makes no sense: {words:?}");
-                };
-                return Some(Slice {
-                    rate,
-                    p50,
-                    p99,
-                    longest,
-                });
-            }
+            Some(Answer::Done(words)) => match Slice::read(&words) {
+                Ok(slice) => return Some(slice),
+                Err(fault) => fault,
+            },
             Some(other) => format!("{other:?}"),
             None => format!("no answer within {} s", PATIENCE.as_secs()),
         };
@@ -331,7 +518,7 @@ fn one_stopped(contenders: &[Contender], effort: Effort) -> String {
     table.text()
 }
 
-fn versions(contenders: &[Contender], skipped: &[String]) -> String {
+fn all_versions(contenders: &[Contender], skipped: &[String]) -> String {
     let server = RedisServer::start();
     let mut text = String::new();
     for contender in contenders {
@@ -342,10 +529,8 @@ fn versions(contenders: &[Contender], skipped: &[String]) -> String {
     for one in skipped {
         let _ = writeln!(text, "- skipped: {one}");
     }
-    let output = Command::new("redis-server").arg("--version").output();
-    let output = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
-    let _ = writeln!(text, "- server: {}", output.unwrap_or_default().trim());
-    let cores = std::thread::available_parallelism().map_or(0, usize::from);
-    let _ = writeln!(text, "- machine: {cores} cores");
+    for line in versions() {
+        let _ = writeln!(text, "- {line}");
+    }
     text
 }

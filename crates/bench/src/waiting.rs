@@ -13,6 +13,7 @@ use tokio::sync::OwnedMutexGuard;
 use crate::floor::hand_off::Pair;
 use crate::floor::{self, Kind};
 use crate::measure::{Seen, histogram, slice};
+use crate::probe::Probe;
 use crate::process::Process;
 use crate::{Effort, contender::TTL};
 
@@ -78,7 +79,7 @@ impl Worker for InMemory {
 }
 
 /// What was seen of one contender, over all rounds.
-struct Waits {
+pub(crate) struct Waits {
     wait: Histogram<u64>,
     /// From the call of a release to the return of the acquire of one who was waiting then.
     hand_off: Histogram<u64>,
@@ -99,15 +100,15 @@ impl Waits {
         }
     }
 
-    fn per_second(&self) -> f64 {
+    pub(crate) fn per_second(&self) -> f64 {
         self.cycles as f64 / self.time.as_secs_f64()
     }
 
-    fn hand_off_micros(&self) -> f64 {
+    pub(crate) fn hand_off_micros(&self) -> f64 {
         self.hand_off.value_at_quantile(0.5) as f64 / 1e3
     }
 
-    fn wait_ms(&self, quantile: f64) -> f64 {
+    pub(crate) fn wait_ms(&self, quantile: f64) -> f64 {
         self.wait.value_at_quantile(quantile) as f64 / 1e6
     }
 
@@ -118,7 +119,7 @@ impl Waits {
         workers: Vec<W>,
         time: Duration,
     ) -> Vec<W> {
-        let scripts = scripts_run(node);
+        let scripts = node.scripts_run();
         let begin = Instant::now();
         let end = begin + time;
         let last_release = Arc::new(Mutex::new(begin));
@@ -135,7 +136,7 @@ impl Waits {
             back.push(worker);
         }
         self.time += begin.elapsed();
-        self.scripts += scripts_run(node) - scripts;
+        self.scripts += node.scripts_run() - scripts;
         back
     }
 }
@@ -145,15 +146,6 @@ impl Waits {
 async fn work_for(time: Duration) {
     let work = tokio::task::spawn_blocking(move || std::thread::sleep(time));
     work.await.expect("to sleep is no work");
-}
-
-fn scripts_run(node: &RedisServer) -> u64 {
-    let stats = node.cli(&["INFO", "commandstats"]);
-    let calls = |line: &str| -> Option<u64> {
-        let rest = line.strip_prefix("cmdstat_evalsha:calls=")?;
-        rest.split(',').next()?.parse().ok()
-    };
-    stats.lines().find_map(calls).unwrap_or(0)
 }
 
 async fn work<W: Worker>(worker: W, end: Instant, last_release: Arc<Mutex<Instant>>) -> (W, Waits) {
@@ -179,25 +171,70 @@ async fn work<W: Worker>(worker: W, end: Instant, last_release: Arc<Mutex<Instan
 
 /// How the workers reach the nodes.
 #[derive(Clone, Copy)]
-enum Clients {
+pub(crate) enum Clients {
     /// As programs of their own do.
     Each,
     /// As the tasks of one program do.
     Shared,
 }
 
+/// Whom to measure beside fencepost and rslock.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Controls {
+    /// A fair lock, a mutex in memory, and workers that never wait.
+    All,
+    None,
+}
+
+/// What was seen of workers that want one lock.
+pub(crate) struct Contended {
+    /// A round trip of the floor, in microseconds.
+    trip: f64,
+    /// Hand-off written by hand.
+    by_hand: Histogram<u64>,
+    /// fencepost, fair, rslock, a mutex in memory, and fencepost without contention.
+    seen: [Waits; 5],
+}
+
+impl Contended {
+    pub(crate) fn ours(&self) -> &Waits {
+        &self.seen[0]
+    }
+
+    pub(crate) fn rslock(&self) -> &Waits {
+        &self.seen[2]
+    }
+
+    /// The median, in microseconds.
+    pub(crate) fn hand_off_by_hand(&self) -> f64 {
+        self.by_hand.value_at_quantile(0.5) as f64 / 1e3
+    }
+}
+
 pub(crate) async fn run(effort: Effort) {
     let servers = RedisServer::start_many(5);
     for clients in [Clients::Each, Clients::Shared] {
         for workers in WORKERS {
-            contend(&servers, workers, clients, effort).await;
+            let contended = contend(&servers, workers, clients, effort, Controls::All).await;
+            let whose = match clients {
+                Clients::Each => "each with a client of its own",
+                Clients::Shared => "with one client",
+            };
+            println!("n = 5, {workers} workers {whose}\n");
+            contended.print();
         }
     }
     let urls: Vec<_> = servers.iter().map(RedisServer::url).collect();
     crowd(&urls, effort).await;
 }
 
-async fn contend(servers: &[RedisServer], workers: usize, clients: Clients, effort: Effort) {
+pub(crate) async fn contend(
+    servers: &[RedisServer],
+    workers: usize,
+    clients: Clients,
+    effort: Effort,
+    controls: Controls,
+) -> Contended {
     let urls: Vec<_> = servers.iter().map(RedisServer::url).collect();
     let ports: Vec<_> = servers.iter().map(RedisServer::port).collect();
     // A round must be long beside the longest wait of whoever polls.
@@ -205,35 +242,49 @@ async fn contend(servers: &[RedisServer], workers: usize, clients: Clients, effo
     let rounds = effort.rounds.div_ceil(3);
     let mut floor_clients = floor::direct::clients(Kind::Fenced, &ports, 1).await;
     let mut floor = Seen::new();
+    let mut probe = Probe::of(&servers[0]);
     let mut pair = Pair::new(&ports).await;
     let mut by_hand = histogram();
     let mut seen = std::array::from_fn(|_| Waits::new());
     let [plain, fair, theirs, in_memory, alone] = &mut seen;
     let mut ours_plain = ours(&urls, workers, clients, |_| "default".to_owned(), false).await;
-    let mut ours_fair = ours(&urls, workers, clients, |_| "fair".to_owned(), true).await;
-    let mut ours_alone = ours(&urls, workers, clients, |n| format!("alone-{n}"), false).await;
+    let beside = if controls == Controls::All {
+        workers
+    } else {
+        0
+    };
+    let mut ours_fair = ours(&urls, beside, clients, |_| "fair".to_owned(), true).await;
+    let mut ours_alone = ours(&urls, beside, clients, |n| format!("alone-{n}"), false).await;
     let mutex = Arc::default();
     let mut ideal: Vec<_> = (0..workers).map(|_| InMemory(Arc::clone(&mutex))).collect();
     let mut rslock = rslock(&urls, workers, clients);
     for _ in 0..rounds {
-        slice(&mut floor_clients, 1, effort.slice, &mut floor).await;
+        slice(&mut floor_clients, 1, effort.slice, &mut probe, &mut floor).await;
         let work = async || work_for(WORK).await;
         pair.slice(effort.slice, work, &mut by_hand).await;
         ours_plain = plain.round(&servers[0], ours_plain, time).await;
-        ours_fair = fair.round(&servers[0], ours_fair, time).await;
         rslock = theirs.round(&servers[0], rslock, time).await;
+        if controls == Controls::None {
+            continue;
+        }
+        ours_fair = fair.round(&servers[0], ours_fair, time).await;
         ideal = in_memory.round(&servers[0], ideal, time).await;
         ours_alone = alone.round(&servers[0], ours_alone, effort.slice).await;
     }
-    let whose = match clients {
-        Clients::Each => "each with a client of its own",
-        Clients::Shared => "with one client",
-    };
-    println!("n = 5, {workers} workers {whose}\n");
-    print(floor.acquire_micros(0.5), &by_hand, &seen);
+    Contended {
+        trip: floor.acquire_micros(0.5),
+        by_hand,
+        seen,
+    }
 }
 
-fn print(trip: f64, by_hand: &Histogram<u64>, seen: &[Waits; 5]) {
+impl Contended {
+    fn print(&self) {
+        print(self.trip, self.hand_off_by_hand(), &self.seen);
+    }
+}
+
+fn print(trip: f64, by_hand: f64, seen: &[Waits; 5]) {
     let [plain, fair, theirs, in_memory, alone] = seen;
     println!(
         "{:<20}{:>10}{:>10}{:>10}{:>10}{:>10}{:>10}{:>12}{:>8}",
@@ -257,7 +308,6 @@ fn print(trip: f64, by_hand: &Histogram<u64>, seen: &[Waits; 5]) {
             hand_off / trip,
         );
     }
-    let by_hand = by_hand.value_at_quantile(0.5) as f64 / 1e3;
     println!(
         "fencepost over rslock: {:.1} x the cycles, p99 wait {:.1} x lower\n\
          at the most: {:.1} x with a mutex in memory, {:.1} x if nobody ever waited\n\

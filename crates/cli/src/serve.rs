@@ -31,7 +31,7 @@ pub(crate) fn run(job: &ServeJob) -> Result<ExitCode, Failure> {
         .map_err(|error| Failure::new(Exit::Internal, format!("cannot begin: {error}")))?;
     runtime.block_on(async {
         // In a file a lock is tied to a process: one that another process is to release must not be.
-        let builder = job.place.builder().holder_process(HolderProcess::Unbound);
+        let builder = job.place.builder().holder_process(HolderProcess::Unbound).replica();
         let client = builder.connect().await.map_err(|error| fault(&error))?;
         let listener = TcpListener::bind(job.listen).await.map_err(|error| {
             Failure::new(Exit::Unavailable, format!("cannot listen at {}: {error}", job.listen))

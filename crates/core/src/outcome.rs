@@ -1,4 +1,4 @@
-//! What a node said, and how a lease was lost: what decisions are told, and what people read of them.
+//! A node's outcome and the reason of a loss: input of the decisions, and what people read of them.
 
 use std::fmt;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::words::{Owner, Readable};
 pub enum LossReason {
     /// Its time ran out without being renewed, or the nodes forgot it.
     Expired,
-    /// Somebody else has it now.
+    /// Another holder has it now.
     Stolen {
         /// Who.
         by: Owner,
@@ -69,7 +69,7 @@ pub struct NodeReport {
 pub enum NodeOutcome {
     /// It did what was asked.
     Agreed,
-    /// Somebody else holds the lock there.
+    /// Another holder has the lock there.
     Held {
         /// Who.
         by: Owner,
@@ -78,7 +78,7 @@ pub enum NodeOutcome {
     },
     /// It did not hold the lock for us.
     NotHeld,
-    /// It had been given up before the node heard of it.
+    /// It had been released before it reached the node.
     Tombstoned,
     /// It had not answered yet, and its answer could no longer change anything.
     Pending,
@@ -164,10 +164,10 @@ pub enum NodeError {
          no-appendfsync-on-rewrite no"
     )]
     NotDurable,
-    /// It takes no writes.
+    /// It refuses writes.
     #[error("read-only: {0}")]
     ReadOnly(String),
-    /// It cannot write to its disk, and takes no writes for that reason.
+    /// It cannot write to its disk, and therefore refuses writes.
     #[error("cannot save to its disk: {0}")]
     CannotSave(String),
     /// It does not do what a lock needs, and never will.
@@ -179,14 +179,16 @@ pub enum NodeError {
     /// It is still loading its data.
     #[error("still loading its data")]
     Loading,
-    /// A script of somebody's keeps it busy.
+    /// A script that runs for long keeps it busy.
     #[error("busy with a script that runs too long")]
     Busy,
     /// The lock's key has been used for something else, or for a lock of another kind.
     #[error("the lock's key is in use for something that is not a lock of this kind: {0}")]
     WrongType(String),
     /// The counter cannot grow any more.
-    #[error("the token counter is used up; delete the lock's :fence key once no holder is left")]
+    #[error(
+        "the fence register has no number left for this lock; remove its entry once no holder is left (on Redis: ZREM fencepost:fences KEY)"
+    )]
     Exhausted,
     /// The store on disk failed.
     #[error("the store failed: {0}")]

@@ -144,7 +144,7 @@ impl Cluster {
         self.folder.path()
     }
 
-    /// The keys that are left on a server, without the token counters, which stay on purpose.
+    /// The keys that are left on a server, without the fence register, which stays on purpose.
     ///
     /// # Errors
     /// When it cannot be asked.
@@ -153,7 +153,7 @@ impl Cluster {
             .ask(&["KEYS", "*"])
             .map_err(io::Error::other)?;
         let is_lock = |key: &String| {
-            let stays = key.ends_with(":fence") || key == "fencepost:marker";
+            let stays = key == "fencepost:fences" || key == "fencepost:marker";
             !stays && !key.starts_with("filler:")
         };
         Ok(keys.into_iter().filter(is_lock).collect())

@@ -1,5 +1,5 @@
-//! [`DetachedLock`]: a lock that outlives the process that took it: name, value and token, to keep it or
-//! to give it back from another process.
+//! [`DetachedLock`]: a lock that outlives the process that acquired it. Its name, value and token let
+//! another process extend or release it.
 //!
 //! A lease that may have been lost must never be reported as held. A detached lock has no deadline that
 //! another process could trust, so nothing here is answered from memory: an extension counts only
@@ -26,10 +26,10 @@ const LINGER: Duration = Duration::from_millis(100);
 /// How often it is looked whether they have left.
 const LINGER_LOOK: Duration = Duration::from_millis(2);
 
-/// What it takes to keep a lock, or to give it back, from anywhere: made by
+/// What it takes to extend or release a lock from any process: made by
 /// [`Lease::detach`](crate::Lease::detach), or from its three parts.
 ///
-/// Whoever has it can do both, so keep it as you would keep the lock. On Redis such a lock ends with
+/// It is a credential: keep it as you would keep the lock. On Redis such a lock ends with
 /// its TTL; in a file also with the [process](crate::Builder::holder_process) that holds it.
 ///
 /// ```
@@ -251,7 +251,7 @@ fn access(seen: &Status, detached: &DetachedLock) -> Access {
     }
 }
 
-/// Lets commands that nobody waits for leave this process, which may be about to end.
+/// Lets commands that are no longer awaited leave this process, which may be about to end.
 pub(crate) async fn linger(mut late: InFlight) {
     let end = tokio::time::Instant::now() + LINGER;
     late.settle();

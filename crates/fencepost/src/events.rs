@@ -1,4 +1,4 @@
-//! What logs and metrics tell: the names here are stable. There is nothing to call.
+//! Logs and metrics. The names here are stable. There is nothing to call.
 //!
 //! # Logs
 //! Events and spans of [`tracing`](https://docs.rs/tracing), on the target `fencepost` and below

@@ -100,6 +100,7 @@
 //! | `acquire` | the one path to a lease: any or all of several names, waited for |
 //! | `options` | the options and the endings of every request |
 //! | `lease` | [`Lease`]: its token, its deadline, its loss, its release; `run` |
+//! | `leased` | leases whose id the client of a lock service chose |
 //! | `detached`, `inspect` | locks that outlive their process; looking without taking part |
 //! | `driver` | what sends, sleeps and spawns: coordinator, releases, renewer, waiters |
 //! | `store` | one place that stores locks: `redis`, `sqlite`, `memory` |
@@ -124,6 +125,8 @@ pub mod events;
 pub mod fence;
 mod inspect;
 mod lease;
+#[doc(hidden)]
+pub mod leased;
 mod lock;
 mod multi;
 mod options;
@@ -141,8 +144,12 @@ pub use detached::DetachedLock;
 pub use driver::waiters::Progress;
 pub use election::{Campaign, Election, Leader, Leadership, Observer};
 pub use error::{Error, ErrorKind, HolderStatus, LossReason, NodeError, NodeOutcome, NodeReport};
-pub use fencepost_core::{AttemptValue, Drift, FencingToken, InvalidToken, LockName, Owner, Ttl};
+pub use fencepost_core::{
+    AttemptValue, Drift, FencingToken, InvalidSession, InvalidToken, LockName, Owner, SessionId,
+    Ttl,
+};
 pub use inspect::list::{Listing, NamePattern};
+pub use inspect::queue::Waiter;
 pub use inspect::status::{NodeStatus, Status};
 pub use lease::{Lease, LeaseWatch};
 pub use lock::LockRequest;
@@ -168,7 +175,7 @@ pub mod internals {
     pub use crate::store::redis;
     #[cfg(feature = "sqlite")]
     pub use crate::store::sqlite;
-    pub use crate::store::{Call, Listener, Names, Node, Notice, WakeSink, memory};
+    pub use crate::store::{Call, Listener, Names, Node, Notice, Queued, WakeSink, memory};
 }
 
 /// The README's example compiles.

@@ -1,4 +1,4 @@
-//! [`LockRequest`]: a mutex that is asked for, and waited for.
+//! [`LockRequest`]: a request for a mutex, which waits while it is held.
 
 use crate::acquire;
 use crate::error::Error;
@@ -7,32 +7,30 @@ use crate::options::{Ask, request};
 use fencepost_core::name::LockName;
 
 request! {
-    /// A lock that is being asked for. Await it.
+    /// A request for a lock (a mutex). Await it.
     ///
     /// # How it waits
-    /// If the lock is taken, the request gets in line on all nodes. A release wakes the next in line and
-    /// nobody else, and it makes its attempt. Nothing is left in line when the request is dropped, or
-    /// its wait is over.
+    /// If the lock is held, the request enqueues a ticket on all nodes. A release wakes the head of the
+    /// queue, which then makes its attempt. Dropping the request, or reaching its timeout, removes the
+    /// ticket.
     ///
-    /// - The next in line is woken by the release, within a few round trips. A waiter of the same client
-    ///   follows the release at once, in one; without `fair` it may pass others so, for a second at the
-    ///   most: then its client knows that they are there.
-    /// - Whoever asks while others of its client wait gets in line without an attempt of its own.
-    /// - A holder that dies wakes nobody: the next in line looks when the holder's time is up.
-    /// - A wake-up that gets lost costs a second at the most: that is how often everybody in line looks
-    ///   by itself. So does a release by a client of another library; if the next in line knows that it
-    ///   is one, it looks four times a second.
+    /// - The release wakes the head of the queue within a few round trips. A waiter of the same client
+    ///   follows its release in one round trip; without `fair` it may pass other clients' waiters that
+    ///   way for at most a second, until its client sees them.
+    /// - A request enqueues without an attempt of its own while others of its client wait.
+    /// - A holder that dies wakes no waiter: the head of the queue looks when the holder's TTL ends.
+    /// - A lost wake-up costs at most a second: that is how often every waiter polls.
     /// - A waiter that dies costs the next one 50 ms, or one [ticket lease](fencepost_core::ticket::TICKET_LEASE)
-    ///   of 3 s where the line is [fair](crate::LockOptions::fair). Many that die together cost no more.
-    /// - A waiter that hears no majority of the nodes leaves the line until it does, so that it stands
-    ///   in nobody's way. It keeps its number.
+    ///   of 3 s in a [fair](crate::LockOptions::fair) queue. Many that die together cost no more.
+    /// - A waiter that reaches no majority of the nodes leaves the queue until it does, so that it
+    ///   blocks no other. It keeps its number.
     ///
-    /// So the first in line that can reach a majority has the lock within the rest of the present hold,
-    /// one ticket lease and one second. Except by `fair` it may be passed by newcomers.
+    /// So the first waiter that can reach a majority has the lock within the rest of the present hold,
+    /// one ticket lease and one second. Without `fair`, newcomers may pass it.
     ///
-    /// While too few nodes can be asked it goes on trying, until the wait is over; without a limit to
-    /// the wait, for one TTL in a row, not counting the time in which restarted nodes do not vote yet.
-    /// Then it ends with [`ErrorKind::NoQuorum`](crate::ErrorKind::NoQuorum).
+    /// While too few nodes answer, the request retries until its timeout; without a timeout, for one
+    /// TTL in a row, not counting the time in which restarted nodes are in quarantine. Then it ends
+    /// with [`ErrorKind::NoQuorum`](crate::ErrorKind::NoQuorum).
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]

@@ -50,6 +50,7 @@ async fn lock_all(ask: Ask<Vec<LockName>>) -> Result<MultiLease, Error> {
         names: &names,
         options: ask.options,
         watcher: ask.watcher.as_ref(),
+        on_behalf: ask.on_behalf.as_ref(),
     };
     all.acquire().await.map(MultiLease)
 }
@@ -118,16 +119,23 @@ impl MultiLease {
             .collect()
     }
 
-    /// Gives all of them back and tells the outcome.
+    /// Releases all of them and reports the outcome.
     ///
     /// # Errors
-    /// That of the first that was not given back: see [`Lease::release`]. The others are given back
+    /// That of the first that was not released: see [`Lease::release`]. The others are released
     /// all the same.
     pub async fn release(self) -> Result<(), Error> {
         join_all(self.0.into_iter().map(Lease::release))
             .await
             .into_iter()
             .collect()
+    }
+
+    /// The leases, in the order of their names, for a replica of the lock service.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn into_leases(self) -> Vec<Lease> {
+        self.0
     }
 }
 

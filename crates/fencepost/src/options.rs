@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::driver::identity::OnBehalf;
 use crate::driver::shared::Shared;
 use crate::driver::waiters::Progress;
 use crate::error::Error;
@@ -41,11 +42,11 @@ impl LockOptions {
         self
     }
 
-    /// Whether those who wait are served strictly in the order in which they came. By default the
-    /// line is a hint: whoever comes while the lock is free may take it, which is faster.
+    /// Whether waiters are served strictly first in, first out. By default the queue is a hint: a
+    /// newcomer may acquire a free lock before the waiters, which is faster.
     ///
-    /// Let all users of one lock ask for the same. Clients of other libraries know no line, and
-    /// pass. Whoever is called and cannot take the lock within its own TTL has had its turn.
+    /// All users of one lock should choose the same. Clients of other libraries ignore the queue. A
+    /// waiter that is woken and cannot acquire the lock within its own TTL loses its turn.
     pub fn fair(mut self, fair: bool) -> Self {
         self.fair = fair;
         self
@@ -59,7 +60,7 @@ impl LockOptions {
 
     /// How long the lease may last, however often it is renewed or extended; then it is lost with
     /// [`MaxHold`](crate::LossReason::MaxHold). The default is the client's. The nodes may keep the
-    /// lock of a holder that does not give it back for one more TTL.
+    /// lock for one more TTL if its holder does not release it.
     pub fn max_hold(mut self, time: Duration) -> Self {
         self.max_hold = Some(time);
         self
@@ -74,7 +75,7 @@ impl LockOptions {
     }
 }
 
-/// Whoever wants to be told how a wait goes on.
+/// Callback for the progress of a wait.
 #[derive(Clone)]
 pub(crate) struct Watcher(Arc<dyn Fn(Progress) + Send + Sync>);
 
@@ -101,6 +102,7 @@ pub(crate) struct Ask<T> {
     pub(crate) what: Result<T, Error>,
     pub(crate) options: LockOptions,
     pub(crate) watcher: Option<Watcher>,
+    pub(crate) on_behalf: Option<OnBehalf>,
 }
 
 impl<T> Ask<T> {
@@ -110,6 +112,7 @@ impl<T> Ask<T> {
             what,
             options: LockOptions::new(),
             watcher: None,
+            on_behalf: None,
         }
     }
 
@@ -135,6 +138,13 @@ macro_rules! request {
             /// All options at once.
             pub fn options(mut self, options: $crate::LockOptions) -> Self {
                 self.0.options = options;
+                self
+            }
+
+            /// For whom a replica of the lock service asks.
+            #[doc(hidden)]
+            pub fn on_behalf(mut self, on_behalf: $crate::driver::identity::OnBehalf) -> Self {
+                self.0.on_behalf = Some(on_behalf);
                 self
             }
 
@@ -174,8 +184,8 @@ macro_rules! request {
                 self
             }
 
-            /// Tells how the wait goes on, as often as there is something to tell: about once a
-            /// second. It is called between two steps of the wait, and must not block.
+            /// Reports the progress of the wait, about once a second. It is called between two
+            /// steps of the wait and must not block.
             ///
             /// Of several locks it tells of the one that is being waited for, of several slots of the
             /// one that expires first and of the best place in any queue.

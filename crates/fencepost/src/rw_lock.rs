@@ -1,7 +1,7 @@
-//! [`RwLock`]: many who read, or one who writes.
+//! [`RwLock`]: many readers or one writer.
 //!
-//! It is the lock of that name: whoever writes holds it as [`lock`](crate::Client::lock) does, and
-//! whoever reads shares it. No reader may ever hold it together with a writer.
+//! A writer holds the lock of that name as [`lock`](crate::Client::lock) does; readers share it. A
+//! reader and a writer must never hold it at the same time.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::lease::run::lease_guard;
 use crate::options::{Ask, request};
 use fencepost_core::name::LockName;
 
-/// Many who read, or one who writes.
+/// Many readers or one writer.
 ///
 /// - Both get a [`Lease`] in a [`ReadLease`] or a [`WriteLease`], with its renewal, its loss and its
 ///   release on drop. Each
@@ -24,14 +24,14 @@ use fencepost_core::name::LockName;
 ///   longer, on a `file:` store too.
 /// - The writer holds the lock of that name, as by [`Client::lock`](crate::Client::lock): the two exclude each other,
 ///   and on Redis readers exclude clients of other libraries, too.
-/// - Who waits is served in the order in which all came, as by
-///   [`LockOptions::fair`](crate::LockOptions::fair), which therefore changes nothing here. A writer
-///   that waits keeps readers out who come later, so that it gets in within the rest of the present
+/// - Waiters are served in the order in which they came, as with
+///   [`LockOptions::fair`](crate::LockOptions::fair), which therefore changes nothing here. A waiting
+///   writer keeps later readers out, so that it gets in within the rest of the present
 ///   reads, one [ticket lease](fencepost_core::ticket::TICKET_LEASE) and one second. Readers that wait side by
 ///   side are let in together.
 /// - A writer's token is larger than those of all who held the lock before. A reader's is at least
-///   the last writer's, so that a resource can refuse who writes with it after a later writer; readers
-///   of one time may have the same.
+///   the last writer's, so that a resource can refuse a stale writer; readers at the same time may
+///   share a token.
 /// - A writer may become a reader: [`WriteLease::downgrade`]. A reader cannot become a writer, because
 ///   two that waited for each other would wait for ever. Acquiring the write lock while holding the
 ///   read lock deadlocks: set a [`timeout`](WriteRequest::timeout).
@@ -42,22 +42,22 @@ pub struct RwLock {
 }
 
 impl RwLock {
-    /// Acquires the lock together with others who read.
+    /// Acquires the lock for reading, together with other readers.
     pub fn read(&self) -> ReadRequest {
         ReadRequest(self.ask())
     }
 
-    /// Acquires the lock together with others who read, by a single attempt.
+    /// Acquires the lock for reading by a single attempt.
     pub fn try_read(&self) -> ReadRequest {
         ReadRequest(self.ask().once())
     }
 
-    /// Acquires the lock alone.
+    /// Acquires the lock for writing.
     pub fn write(&self) -> WriteRequest {
         WriteRequest(self.ask())
     }
 
-    /// Acquires the lock alone, by a single attempt.
+    /// Acquires the lock for writing by a single attempt.
     pub fn try_write(&self) -> WriteRequest {
         WriteRequest(self.ask().once())
     }
@@ -74,13 +74,13 @@ impl fmt::Debug for RwLock {
 }
 
 request! {
-    /// A read-write lock that is being asked for to read. Await it. It waits as a
+    /// A request for a read lock. Await it. It waits as a
     /// [`LockRequest`](crate::LockRequest) does, always fair.
     ReadRequest(LockName) -> ReadLease by read
 }
 
 request! {
-    /// A read-write lock that is being asked for to write. Await it. It waits as a
+    /// A request for a write lock. Await it. It waits as a
     /// [`LockRequest`](crate::LockRequest) does, always fair.
     WriteRequest(LockName) -> WriteLease by write
 }
@@ -107,7 +107,7 @@ pub struct ReadLease {
     lease: Lease,
 }
 
-/// A writer's [`Lease`] on a [`RwLock`]: nobody else has it at the same time.
+/// A writer's [`Lease`] on a [`RwLock`]: no other client holds it at the same time.
 #[derive(Debug)]
 #[must_use = "the lock is released as soon as the lease is dropped"]
 pub struct WriteLease {
@@ -118,7 +118,7 @@ lease_guard!(ReadLease, release);
 lease_guard!(WriteLease, release);
 
 impl ReadLease {
-    /// Releases the lock and tells the outcome: see [`Lease::release`].
+    /// Releases the lock and reports the outcome: see [`Lease::release`].
     ///
     /// # Errors
     /// As there.
@@ -132,6 +132,13 @@ impl ReadLease {
     /// As there.
     pub async fn detach(self) -> Result<DetachedLock, Error> {
         self.lease.detach().await
+    }
+
+    /// The lease alone, for a replica of the lock service.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn into_lease(self) -> Lease {
+        self.lease
     }
 }
 
@@ -163,7 +170,7 @@ impl WriteLease {
         Ok(ReadLease { lease })
     }
 
-    /// Releases the lock and tells the outcome: see [`Lease::release`].
+    /// Releases the lock and reports the outcome: see [`Lease::release`].
     ///
     /// # Errors
     /// As there.

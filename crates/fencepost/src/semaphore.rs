@@ -15,6 +15,7 @@ use crate::inspect::status::{Status, majority_holder};
 use crate::lease::Lease;
 use crate::lease::run::lease_guard;
 use crate::options::{Ask, request};
+use fencepost_core::name::LockName;
 
 /// At most k holders at a time: see [`Client::semaphore`](crate::Client::semaphore).
 ///
@@ -93,6 +94,12 @@ impl Semaphore {
     /// ```
     pub fn acquire(&self) -> PermitRequest {
         PermitRequest(Ask::new(self.shared.clone(), self.slots.clone()))
+    }
+
+    /// The names of its slots, for a replica of the lock service.
+    #[doc(hidden)]
+    pub fn slot_names(&self) -> Result<Vec<LockName>, Error> {
+        self.slots.clone().map(|slots| slots.names.clone())
     }
 
     /// Takes a permit if there is one, by a single attempt.
@@ -297,6 +304,13 @@ impl Permit {
             place: _place,
         } = self;
         lease.release().await
+    }
+
+    /// The lease on the slot, for a replica of the lock service: it outlives this process.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn into_lease(self) -> Lease {
+        self.lease
     }
 }
 

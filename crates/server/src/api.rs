@@ -5,95 +5,232 @@ use std::time::{Duration, Instant};
 use axum::extract::{Query, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
-use fencepost::{FencingToken, Status};
+use fencepost::leased::OnBehalf;
+use fencepost::{FencingToken, Lease, Owner, Status};
+use fencepost_core::{InvalidLeaseId, LeaseAttempt, LeaseId};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::answer::{Form, millis};
 use crate::auth::{Principal, Verb};
 use crate::body::{Body, field};
+use crate::limits::Limits;
 use crate::locks::{self, Granted, Wish};
 use crate::problem::Problem;
 use crate::service::{Caller, Service};
+use crate::unread::Unread;
 
 type Answer = Result<Response, Problem>;
 
 /// The default TTL of the service.
 const TTL: Duration = Duration::from_secs(30);
 
+/// The longest label of who asks, and of what for.
+const LABEL_BYTES: usize = 100;
+/// The most slots of one name.
+const SLOTS: usize = 64;
+
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct AcquireRequest {
-    name: String,
+    name: Option<String>,
+    names: Option<Vec<String>>,
     #[serde(default, deserialize_with = "field::maybe_duration")]
     ttl: Option<Duration>,
+    lease: Option<String>,
+    #[serde(default, deserialize_with = "field::maybe_number")]
+    attempt: Option<u32>,
     #[serde(default, deserialize_with = "field::maybe_duration")]
     wait: Option<Duration>,
     #[serde(default, deserialize_with = "field::flag")]
     fair: bool,
     #[serde(default, deserialize_with = "field::flag")]
     shared: bool,
+    #[serde(default, deserialize_with = "field::maybe_number")]
+    slots: Option<u32>,
+    owner: Option<String>,
+    meta: Option<String>,
+    #[serde(default, deserialize_with = "field::maybe_duration")]
+    max_hold: Option<Duration>,
+}
+
+impl AcquireRequest {
+    fn checked(self, limits: &Limits, principal: &Principal) -> Result<Wish, Problem> {
+        let mut names = match (self.name, self.names) {
+            (Some(name), None) => vec![name],
+            (None, Some(names)) => names,
+            _ => return Err(Problem::invalid("give either name or names")),
+        };
+        let (most, count) = (limits.names, names.len());
+        if count == 0 || count > most {
+            let why = format!("expected 1 to {most} names, got {count} (limit names)");
+            return Err(Problem::invalid(why));
+        }
+        for name in &names {
+            principal.may(Verb::Acquire, plain_name(name))?;
+        }
+        names.sort();
+        names.dedup();
+        let wait = self.wait.unwrap_or_default();
+        if wait > limits.wait {
+            let most = limits.wait.as_secs();
+            let why = format!("one request waits at most {most} s (limit wait)");
+            return Err(Problem::invalid(why));
+        }
+        if (self.shared || self.slots.is_some()) && names.len() > 1 {
+            return Err(Problem::invalid("shared and slots are for one name"));
+        }
+        if self.shared && self.slots.is_some() {
+            return Err(Problem::invalid("give either shared or slots"));
+        }
+        let slots = match self.slots.map(|slots| slots as usize) {
+            Some(slots) if slots == 0 || slots > SLOTS => {
+                let why = format!("expected 1 to {SLOTS} slots, got {slots}");
+                return Err(Problem::invalid(why));
+            }
+            slots => slots,
+        };
+        if self.max_hold.is_some_and(|time| time.as_millis() == 0) {
+            return Err(Problem::invalid("max_hold is at least 1 ms"));
+        }
+        let (lease, attempt) = match (&self.lease, self.attempt) {
+            (None, None) => (draw()?, 0),
+            (None, Some(_)) => return Err(Problem::invalid("an attempt needs a lease id")),
+            (Some(_), Some(0)) => return Err(Problem::invalid("attempts count from 1")),
+            (Some(lease), attempt) => (lease_id(lease)?, attempt.unwrap_or(1)),
+        };
+        let max_hold = self.max_hold;
+        Ok(Wish {
+            names,
+            ttl: self.ttl.unwrap_or(TTL),
+            wait,
+            fair: self.fair,
+            shared: self.shared,
+            slots,
+            of: LeaseAttempt {
+                lease,
+                attempt,
+                max_hold,
+            },
+            owner: label(principal, self.owner.as_deref(), self.meta.as_deref())?,
+        })
+    }
+}
+
+/// Who holds the lock, for people: what the client calls itself, and what it says of it.
+fn label(principal: &Principal, owner: Option<&str>, meta: Option<&str>) -> Result<Owner, Problem> {
+    for (field, text) in [("owner", owner), ("meta", meta)] {
+        let text = text.unwrap_or_default();
+        if text.len() > LABEL_BYTES || text.chars().any(char::is_control) {
+            let why = format!("{field} has at most {LABEL_BYTES} bytes and no control characters");
+            return Err(Problem::invalid(why));
+        }
+    }
+    let owner = owner.unwrap_or(&principal.name);
+    Ok(match meta {
+        Some(meta) => Owner::shortened(&format!("{owner}; {meta}")),
+        None => Owner::shortened(owner),
+    })
+}
+
+/// A lease id of our own.
+fn draw() -> Result<LeaseId, Problem> {
+    let mut bytes = [0; 16];
+    getrandom::fill(&mut bytes).map_err(|error| {
+        let why = format!("the operating system has no random numbers: {error}");
+        Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", why)
+    })?;
+    Ok(LeaseId::new(u128::from_be_bytes(bytes)))
+}
+
+fn lease_id(text: &str) -> Result<LeaseId, Problem> {
+    text.parse()
+        .map_err(|error: InvalidLeaseId| Problem::invalid(error.to_string()))
+}
+
+/// The name that rights are given for: a slot of a semaphore is that of the semaphore.
+fn plain_name(name: &str) -> &str {
+    let slot = name
+        .strip_prefix('{')
+        .and_then(|rest| rest.rsplit_once("}:semaphore:"));
+    match slot {
+        Some((plain, slot)) if slot.bytes().all(|byte| byte.is_ascii_digit()) => plain,
+        _ => name,
+    }
 }
 
 pub(crate) async fn acquire(
     State(service): State<Service>,
     Caller(principal): Caller,
+    unread: Unread,
     headers: HeaderMap,
     Body(request): Body<AcquireRequest>,
 ) -> Answer {
     service.refuse_when_draining()?;
-    principal.may(Verb::Acquire, &request.name)?;
-    let wait = request.wait.unwrap_or_default();
-    if wait > service.limits.wait {
-        let most = service.limits.wait.as_secs();
-        return Err(Problem::invalid(format!(
-            "one request waits at most {most} s (limit wait)"
-        )));
-    }
-    let wish = Wish {
-        name: request.name,
-        ttl: request.ttl.unwrap_or(TTL),
-        wait,
-        fair: request.fair,
-        shared: request.shared,
-    };
+    let wish = request.checked(&service.limits, &principal)?;
     let start = Instant::now();
-    let waits = !wait.is_zero();
-    let outcome = {
-        let _waiting = match waits {
-            true => Some(
-                service
-                    .waits
-                    .begin(&service.limits, &principal.name, &wish.name)?,
-            ),
-            false => None,
-        };
-        locks::acquire(&service.client, &wish).await
-    };
+    let waits = !wish.wait.is_zero();
+    let outcome = under_way(&service, &principal, &wish).await;
     let word = match &outcome {
         Ok(_) => "acquired",
-        Err(error) if error.is_held() => "held",
-        Err(error) if error.is_no_quorum() => "no_quorum",
-        Err(_) => "failed",
+        Err(problem) => problem.code,
     };
     service.metrics.acquired(word, start.elapsed(), waits);
-    let granted = outcome?;
-    Ok(grant(&headers, &wish.name, &granted))
+    Ok(grant(&headers, wish.of.lease, outcome?, &unread))
 }
 
-fn grant(headers: &HeaderMap, name: &str, granted: &Granted) -> Response {
-    let token = granted.lock.token();
-    let body = json!({
-        "name": name,
-        "lease": granted.lease_id(),
-        "token": token.get(),
+/// The acquire itself, which ends when a later attempt of its lease begins.
+async fn under_way(
+    service: &Service,
+    principal: &Principal,
+    wish: &Wish,
+) -> Result<Granted, Problem> {
+    let _waiting = match wish.wait.is_zero() {
+        true => None,
+        false => {
+            let (waits, name) = (&service.waits, &wish.names[0]);
+            Some(waits.begin(&service.limits, &principal.name, name)?)
+        }
+    };
+    if wish.of.attempt == 0 {
+        return locks::acquire(&service.client, wish).await;
+    }
+    let running = service.attempts.begin(wish.of).await?;
+    tokio::select! {
+        biased;
+        outcome = locks::acquire(&service.client, wish) => outcome,
+        problem = running.superseded() => Err(problem),
+    }
+}
+
+fn grant(headers: &HeaderMap, lease: LeaseId, granted: Granted, unread: &Unread) -> Response {
+    let one = |held: &Lease| json!({ "name": held.name(), "token": held.token().get() });
+    let mut body = json!({
+        "lease": lease.to_string(),
         "valid_for_ms": millis(granted.valid_for),
         "waited_ms": millis(granted.waited),
     });
+    let token = granted.leases.iter().map(|held| held.token().get()).max();
+    match &granted.leases[..] {
+        [held] => {
+            body["name"] = held.name().into();
+            body["token"] = held.token().get().into();
+        }
+        all => body["leases"] = all.iter().map(one).collect(),
+    }
+    if let Some(slot) = granted.slot {
+        body["slot"] = slot.into();
+    }
+    if granted.repeated {
+        body["repeated"] = true.into();
+    }
     let mut response = Form::wanted(headers).answer(&body);
-    response
-        .headers_mut()
-        .insert("fencing-token", HeaderValue::from(token.get()));
+    if let Some(token) = token {
+        response
+            .headers_mut()
+            .insert("fencing-token", HeaderValue::from(token));
+    }
+    unread.put(granted.leases);
     response
 }
 
@@ -144,11 +281,11 @@ async fn extend_one(
     ttl: Duration,
 ) -> Value {
     let outcome = async {
-        principal.may(Verb::Acquire, &lease.name)?;
-        check_lease(&lease.lease)?;
+        principal.may(Verb::Acquire, plain_name(&lease.name))?;
+        let id = lease_id(&lease.lease)?;
         let token = FencingToken::new(lease.token);
         let token = token.ok_or_else(|| Problem::invalid("a token is below 2^53"))?;
-        locks::extend(&service.client, &lease.name, &lease.lease, token, ttl).await
+        locks::extend(&service.client, &lease.name, id, token, ttl).await
     };
     let (outcome, margin) = match outcome.await {
         Ok(extended) => {
@@ -187,23 +324,17 @@ pub(crate) async fn release(
     headers: HeaderMap,
     Body(request): Body<ReleaseRequest>,
 ) -> Answer {
-    principal.may(Verb::Acquire, &request.name)?;
-    check_lease(&request.lease)?;
-    let outcome = locks::release(&service.client, &request.name, &request.lease).await;
-    service.metrics.released(match &outcome {
-        Ok(()) => "released",
-        Err(problem) => problem.code,
-    });
+    principal.may(Verb::Acquire, plain_name(&request.name))?;
+    let lease = lease_id(&request.lease)?;
+    let outcome = locks::release(&service.client, &request.name, lease).await;
+    match &outcome {
+        Ok(token) => service
+            .metrics
+            .released("released", token.map(locks::held_for)),
+        Err(problem) => service.metrics.released(problem.code, None),
+    }
     outcome?;
     Ok(Form::wanted(&headers).answer(&json!({ "name": request.name, "outcome": "released" })))
-}
-
-/// A lease id: 128 bits as 32 hex digits.
-fn check_lease(lease: &str) -> Result<(), Problem> {
-    match lease.len() == 32 && lease.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-        true => Ok(()),
-        false => Err(Problem::invalid("a lease id has 32 hex digits")),
-    }
 }
 
 #[derive(Debug, Deserialize)]
@@ -213,28 +344,42 @@ pub(crate) struct StealRequest {
     reason: String,
     #[serde(default, deserialize_with = "field::maybe_duration")]
     ttl: Option<Duration>,
+    lease: Option<String>,
+    owner: Option<String>,
 }
 
 pub(crate) async fn steal(
     State(service): State<Service>,
     Caller(principal): Caller,
+    unread: Unread,
     headers: HeaderMap,
     Body(request): Body<StealRequest>,
 ) -> Answer {
     service.refuse_when_draining()?;
-    principal.may(Verb::Steal, &request.name)?;
+    let name = &request.name;
+    principal.may(Verb::Steal, plain_name(name))?;
     if request.reason.trim().is_empty() || request.reason.len() > 1024 {
-        return Err(Problem::invalid(
-            "a steal needs a reason of 1 to 1,024 bytes",
-        ));
+        let why = "a steal needs a reason of 1 to 1,024 bytes";
+        return Err(Problem::invalid(why));
     }
-    let (granted, from) =
-        locks::steal(&service.client, &request.name, request.ttl.unwrap_or(TTL)).await?;
+    let of = LeaseAttempt {
+        lease: request.lease.as_deref().map_or_else(draw, lease_id)?,
+        // A steal is not repeated: what a second one would throw out is the first.
+        attempt: 0,
+        max_hold: None,
+    };
+    let on_behalf = OnBehalf {
+        of,
+        owner: label(&principal, request.owner.as_deref(), None)?,
+        keeps_place: false,
+    };
+    let ttl = request.ttl.unwrap_or(TTL);
+    let (granted, from) = locks::steal(&service.client, name, ttl, on_behalf).await?;
     service.metrics.stolen();
-    let (lock, reason, token) = (&request.name, &request.reason, granted.lock.token().get());
-    let (principal, from) = (&*principal.name, from.unwrap_or_default());
+    let (lock, reason, principal) = (name, &request.reason, &*principal.name);
+    let (from, token) = (from.unwrap_or_default(), granted.leases[0].token().get());
     tracing::warn!(target: "fencepost::audit", lock, principal, reason, from, token, "stolen");
-    Ok(grant(&headers, &request.name, &granted))
+    Ok(grant(&headers, of.lease, granted, &unread))
 }
 
 #[derive(Debug, Deserialize)]

@@ -81,6 +81,25 @@ pub(crate) mod field {
         duration(input).map(Some)
     }
 
+    /// `3`, or `"3"` as a form has it.
+    pub(crate) fn maybe_number<'de, D: Deserializer<'de>>(
+        input: D,
+    ) -> Result<Option<u32>, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum Either {
+            Number(u32),
+            Text(String),
+        }
+        match Either::deserialize(input) {
+            Ok(Either::Number(number)) => Ok(Some(number)),
+            Ok(Either::Text(text)) if text.bytes().all(|byte| byte.is_ascii_digit()) => {
+                text.parse().map(Some).map_err(de::Error::custom)
+            }
+            _ => Err(de::Error::custom("expected a whole number below 2^32")),
+        }
+    }
+
     /// `true`, or `"true"` as a form has it.
     pub(crate) fn flag<'de, D: Deserializer<'de>>(input: D) -> Result<bool, D::Error> {
         #[derive(Deserialize)]

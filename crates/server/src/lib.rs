@@ -12,6 +12,8 @@
 //! | `api` | the operations: acquire, extend, release, steal, locks, nodes |
 //! | `locks` | what the service asks of the library |
 //! | `auth` | bearer tokens and client certificates: who may do what |
+//! | `attempts` | the numbered attempts under way here, one of a lease at a time |
+//! | `unread` | releases what was granted if the answer could not be sent |
 //! | `limits` | how much of everything one principal may have |
 //! | `body`, `answer`, `problem` | requests in; answers and RFC 9457 problems out |
 //! | `metrics` | counters and histograms as Prometheus text |
@@ -20,6 +22,7 @@
 
 mod answer;
 mod api;
+mod attempts;
 mod auth;
 mod body;
 mod limits;
@@ -31,6 +34,7 @@ mod problem;
 mod routes;
 mod serve;
 mod service;
+mod unread;
 
 pub use auth::{AuthError, Tokens, hash_token};
 pub use limits::Limits;

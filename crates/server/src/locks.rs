@@ -1,73 +1,363 @@
-//! What the service asks of the library, in one place: acquire and detach, extend, release, look.
+//! What the service asks of the library, in one place: acquire and take over, extend, release, look.
 //!
-//! A replica keeps nothing about a lease: which value the nodes store for a lease id is asked of the
-//! nodes each time.
+//! A replica keeps nothing about a lease. The nodes store the lease id and the number of the attempt with
+//! the hold, so any replica finds a lease by its id. A value is fresh for every try of every replica:
+//! what fails, and what nobody read, is cleaned up by exactly that value.
 
+use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
-use fencepost::{Client, DetachedLock, Error, FencingToken, LockOptions, NamePattern, Status};
+use fencepost::leased::OnBehalf;
+use fencepost::{
+    AttemptValue, Client, DetachedLock, Error, FencingToken, Lease, LockOptions, NamePattern,
+    Owner, Status,
+};
 use fencepost_core::lock::{Holder, Snapshot};
+use fencepost_core::{LeaseAttempt, LeaseId};
+use futures_util::future::{join_all, try_join_all};
 
 use crate::problem::Problem;
 
 /// What is asked for.
 #[derive(Clone, Debug)]
 pub(crate) struct Wish {
-    pub(crate) name: String,
+    /// In order, each once. One only with `shared` or `slots`.
+    pub(crate) names: Vec<String>,
     pub(crate) ttl: Duration,
     pub(crate) wait: Duration,
     pub(crate) fair: bool,
     pub(crate) shared: bool,
+    /// Any of so many slots of the name.
+    pub(crate) slots: Option<usize>,
+    /// Which attempt of which lease; 0 if the id was made here.
+    pub(crate) of: LeaseAttempt,
+    pub(crate) owner: Owner,
 }
 
-/// A lock that was acquired.
-#[derive(Clone, Debug)]
+/// Locks that were acquired. Dropped, they are released by exactly the values of this attempt.
+#[derive(Debug)]
 pub(crate) struct Granted {
-    pub(crate) lock: DetachedLock,
+    pub(crate) leases: Vec<Lease>,
     /// From the moment in which the request was read: the client, which sent it before, may count
     /// from then.
     pub(crate) valid_for: Duration,
     pub(crate) waited: Duration,
-}
-
-impl Granted {
-    pub(crate) fn lease_id(&self) -> &str {
-        lease_id(self.lock.value())
-    }
-}
-
-/// The part of a stored value that names the lease.
-fn lease_id(value: &str) -> &str {
-    value.split_once(':').map_or(value, |(id, _)| id)
+    pub(crate) slot: Option<usize>,
+    /// Whether an earlier attempt of the same lease had a lock already.
+    pub(crate) repeated: bool,
 }
 
 /// How far the client's clock may run apart from ours while a request waits: 1 %.
 const DRIFT_SHARE: f64 = 0.01;
+/// The shortest TTL.
+const SHORTEST: Duration = Duration::from_millis(10);
+/// How long what is left of a failed try may take to be gone.
+const CLEAN_UP: Duration = Duration::from_millis(50);
+/// How often a waiting request looks whether another attempt of its lease holds the lock.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-pub(crate) async fn acquire(client: &Client, wish: &Wish) -> Result<Granted, Error> {
-    let start = Instant::now();
-    let options = LockOptions::new()
-        .ttl(wish.ttl)
-        .timeout(wish.wait)
-        .fair(wish.fair)
-        .renew(false);
-    // What is left is read before it is detached: a detached lock has no deadline of its own.
-    let (waited, left, lock) = match wish.shared {
-        true => {
-            let lock = client.read_write(&wish.name);
-            let lease = lock.read().options(options).await?;
-            (start.elapsed(), lease.remaining(), lease.detach().await?)
+impl Wish {
+    /// Whether the client chose the lease id, and may send the request again.
+    fn may_be_repeated(&self) -> bool {
+        self.of.attempt > 0
+    }
+
+    fn on_behalf(&self) -> OnBehalf {
+        OnBehalf {
+            of: self.of,
+            owner: self.owner.clone(),
+            keeps_place: self.may_be_repeated(),
         }
-        false => {
-            let lease = client.lock(&wish.name).options(options).await?;
-            (start.elapsed(), lease.remaining(), lease.detach().await?)
+    }
+
+    fn options(&self, end: Instant) -> LockOptions {
+        LockOptions::new()
+            .ttl(self.ttl)
+            .timeout(end.saturating_duration_since(Instant::now()))
+            .fair(self.fair)
+            // The first of several is kept while the others are waited for. Nobody keeps a lease that
+            // was answered but its client.
+            .renew(self.names.len() > 1)
+    }
+}
+
+/// Leases, and which slot it is.
+struct Found {
+    leases: Vec<Lease>,
+    slot: Option<usize>,
+    repeated: bool,
+}
+
+impl Found {
+    fn new(leases: Vec<Lease>) -> Self {
+        Self {
+            leases,
+            slot: None,
+            repeated: false,
+        }
+    }
+}
+
+pub(crate) async fn acquire(client: &Client, wish: &Wish) -> Result<Granted, Problem> {
+    let start = Instant::now();
+    let end = start + wish.wait;
+    let found = match wish.may_be_repeated() {
+        false => ask(client, wish, end).await?,
+        true => repeatable(client, wish, end).await?,
+    };
+    let waited = start.elapsed();
+    let left = found.leases.iter().map(Lease::remaining).min();
+    Ok(Granted {
+        valid_for: waited.mul_f64(1.0 - DRIFT_SHARE) + left.unwrap_or_default(),
+        waited,
+        leases: found.leases,
+        slot: found.slot,
+        repeated: found.repeated,
+    })
+}
+
+/// One request to the library.
+async fn ask(client: &Client, wish: &Wish, end: Instant) -> Result<Found, Error> {
+    let (options, on_behalf) = (wish.options(end), wish.on_behalf());
+    if let Some(slots) = wish.slots {
+        let semaphore = client.semaphore(&wish.names[0], slots);
+        let permit = semaphore.acquire().options(options).on_behalf(on_behalf);
+        let permit = permit.await?;
+        return Ok(Found {
+            slot: Some(permit.slot()),
+            ..Found::new(vec![permit.into_lease()])
+        });
+    }
+    if wish.shared {
+        let lock = client.read_write(&wish.names[0]);
+        let lease = lock.read().options(options).on_behalf(on_behalf).await?;
+        return Ok(Found::new(vec![lease.into_lease()]));
+    }
+    let leases = match &wish.names[..] {
+        [name] => vec![
+            client
+                .lock(name)
+                .options(options)
+                .on_behalf(on_behalf)
+                .await?,
+        ],
+        names => {
+            let all = client.lock_all(names).options(options);
+            all.on_behalf(on_behalf).await?.into_leases()
         }
     };
-    Ok(Granted {
-        lock,
-        valid_for: waited.mul_f64(1.0 - DRIFT_SHARE) + left,
-        waited,
+    Ok(Found::new(leases))
+}
+
+/// A request whose client chose the lease id: another attempt of the same lease may hold the lock, wait
+/// for it, or have released it.
+async fn repeatable(client: &Client, wish: &Wish, end: Instant) -> Result<Found, Problem> {
+    let mut found = match &wish.names[..] {
+        // Several: one after the other in the order that everybody keeps to. What is acquired is
+        // released if a later one cannot be had.
+        names if names.len() > 1 && wish.of.attempt > 1 => {
+            let mut all = Found::new(Vec::new());
+            for name in names {
+                let one = Wish {
+                    names: vec![name.clone()],
+                    ..wish.clone()
+                };
+                let found = waited_for(client, &one, end).await?;
+                all.leases.extend(found.leases);
+                all.repeated |= found.repeated;
+            }
+            all
+        }
+        _ => waited_for(client, wish, end).await?,
+    };
+    // After it was granted: a release that came before left a tombstone on a majority, and one that
+    // comes later finds the grant.
+    let names = found.leases.iter().map(Lease::name);
+    let buried = try_join_all(names.map(|name| client.is_buried(name, wish.of.lease))).await?;
+    if buried.contains(&true) {
+        return Err(released());
+    }
+    if wish.shared && wish.of.attempt > 1 {
+        found.repeated = release_earlier_readers(client, wish).await?;
+    }
+    Ok(found)
+}
+
+/// What another attempt of the same lease does.
+enum Other {
+    /// Nothing.
+    None,
+    /// Earlier ones hold the lock under these values, by name.
+    Earlier(Vec<(String, Vec<AttemptValue>)>),
+    /// The same attempt, or a later one, holds it.
+    NotEarlier(HashSet<AttemptValue>),
+}
+
+async fn waited_for(client: &Client, wish: &Wish, end: Instant) -> Result<Found, Problem> {
+    let mut suspects = HashSet::new();
+    loop {
+        let other = {
+            let mut asked = Box::pin(ask(client, wish, end));
+            // An earlier attempt may hold it already; and one that waits, here or at another replica,
+            // may get it later.
+            let mut next_look = match wish.of.attempt {
+                1 => Instant::now() + LOOK_EVERY,
+                _ => Instant::now(),
+            };
+            loop {
+                tokio::select! {
+                    biased;
+                    outcome = &mut asked => match outcome {
+                        Ok(found) => return Ok(found),
+                        Err(error) => {
+                            drop(asked);
+                            match settled(client, wish).await? {
+                                Other::None => return Err(error.into()),
+                                other => break other,
+                            }
+                        }
+                    },
+                    () = tokio::time::sleep_until(next_look.into()) => {
+                        next_look = Instant::now() + LOOK_EVERY;
+                        match other(client, wish).await? {
+                            Other::None => {}
+                            // A try of our own has the same number: but it never lasts until the next look.
+                            Other::NotEarlier(values) if suspects.is_disjoint(&values) => {
+                                suspects = values;
+                            }
+                            other => break other,
+                        }
+                    }
+                }
+            }
+        };
+        let held = match other {
+            Other::None => continue,
+            Other::NotEarlier(_) => return Err(in_progress()),
+            Other::Earlier(held) => held,
+        };
+        match take_over(client, wish, held).await {
+            Ok(found) => return Ok(found),
+            Err(error) if error.is_held() && Instant::now() < end => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// The same once what was left of our own last try is gone: it has the same number.
+async fn settled(client: &Client, wish: &Wish) -> Result<Other, Problem> {
+    let first = match other(client, wish).await? {
+        Other::NotEarlier(values) => values,
+        seen => return Ok(seen),
+    };
+    tokio::time::sleep(CLEAN_UP).await;
+    match other(client, wish).await? {
+        Other::NotEarlier(values) if first.is_disjoint(&values) => Ok(Other::None),
+        seen => Ok(seen),
+    }
+}
+
+/// Compare-and-set on exactly the values of earlier attempts, which their client has voided.
+async fn take_over(
+    client: &Client,
+    wish: &Wish,
+    held: Vec<(String, Vec<AttemptValue>)>,
+) -> Result<Found, Error> {
+    let mut found = Found::new(Vec::new());
+    found.repeated = true;
+    for (name, from) in held {
+        let lease = client.take_over(&name, wish.ttl, wish.on_behalf(), from);
+        found.leases.push(lease.await?);
+        if wish.slots.is_some() {
+            found.slot = name
+                .rsplit_once(':')
+                .and_then(|(_, slot)| slot.parse().ok());
+            break;
+        }
+    }
+    Ok(found)
+}
+
+async fn other(client: &Client, wish: &Wish) -> Result<Other, Problem> {
+    // Readers are not in each other's way.
+    if wish.shared {
+        return Ok(Other::None);
+    }
+    let names = match wish.slots {
+        None => wish.names.clone(),
+        Some(slots) => {
+            let names = client.semaphore(&wish.names[0], slots).slot_names()?;
+            names.iter().map(ToString::to_string).collect()
+        }
+    };
+    let seen = try_join_all(names.iter().map(|name| client.status(name))).await?;
+    let (mut earlier, mut others) = (Vec::new(), HashSet::new());
+    for (name, status) in names.into_iter().zip(&seen) {
+        let mut values = Vec::new();
+        for (value, of) in of_lease(status, wish.of.lease) {
+            match of.attempt < wish.of.attempt {
+                true if values.contains(&value) => {}
+                true => values.push(value),
+                false => drop(others.insert(value)),
+            }
+        }
+        if !values.is_empty() {
+            earlier.push((name, values));
+        }
+    }
+    // All or none: where only some are held under earlier attempts, the library waits for the others.
+    let is_whole = wish.slots.is_some() || earlier.len() == wish.names.len();
+    Ok(match (others.is_empty(), earlier.is_empty()) {
+        (false, _) => Other::NotEarlier(others),
+        (true, false) if is_whole => Other::Earlier(earlier),
+        (true, _) => Other::None,
     })
+}
+
+/// The earlier attempts of a reader stay beside the new one: they are released.
+async fn release_earlier_readers(client: &Client, wish: &Wish) -> Result<bool, Problem> {
+    let name = &wish.names[0];
+    let status = client.status(name).await?;
+    let earlier = of_lease(&status, wish.of.lease);
+    let earlier = earlier.filter(|(_, of)| of.attempt < wish.of.attempt);
+    let earlier: HashSet<_> = earlier.map(|(value, _)| value).collect();
+    let any = !earlier.is_empty();
+    for value in earlier {
+        let lock = DetachedLock::new(name, value.as_str(), FencingToken::ZERO)?;
+        // What is left ends by its TTL.
+        let _ = client.release_detached(&lock).await;
+    }
+    Ok(any)
+}
+
+fn in_progress() -> Problem {
+    let why = "this attempt of the lease, or a later one, holds the lock already; an answer that was \
+               lost is had again by a larger attempt";
+    Problem::new(axum::http::StatusCode::CONFLICT, "in_progress", why)
+}
+
+fn released() -> Problem {
+    let why = "this lease was released; choose a fresh lease id for another acquisition";
+    Problem::new(axum::http::StatusCode::GONE, "released", why)
+}
+
+/// The values that the nodes store for a lease id, and for which attempt.
+fn of_lease(status: &Status, lease: LeaseId) -> impl Iterator<Item = (AttemptValue, LeaseAttempt)> {
+    holders(status).filter_map(move |holder| {
+        let of = holder.value.lease_attempt()?;
+        (of.lease == lease).then_some((holder.value, of))
+    })
+}
+
+fn holders(status: &Status) -> impl Iterator<Item = Holder> {
+    let held = |lock: &Snapshot| -> Vec<Holder> {
+        lock.holder.iter().chain(&lock.readers).cloned().collect()
+    };
+    let seen = status
+        .nodes
+        .iter()
+        .filter_map(|node| node.lock.as_ref().ok());
+    seen.flat_map(held)
 }
 
 /// How one lease was extended.
@@ -81,51 +371,112 @@ pub(crate) struct Extended {
 pub(crate) async fn extend(
     client: &Client,
     name: &str,
-    lease: &str,
+    lease: LeaseId,
     token: FencingToken,
     ttl: Duration,
 ) -> Result<Extended, Problem> {
     let start = Instant::now();
-    let (value, margin) = find(client, name, lease).await?;
-    let lock = DetachedLock::new(name, value, token)?;
+    let found = find(client, name, lease).await?;
+    // Of several attempts the last one is the client's; it voided the others.
+    let Some((value, of)) = found.values.into_iter().max_by_key(|(_, of)| of.attempt) else {
+        return Err(found.none);
+    };
+    let ttl = match of.max_hold {
+        None => ttl,
+        Some(most) => match most.checked_sub(held_for(token)) {
+            Some(left) if left >= SHORTEST => ttl.min(left),
+            _ => return Err(over(name, most)),
+        },
+    };
+    let lock = DetachedLock::new(name, value.as_str(), token)?;
     let left = client.extend_detached(&lock, ttl).await?;
     let valid_for = start.elapsed().mul_f64(1.0 - DRIFT_SHARE) + left;
-    Ok(Extended { valid_for, margin })
+    Ok(Extended {
+        valid_for,
+        margin: found.margin,
+    })
 }
 
-pub(crate) async fn release(client: &Client, name: &str, lease: &str) -> Result<(), Problem> {
-    let (value, _) = find(client, name, lease).await?;
-    let lock = DetachedLock::new(name, value, FencingToken::ZERO)?;
-    Ok(client.release_detached(&lock).await?)
+/// How long a lease of that token has been held, about: tokens are microseconds of the wall clock.
+pub(crate) fn held_for(token: FencingToken) -> Duration {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    now.unwrap_or_default()
+        .saturating_sub(Duration::from_micros(token.get()))
 }
 
-/// The value that the nodes store for a lease id, and what is left of it.
-async fn find(
+fn over(name: &str, most: Duration) -> Problem {
+    let why = format!(
+        "lock \"{name}\" was held for its longest time of {} ms (max_hold)",
+        most.as_millis()
+    );
+    Problem::new(axum::http::StatusCode::GONE, "lost", why).with("reason", "max_hold")
+}
+
+/// Releases what the nodes hold under this lease id, and has them refuse the id from now on.
+pub(crate) async fn release(
     client: &Client,
     name: &str,
-    lease: &str,
-) -> Result<(String, Option<Duration>), Problem> {
+    lease: LeaseId,
+) -> Result<Option<FencingToken>, Problem> {
+    let mut found = find(client, name, lease).await?;
+    let is_ours = |(_, of): &(AttemptValue, LeaseAttempt)| of.attempt == 0;
+    // Nobody repeats an acquire whose lease id was made here.
+    if !found.values.iter().any(is_ours) {
+        // Before the look that counts: see `repeatable`.
+        client.bury(name, lease).await?;
+        found = find(client, name, lease).await?;
+    }
+    if found.values.is_empty() {
+        return Err(found.none);
+    }
+    let locks: Result<Vec<_>, Error> = found
+        .values
+        .iter()
+        .map(|(value, _)| DetachedLock::new(name, value.as_str(), FencingToken::ZERO))
+        .collect();
+    let locks = locks?;
+    let outcomes = join_all(locks.iter().map(|lock| client.release_detached(lock))).await;
+    // An earlier attempt on a minority is no success; the client's own is on a majority.
+    match outcomes.iter().any(Result::is_ok) {
+        true => Ok(found.token),
+        false => match outcomes.into_iter().find_map(Result::err) {
+            Some(error) => Err(error.into()),
+            None => Err(found.none),
+        },
+    }
+}
+
+/// What the nodes say of a lease id.
+struct FoundLease {
+    /// Each once.
+    values: Vec<(AttemptValue, LeaseAttempt)>,
+    margin: Option<Duration>,
+    token: Option<FencingToken>,
+    /// What to say if there is no value.
+    none: Problem,
+}
+
+async fn find(client: &Client, name: &str, lease: LeaseId) -> Result<FoundLease, Problem> {
     let status = client.status(name).await?;
-    let seen = || {
-        status
-            .nodes
-            .iter()
-            .filter_map(|node| node.lock.as_ref().ok())
-    };
-    let held = |lock: &Snapshot| -> Vec<Holder> {
-        lock.holder.iter().chain(&lock.readers).cloned().collect()
-    };
-    let mut ours: Vec<Holder> = seen().flat_map(held).collect();
-    ours.retain(|holder| lease_id(holder.value.as_str()) == lease);
-    let Some(first) = ours.first() else {
-        let needed = status.nodes.len() / 2 + 1;
-        return Err(match seen().count() >= needed {
+    let mut values: Vec<(AttemptValue, LeaseAttempt)> = Vec::new();
+    for found in of_lease(&status, lease) {
+        if !values.contains(&found) {
+            values.push(found);
+        }
+    }
+    let is_its = |holder: &Holder| values.iter().any(|(value, _)| *value == holder.value);
+    let holds: Vec<_> = holders(&status).filter(is_its).collect();
+    let answered = status.nodes.iter().filter(|node| node.lock.is_ok()).count();
+    let needed = status.nodes.len() / 2 + 1;
+    Ok(FoundLease {
+        margin: holds.iter().filter_map(|holder| holder.remaining).max(),
+        token: holds.iter().filter_map(|holder| holder.token).max(),
+        none: match answered >= needed {
             true => gone(&status),
             false => no_quorum(&status, needed),
-        });
-    };
-    let margin = ours.iter().filter_map(|holder| holder.remaining).max();
-    Ok((first.value.as_str().to_owned(), margin))
+        },
+        values,
+    })
 }
 
 fn gone(status: &Status) -> Problem {
@@ -162,14 +513,15 @@ pub(crate) async fn steal(
     client: &Client,
     name: &str,
     ttl: Duration,
+    on_behalf: OnBehalf,
 ) -> Result<(Granted, Option<String>), Error> {
-    let stolen = client.steal(name, ttl).await?;
-    let left = stolen.lease.remaining();
-    let lock = stolen.lease.detach().await?;
+    let stolen = client.steal_for(name, ttl, on_behalf).await?;
     let granted = Granted {
-        lock,
-        valid_for: left,
+        valid_for: stolen.lease.remaining(),
         waited: Duration::ZERO,
+        leases: vec![stolen.lease],
+        slot: None,
+        repeated: false,
     };
     Ok((granted, stolen.from.map(|owner| owner.to_string())))
 }

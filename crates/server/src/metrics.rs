@@ -25,6 +25,7 @@ pub(crate) struct Metrics {
     acquire_seconds: Histogram,
     wait_seconds: Histogram,
     margin_seconds: Histogram,
+    hold_seconds: Histogram,
     waiters: Gauge,
 }
 
@@ -43,6 +44,7 @@ impl Metrics {
             acquire_seconds: Histogram::new(SECONDS),
             wait_seconds: Histogram::new(SECONDS),
             margin_seconds: Histogram::new(SECONDS),
+            hold_seconds: Histogram::new(SECONDS),
             waiters: Gauge::default(),
             registry: Registry::default(),
         };
@@ -78,6 +80,11 @@ impl Metrics {
             this.margin_seconds.clone(),
         );
         registry.register(
+            "hold_seconds",
+            "Time that released leases were held, by their tokens",
+            this.hold_seconds.clone(),
+        );
+        registry.register(
             "waiters",
             "Requests that wait for a lock now",
             this.waiters.clone(),
@@ -101,8 +108,11 @@ impl Metrics {
         }
     }
 
-    pub(crate) fn released(&self, outcome: &'static str) {
+    pub(crate) fn released(&self, outcome: &'static str, held: Option<Duration>) {
         self.releases.get_or_create(&Outcome { outcome }).inc();
+        if let Some(held) = held {
+            self.hold_seconds.observe(held.as_secs_f64());
+        }
     }
 
     pub(crate) fn stolen(&self) {

@@ -73,7 +73,11 @@ pub(crate) fn document() -> Value {
 fn schemas() -> Value {
     let name = json!({ "type": "string", "minLength": 1, "maxLength": 512 });
     let duration = json!({ "type": "string", "examples": ["30s", "1m30s"] });
-    let lease = json!({ "type": "string", "pattern": "^[0-9a-fA-F]{32}$" });
+    let lease = json!({
+        "type": "string",
+        "pattern": "^([0-9a-fA-F]{32}|[A-Za-z0-9_-]{21}[AQgw])$",
+    });
+    let label = json!({ "type": "string", "maxLength": 100 });
     let object = |required: Value, properties: Value| {
         json!({
             "type": "object", "additionalProperties": false,
@@ -81,9 +85,14 @@ fn schemas() -> Value {
         })
     };
     json!({
-        "Acquire": object(json!(["name"]), json!({
-            "name": name, "ttl": duration, "wait": duration,
+        "Acquire": object(json!([]), json!({
+            "name": name,
+            "names": { "type": "array", "items": name, "minItems": 1, "maxItems": 16 },
+            "ttl": duration, "wait": duration, "max_hold": duration,
+            "lease": lease, "attempt": { "type": "integer", "minimum": 1 },
             "fair": { "type": "boolean" }, "shared": { "type": "boolean" },
+            "slots": { "type": "integer", "minimum": 1, "maximum": 64 },
+            "owner": label, "meta": label,
         })),
         "Extend": object(json!(["leases"]), json!({
             "ttl": duration,
@@ -94,7 +103,7 @@ fn schemas() -> Value {
         })),
         "Release": object(json!(["name", "lease"]), json!({ "name": name, "lease": lease })),
         "Steal": object(json!(["name", "reason"]), json!({
-            "name": name, "ttl": duration,
+            "name": name, "ttl": duration, "lease": lease, "owner": label,
             "reason": { "type": "string", "minLength": 1, "maxLength": 1024 },
         })),
         "Problem": {

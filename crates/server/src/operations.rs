@@ -30,7 +30,8 @@ pub(crate) const ROUTES: [Route; 9] = [
         request: Some("Acquire"),
         answers: &[
             (200, "acquired"),
-            (409, "held by another"),
+            (409, "held by another, or this attempt is under way"),
+            (410, "this lease id was released"),
             (429, "a limit was reached"),
             (503, "no quorum, or draining"),
         ],

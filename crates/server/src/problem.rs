@@ -83,6 +83,9 @@ impl Problem {
         match self.code {
             "held" => "The lock is held",
             "lost" => "The lease is over",
+            "released" => "The lease was released",
+            "in_progress" => "The attempt is under way or has been served",
+            "superseded" => "A later attempt has begun",
             "no_quorum" => "Too few nodes answered",
             "too_late" => "Granted too late",
             "invalid" => "The request cannot be used",

@@ -27,11 +27,13 @@ use tokio_rustls::rustls::server::WebPkiClientVerifier;
 use tokio_rustls::rustls::{RootCertStore, ServerConfig};
 use tower_service::Service as _;
 
+use crate::attempts::Attempts;
 use crate::auth::Tokens;
 use crate::limits::{Limits, Waits};
 use crate::metrics::Metrics;
 use crate::routes;
 use crate::service::{Certificate, Service};
+use crate::unread::{Unread, Watched};
 
 /// How long requests may go on once the replica is told to stop.
 const DRAIN: Duration = Duration::from_secs(65);
@@ -140,6 +142,7 @@ pub async fn serve(
     let service = Service {
         client,
         waits: Waits::default(),
+        attempts: Attempts::default(),
         metrics: Arc::new(Metrics::new()),
         tokens: options.tokens,
         draining: Arc::clone(&draining),
@@ -221,10 +224,16 @@ async fn http(
     limits: &Limits,
     watcher: hyper_util::server::graceful::Watcher,
 ) {
+    let unread = Unread::default();
+    let stream = Watched {
+        stream,
+        unread: unread.clone(),
+    };
     let answer = service_fn(move |request: hyper::Request<hyper::body::Incoming>| {
         let mut router = router.clone();
         let mut request: Request = request.map(axum::body::Body::new);
         request.extensions_mut().insert(certificate);
+        request.extensions_mut().insert(unread.clone());
         async move {
             let answer = router.call(request).await;
             Ok::<_, Infallible>(match answer {

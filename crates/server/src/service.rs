@@ -9,6 +9,7 @@ use axum::http::StatusCode;
 use axum::http::request::Parts;
 use fencepost::Client;
 
+use crate::attempts::Attempts;
 use crate::auth::{Principal, Tokens, authenticate};
 use crate::limits::{Limits, Waits};
 use crate::metrics::Metrics;
@@ -20,6 +21,7 @@ pub(crate) struct Service {
     pub(crate) client: Client,
     pub(crate) limits: Arc<Limits>,
     pub(crate) waits: Waits,
+    pub(crate) attempts: Attempts,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) tokens: Option<Tokens>,
     pub(crate) draining: Arc<AtomicBool>,

@@ -78,6 +78,7 @@ impl Server {
             Command::Acquire { .. }
                 | Command::Share { .. }
                 | Command::Steal { .. }
+                | Command::LookForTombstone { .. }
                 | Command::Raise { .. }
         );
         if in_quarantine && is_vote {

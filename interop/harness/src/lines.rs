@@ -10,6 +10,7 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 
 /// What those do who load one lock together: under it, and behind it.
 const WORK: Duration = Duration::from_millis(1);
+/// Unless another is asked for.
 const PAUSE: Duration = Duration::from_millis(5);
 
 /// The locks of one client.
@@ -100,8 +101,10 @@ impl<L: Locks> Peer<L> {
                 self.soak(name, counter, rounds, millis(ttl)?, millis(wait)?)
                     .await
             }
-            ["load", name, whose, workers, span, ttl] => {
-                let (workers, shared) = (number(workers)?, *whose == "shared");
+            ["load", name, whose, workers, span, ttl, pause @ ..] => {
+                let workers = number(workers)?;
+                let pause = pause.first().map_or(Ok(PAUSE), |pause| millis(pause))?;
+                let shared = (*whose == "shared").then_some(pause);
                 self.load(name, shared, workers, millis(span)?, millis(ttl)?)
                     .await
             }
@@ -171,7 +174,8 @@ impl<L: Locks> Peer<L> {
     async fn load(
         &self,
         name: &str,
-        shared: bool,
+        // With a lock of their own, or with one for all, and the pause behind it.
+        shared: Option<Duration>,
         workers: usize,
         span: Duration,
         ttl: Duration,
@@ -182,8 +186,8 @@ impl<L: Locks> Peer<L> {
             .map(|worker| {
                 let locks = self.locks.clone();
                 let name = match shared {
-                    true => name.to_owned(),
-                    false => format!("{name}-{worker:04}"),
+                    Some(_) => name.to_owned(),
+                    None => format!("{name}-{worker:04}"),
                 };
                 tokio::spawn(async move {
                     let mut took = Vec::new();
@@ -192,12 +196,12 @@ impl<L: Locks> Peer<L> {
                         let held = locks.acquire(&name, ttl, LONGEST_WAIT).await?;
                         let held = held.ok_or("not within a minute")?;
                         took.push(start.elapsed().as_micros() as u64);
-                        if shared {
+                        if shared.is_some() {
                             tokio::time::sleep(WORK).await;
                         }
                         locks.release(held).await?;
-                        if shared {
-                            tokio::time::sleep(PAUSE).await;
+                        if let Some(pause) = shared.filter(|pause| !pause.is_zero()) {
+                            tokio::time::sleep(pause).await;
                         }
                     }
                     Ok::<_, String>(took)

@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWriteExt, ReadBuf};
 use tokio::net::TcpStream;
 
-use super::resp::Inbox;
+use super::resp::{Inbox, Request};
 use super::{Kind, Lock, Scripts, connect, majority};
 use crate::contender::Contender;
 
@@ -61,16 +61,16 @@ impl Contender for Direct {
     }
 }
 
-async fn ask(nodes: &mut [Connection], request: &[u8]) {
+async fn ask(nodes: &mut [Connection], request: &Request) {
     send(nodes, request).await;
     answered(nodes, majority(nodes.len())).await;
 }
 
-pub(super) async fn send(nodes: &mut [Connection], request: &[u8]) {
+pub(super) async fn send(nodes: &mut [Connection], request: &Request) {
     for node in &mut *nodes {
-        let written = node.stream.write_all(request).await;
+        let written = node.stream.write_all(request.bytes()).await;
         written.expect("our own server");
-        node.pending += 1;
+        node.pending += request.replies;
     }
 }
 

@@ -26,23 +26,36 @@ impl Script {
     }
 }
 
-/// One command.
-#[derive(Default)]
-pub(crate) struct Request(Vec<u8>);
+/// Commands that are sent in one write.
+#[derive(Clone, Default)]
+pub(crate) struct Request {
+    bytes: Vec<u8>,
+    /// How many replies it gets.
+    pub(crate) replies: usize,
+}
 
 impl Request {
-    /// A plain `SET NX PX`.
-    pub(crate) fn set_nx(&mut self, key: &str, value: &str, ttl_millis: u64) -> &mut Self {
-        self.0.clear();
-        self.0.extend_from_slice(b"*6\r\n$3\r\nSET\r\n");
-        self.text(key).text(value);
-        self.text("NX").text("PX").number(ttl_millis)
+    /// A request of one command that somebody else has encoded.
+    pub(crate) fn encoded(bytes: Vec<u8>) -> Self {
+        Self { bytes, replies: 1 }
+    }
+
+    pub(crate) fn clear(&mut self) -> &mut Self {
+        self.bytes.clear();
+        self.replies = 0;
+        self
+    }
+
+    /// Begins a command of so many words.
+    pub(crate) fn command(&mut self, words: usize) -> &mut Self {
+        let _ = write!(self.bytes, "*{words}\r\n");
+        self.replies += 1;
+        self
     }
 
     /// Begins an EVALSHA with these keys; exactly `args` arguments must follow.
-    pub(crate) fn begin(&mut self, script: &Script, keys: &[&str], args: usize) -> &mut Self {
-        self.0.clear();
-        let _ = write!(self.0, "*{}\r\n$7\r\nEVALSHA\r\n", 3 + keys.len() + args);
+    pub(crate) fn script(&mut self, script: &Script, keys: &[&str], args: usize) -> &mut Self {
+        self.command(3 + keys.len() + args).text("EVALSHA");
         self.text(&script.digest).number(keys.len() as u64);
         for key in keys {
             self.text(key);
@@ -51,27 +64,24 @@ impl Request {
     }
 
     pub(crate) fn text(&mut self, text: &str) -> &mut Self {
-        let _ = write!(self.0, "${}\r\n{text}\r\n", text.len());
+        let _ = write!(self.bytes, "${}\r\n{text}\r\n", text.len());
         self
     }
 
     pub(crate) fn number(&mut self, number: u64) -> &mut Self {
         let digits = number.checked_ilog10().unwrap_or(0) + 1;
-        let _ = write!(self.0, "${digits}\r\n{number}\r\n");
+        let _ = write!(self.bytes, "${digits}\r\n{number}\r\n");
         self
     }
 
     pub(crate) fn bytes(&self) -> &[u8] {
-        &self.0
+        &self.bytes
     }
 }
 
-/// How the answers begin that are lists: a place in line, a channel that is heard, a wake-up.
-const NEWS: [&[u8]; 3] = [
-    b"*7\r\n$4\r\nline",
-    b"*3\r\n$9\r\nsubscribe",
-    b"*3\r\n$7\r\nmessage",
-];
+/// How a refusal begins, alone or at the head of a list: an error, a lock that another holds, a
+/// command that changed nothing.
+const REFUSALS: [&[u8]; 4] = [b"-", b":0\r\n", b"$4\r\nheld", b"$8\r\nnot held"];
 
 /// What has arrived and not been read yet.
 #[derive(Default)]
@@ -81,16 +91,17 @@ impl Inbox {
     /// Takes more bytes and returns how many answers are complete with them.
     ///
     /// # Panics
-    /// When an answer is not the one that a lock gives whose turn it is.
+    /// When an answer is a refusal: every lock here is free when it is asked for.
     pub(crate) fn take(&mut self, bytes: &[u8]) -> usize {
         self.0.extend_from_slice(bytes);
         let (mut answers, mut at) = (0, 0);
         while let Some(end) = end_of_value(&self.0, at) {
             let answer = &self.0[at..end];
-            let good = answer == b"$8\r\nreleased\r\n"
-                || answer == b"+OK\r\n"
-                || NEWS.iter().any(|news| answer.starts_with(news))
-                || answer.starts_with(b":") && answer != b":0\r\n";
+            let word = match answer.strip_prefix(b"*") {
+                Some(list) => list.splitn(2, |byte| *byte == b'\n').nth(1).unwrap_or(b""),
+                None => answer,
+            };
+            let good = !REFUSALS.iter().any(|refusal| word.starts_with(refusal));
             assert!(good, "unexpected: {}", String::from_utf8_lossy(answer));
             answers += 1;
             at = end;
@@ -137,6 +148,12 @@ mod tests {
             let all = inbox.take(&answers[..cut]) + inbox.take(&answers[cut..]);
             assert_eq!(all, 2, "cut at {cut}");
         }
+    }
+
+    #[test]
+    #[should_panic(expected = "held")]
+    fn a_refusal_in_a_list_is_noticed() {
+        Inbox::default().take(b"*2\r\n$4\r\nheld\r\n$1\r\nx\r\n");
     }
 
     #[test]

@@ -9,7 +9,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::Notify;
 
-use super::resp::Inbox;
+use super::resp::{Inbox, Request};
 use super::{Kind, Lock, Scripts, connect, majority};
 use crate::contender::Contender;
 
@@ -28,8 +28,8 @@ struct Node {
 struct Lines {
     /// What the writer has not taken yet.
     bytes: Vec<u8>,
-    /// Who waits for an answer, in the order of the requests.
-    waiting: VecDeque<Arc<Waiter>>,
+    /// Who waits for how many more answers, in the order of the requests.
+    waiting: VecDeque<(Arc<Waiter>, usize)>,
 }
 
 /// One request to all nodes.
@@ -71,15 +71,15 @@ impl Contender for Shared {
     }
 }
 
-async fn ask(nodes: &[Arc<Node>], request: &[u8]) {
+async fn ask(nodes: &[Arc<Node>], request: &Request) {
     let waiter = Arc::new(Waiter {
         needed: AtomicIsize::new(majority(nodes.len()) as isize),
         decided: Notify::new(),
     });
     for node in nodes {
         let mut lines = node.lines();
-        lines.bytes.extend_from_slice(request);
-        lines.waiting.push_back(waiter.clone());
+        lines.bytes.extend_from_slice(request.bytes());
+        lines.waiting.push_back((waiter.clone(), request.replies));
         drop(lines);
         node.more.notify_one();
     }
@@ -112,10 +112,24 @@ async fn read(node: Arc<Node>, mut stream: OwnedReadHalf) {
         }
         let answers = inbox.take(&space[..length]);
         let mut lines = node.lines();
-        for waiter in lines.waiting.drain(..answers) {
+        lines.answered(answers);
+    }
+}
+
+impl Lines {
+    /// Wakes those whose last answers these are.
+    fn answered(&mut self, mut answers: usize) {
+        while let Some((waiter, missing)) = self.waiting.front_mut() {
+            let taken = answers.min(*missing);
+            *missing -= taken;
+            answers -= taken;
+            if *missing > 0 {
+                return;
+            }
             if waiter.needed.fetch_sub(1, Ordering::AcqRel) == 1 {
                 waiter.decided.notify_one();
             }
+            self.waiting.pop_front();
         }
     }
 }

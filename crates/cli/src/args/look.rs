@@ -40,7 +40,7 @@ pub(super) struct RawStatus {
 
 /// List the locks that are held
 ///
-/// On Redis it finds locks by the token counters of fencepost (with SCAN, never KEYS), so a lock that
+/// On Redis it finds locks in the fence register (with ZSCAN, never KEYS), so a lock that
 /// only other clients ever acquired is not listed; `status` shows it by its name. Exits with 0 if a
 /// majority of the nodes answered, and with 69 otherwise. With --watch it prints the list again
 /// whenever it has changed, until interrupted.

@@ -111,6 +111,7 @@ async fn turn(job: &RunJob, signals: &mut Signals) -> Turn {
         Err(failure) => return Turn::not_begun(failure),
     };
     let env = Environment::of(&job.target, &held);
+    let env = env.with(wait::SESSION, &locks.session().to_string());
     let outcome = command(job, &env, &held, signals).await;
     // Before a word is said: nobody may have to wait for whoever reads it.
     let released = held.release().await;

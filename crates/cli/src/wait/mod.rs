@@ -9,7 +9,7 @@ mod spinner;
 use std::convert::Infallible;
 use std::time::{Duration, Instant};
 
-use fencepost::{Client, Error, HolderProcess, LockOptions};
+use fencepost::{Client, Error, HolderProcess, LockOptions, SessionId};
 use nix::sys::signal::Signal;
 use tokio::time::{sleep, timeout};
 
@@ -40,6 +40,9 @@ pub(crate) struct Want<'a> {
     pub(crate) voice: Voice,
 }
 
+/// Tells a command under a lock which session holds it.
+pub(crate) const SESSION: &str = "FENCEPOST_SESSION";
+
 /// How it went.
 pub(crate) enum Acquired {
     /// It is ours.
@@ -52,7 +55,10 @@ pub(crate) enum Acquired {
 pub(crate) async fn acquire(want: &Want<'_>, signals: &mut Signals) -> Result<Acquired, Failure> {
     let fault = |error: Error| refused(want, &error);
     let builder = want.place.builder().owner(&want.owner);
-    let builder = builder.holder_process(want.holder);
+    let mut builder = builder.holder_process(want.holder);
+    if let Some(session) = inherited_session() {
+        builder = builder.session(session);
+    }
     let locks = tokio::select! {
         locks = builder.connect() => locks.map_err(fault)?,
         signal = signals.next() => return Ok(Acquired::Ended(signal)),
@@ -67,6 +73,12 @@ pub(crate) async fn acquire(want: &Want<'_>, signals: &mut Signals) -> Result<Ac
     // What was half granted is given back before we end.
     let _ = timeout(LAST_WORD, locks.shutdown()).await;
     outcome
+}
+
+/// The session of the `fencepost run` around us, if there is one: it waits for us, so that what it
+/// holds and what we wait for are of one party.
+fn inherited_session() -> Option<SessionId> {
+    std::env::var(SESSION).ok()?.parse().ok()
 }
 
 fn refused(want: &Want<'_>, error: &Error) -> Failure {

@@ -168,7 +168,7 @@ fn missing_rights_are_named_with_the_rule_that_grants_them() {
         "~other:*",
         "+@all",
         "-info",
-        "-scan",
+        "-zscan",
         "-config|get",
     ];
     server.cli(&[&["ACL", "SETUSER", "poor"], &grant[..]].concat());
@@ -182,7 +182,7 @@ fn missing_rights_are_named_with_the_rule_that_grants_them() {
         &["keys such as", "ACL SETUSER poor ~*"],
     );
     finds(&json, 0, "acl_checks", "warning", &["+info +config|get"]);
-    finds(&json, 0, "acl_list", "note", &["+scan"]);
+    finds(&json, 0, "acl_list", "note", &["+zscan"]);
     finds(&json, 0, "acl_waking", "warning", &["&fencepost:wake:*"]);
 }
 

@@ -1,7 +1,7 @@
 //! [`LeaseState`]: the deadline of a lease, when to renew it, and how it ends. Pure.
 //!
-//! A lease that might not be held must never say that it is, and one that is over never comes back:
-//! whatever is learnt later, by whomever, changes nothing.
+//! A lease that might not be held must never say that it is, and one that is over never comes back,
+//! whatever is learnt later.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ const LONGEST_NOTICE: Duration = Duration::from_millis(25);
 const RENEWALS_PER_TTL: u32 = 3;
 /// How often a renewal that failed is tried again in one TTL.
 const RETRIES_PER_TTL: u32 = 20;
-/// How long commands in flight that nobody waits for are kept before those that were answered are
+/// How long commands in flight that are no longer awaited are kept before those that were answered are
 /// dropped: each takes two kilobytes. A lock that is released by then never wakes the renewer.
 pub const TIDY_AFTER: Duration = Duration::from_secs(1);
 
@@ -61,7 +61,7 @@ pub enum Extension {
 pub enum LeaseEvent {
     /// The moment has come that [`LeaseActions::look_at`] named.
     Due,
-    /// Somebody wants to know whether it is still held.
+    /// A caller wants to know whether it is still held.
     Asked,
     /// A round of extending has ended.
     Extended {
@@ -69,7 +69,7 @@ pub enum LeaseEvent {
         asker: Asker,
         /// How it went.
         outcome: Extension,
-        /// Whether commands of this lease are in flight that nobody waits for.
+        /// Whether commands of this lease are in flight that are no longer awaited.
         in_flight: bool,
     },
     /// Its holder releases it, or goes on under another lease.
@@ -84,7 +84,7 @@ pub enum LeaseEvent {
 pub struct LeaseActions {
     /// Tell that it is lost, for this reason.
     pub lost: Option<LossReason>,
-    /// Wake those who wait for its end.
+    /// Wake the tasks that wait for its end.
     pub ended: bool,
     /// Drop the commands in flight that have been answered.
     pub tidy: bool,
@@ -141,7 +141,7 @@ impl LeaseState {
         lease
     }
 
-    /// Takes in what happened, and says what to do.
+    /// Applies an event, and returns what to do.
     pub fn on(&mut self, event: LeaseEvent, now: Moment) -> LeaseActions {
         let mut actions = LeaseActions::default();
         match event {

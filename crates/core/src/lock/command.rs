@@ -90,7 +90,8 @@ pub enum Command {
     },
     /// Look, and change nothing.
     Inspect,
-    /// Take the lock from whoever has it: an operator's act.
+    /// Take the lock from whoever has it: an operator's act. Or only from some, as a later attempt
+    /// of the same lease does.
     Steal {
         /// Who takes it.
         value: AttemptValue,
@@ -98,6 +99,14 @@ pub enum Command {
         ttl: Ttl,
         /// The token that the caller would like.
         proposed: FencingToken,
+        /// Exactly the values it may be taken from. Whoever it is, if there are none.
+        from: Vec<AttemptValue>,
+    },
+    /// Look whether this value was released with a tombstone that still stands, and change nothing.
+    /// Answered by [`Reply::Tombstoned`] or [`Reply::NotHeld`].
+    LookForTombstone {
+        /// Whose tombstone.
+        value: AttemptValue,
     },
 }
 
@@ -112,6 +121,7 @@ impl Command {
             | Self::Raise { value, .. }
             | Self::Extend { value, .. }
             | Self::ExtendShared { value, .. }
+            | Self::LookForTombstone { value }
             | Self::Release { value, .. } => Some(value),
             Self::Enqueue { .. } | Self::Leave { .. } | Self::Inspect => None,
         }

@@ -132,7 +132,21 @@ impl LockState {
                 value,
                 ttl,
                 proposed,
-            } => self.steal(value, *ttl, *proposed, now),
+                from,
+            } => match self.held_by(now.elapsed) {
+                Some(holder)
+                    if !from.is_empty()
+                        && holder.value != *value
+                        && !from.contains(&holder.value) =>
+                {
+                    Reply::Held(holder)
+                }
+                _ => self.steal(value, *ttl, *proposed, now),
+            },
+            Command::LookForTombstone { value } => match self.has_tombstone(value) {
+                true => Reply::Tombstoned,
+                false => Reply::NotHeld(None),
+            },
             Command::Raise { value, to } => {
                 if !self.holds_or_reads(value) {
                     return self.not_held(now.elapsed);
@@ -194,6 +208,13 @@ impl LockState {
                 waiting: self.queue.len(),
             }),
         }
+    }
+
+    /// Who waits at that time, the next one first.
+    pub fn waiting_at(&self, now: Duration) -> impl Iterator<Item = (&TicketId, TicketNumber)> {
+        let waits = move |waiter: &&Waiting| waiter.until > now;
+        let waiting = self.queue.iter().filter(waits);
+        waiting.map(|waiter| (&waiter.id, waiter.number))
     }
 
     fn steal(&mut self, value: &AttemptValue, ttl: Ttl, proposed: FencingToken, now: Now) -> Reply {

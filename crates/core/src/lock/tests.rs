@@ -40,6 +40,7 @@ fn steal(who: &str, proposed: u64) -> Command {
         value: value(who),
         ttl: ttl(TTL),
         proposed: token(proposed),
+        from: Vec::new(),
     }
 }
 

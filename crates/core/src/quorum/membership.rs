@@ -16,11 +16,18 @@ use std::time::Duration;
 /// The first line of a marker: what reads another version must not guess.
 const VERSION: &str = "fencepost-marker 1";
 /// How the locks are stored. A client that stores them otherwise must not vote beside this one.
-pub const LAYOUT: u32 = 1;
-/// How long a name keeps its fence register, at the least.
-pub const SHORTEST_RETENTION: Duration = Duration::from_secs(60 * 60);
+pub const LAYOUT: u32 = 2;
+/// The shortest time for which fence registers may be kept.
+const SHORTEST_RETENTION: Duration = Duration::from_secs(60 * 60);
 /// By how much a server's clock may go back without a quarantine beginning anew.
 const CLOCK_SLACK_US: u64 = 1_000_000;
+
+/// The shortest time for which fence registers may be kept where no lock has a longer TTL: an attempt must
+/// be over, one way or the other, long before what it has seen is forgotten.
+#[must_use]
+pub fn least_retention(max_ttl: Duration) -> Duration {
+    SHORTEST_RETENTION.max(max_ttl.saturating_mul(2))
+}
 
 /// What all clients of a cluster have to agree on.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,7 +36,7 @@ pub struct Terms {
     nodes: Vec<String>,
     /// The longest TTL of any lock.
     pub max_ttl: Duration,
-    /// How long fence registers are kept.
+    /// How long the fence register of a name is kept after it was last raised.
     pub retention: Duration,
     /// How locks are stored.
     pub layout: u32,
@@ -38,12 +45,12 @@ pub struct Terms {
 impl Terms {
     /// The order in which the nodes were given does not matter.
     #[must_use]
-    pub fn new(mut nodes: Vec<String>, max_ttl: Duration) -> Self {
+    pub fn new(mut nodes: Vec<String>, max_ttl: Duration, retention: Duration) -> Self {
         nodes.sort_unstable();
         Self {
             nodes,
             max_ttl,
-            retention: SHORTEST_RETENTION.max(2 * max_ttl),
+            retention,
             layout: LAYOUT,
         }
     }

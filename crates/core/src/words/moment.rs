@@ -1,6 +1,6 @@
 //! [`Moment`]: a point on the clock that keeps running while the machine is suspended.
 //!
-//! The core never reads a clock: whoever calls it hands the time in.
+//! The core never reads a clock: the caller hands the time in.
 
 use std::ops::{Add, Sub};
 use std::time::Duration;

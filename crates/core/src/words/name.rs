@@ -18,21 +18,19 @@ const LONGEST: usize = 512;
 
 /// Endings of the keys that stand beside a lock's own key on Redis. A name with a `{tag}` of its
 /// own and one of these endings would be another lock's side key.
-pub const SIDE_KEYS: [&str; 4] = [COUNTER_KEY, LINE_KEY, LEASES_KEY, READERS_KEY];
-/// The counter.
-pub const COUNTER_KEY: &str = ":fence";
+pub const SIDE_KEYS: [&str; 3] = [QUEUE_KEY, LEASES_KEY, READERS_KEY];
 /// Who waits, by number.
-pub const LINE_KEY: &str = ":queue";
+pub const QUEUE_KEY: &str = ":queue";
 /// Who waits, by the end of its lease.
 pub const LEASES_KEY: &str = ":leases";
 /// Who reads, by the end of its time.
 pub const READERS_KEY: &str = ":readers";
-/// What the key of a withdrawn attempt has in its middle, for the same reason.
-pub const WITHDRAWN_KEY: &str = ":gone:";
+/// What the key of a tombstone has in its middle, for the same reason.
+pub const TOMBSTONE_KEY: &str = ":gone:";
 
 /// The checked name of a lock: 1 to 512 bytes of UTF-8 without control characters.
 ///
-/// Every engine takes the same names, so that moving from one machine to five nodes is a change of
+/// Every store accepts the same names, so that moving from one machine to five nodes is a change of
 /// URL.
 ///
 /// ```
@@ -73,7 +71,7 @@ impl LockName {
         }
         // Every side key has a tag, so a key without one is none.
         let looks_like_a_side_key = hash_tag(name).is_some()
-            && (SIDE_KEYS.iter().any(|end| name.ends_with(end)) || name.contains(WITHDRAWN_KEY));
+            && (SIDE_KEYS.iter().any(|end| name.ends_with(end)) || name.contains(TOMBSTONE_KEY));
         looks_like_a_side_key
             .then_some("it has a \"{tag}\" and looks like a key that fencepost keeps for itself")
     }
@@ -133,7 +131,7 @@ mod tests {
             "{x}",
             "{}b",
             "a}b",
-            "}{:fence",
+            "}{:queue",
         ] {
             assert!(LockName::new(name).is_ok(), "{name}");
         }
@@ -147,7 +145,7 @@ mod tests {
             ("x".repeat(513), "longer"),
             ("a\tb".into(), "control"),
             ("a\u{7f}".into(), "control"),
-            ("{x}:fence".into(), "keeps for itself"),
+            ("{x}:queue".into(), "keeps for itself"),
             ("{x}:readers".into(), "keeps for itself"),
             ("{x}:gone:1".into(), "keeps for itself"),
         ] {

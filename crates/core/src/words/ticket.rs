@@ -1,4 +1,4 @@
-//! [`Ticket`]: a waiter's place in line.
+//! [`Ticket`]: a waiter's place in the queue.
 //!
 //! Tickets order waiters and nothing else: no safety may ever rest on them.
 
@@ -6,6 +6,7 @@ use std::fmt::{self, Write as _};
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::session::SessionId;
 use super::value::{AttemptValue, Owner};
 
 /// How long a node keeps a ticket whose waiter is silent. What a dead waiter costs, at the most.
@@ -15,19 +16,19 @@ const CLIENT_DIGITS: usize = 32;
 const SEQUENCE_DIGITS: usize = 16;
 const MODE_AT: usize = CLIENT_DIGITS + SEQUENCE_DIGITS;
 
-/// How those in line stand to each other.
+/// Whether and by whom a waiter may be passed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TicketMode {
-    /// The line is a hint, and whoever comes while the lock is free may pass.
+    /// The queue is a hint: a newcomer may acquire a free lock first.
     Default,
-    /// Nobody may pass.
+    /// First in, first out.
     Fair,
-    /// Nobody may pass, and those who read are let in together.
+    /// First in, first out, and neighbouring readers are let in together.
     Reader,
 }
 
 impl TicketMode {
-    /// By whether nobody may pass.
+    /// `Fair` or `Default`.
     #[must_use]
     pub const fn of(fair: bool) -> Self {
         if fair { Self::Fair } else { Self::Default }
@@ -44,14 +45,14 @@ impl TicketMode {
         }
     }
 
-    /// Whether nobody may pass it.
+    /// Whether it may not be passed.
     #[must_use]
     pub fn is_fair(self) -> bool {
         self != Self::Default
     }
 }
 
-/// Whom a node tells that it is a ticket's turn: one client, with all its waiters.
+/// The client to wake, for all its waiters.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct ClientId(Arc<str>);
 
@@ -126,19 +127,19 @@ impl TicketId {
         &self.0
     }
 
-    /// Whether nobody may pass it.
+    /// Whether it may not be passed.
     #[must_use]
     pub fn is_fair(&self) -> bool {
         self.mode().is_fair()
     }
 
-    /// Whether it is the ticket of one who reads.
+    /// Whether it is a reader's ticket.
     #[must_use]
     pub fn is_reader(&self) -> bool {
         self.mode() == TicketMode::Reader
     }
 
-    /// How it stands to others in line.
+    /// Its mode.
     #[must_use]
     pub fn mode(&self) -> TicketMode {
         let letter = self.0.as_bytes().get(MODE_AT);
@@ -158,6 +159,14 @@ impl TicketId {
     pub fn sequence(&self) -> Option<u64> {
         let digits = self.0.get(CLIENT_DIGITS..MODE_AT)?;
         u64::from_str_radix(digits, 16).ok()
+    }
+
+    /// The session that waits. `None` when it is not a ticket of ours.
+    #[must_use]
+    pub fn session(&self) -> Option<SessionId> {
+        let (unique, _) = self.0.split_once(':')?;
+        let ours = Self::is_unique_part(unique);
+        ours.then(|| SessionId::leading(unique)).flatten()
     }
 
     /// Who waits, for people.
@@ -243,17 +252,17 @@ impl Standing {
 pub struct Place {
     /// The number that the node has it under.
     pub number: TicketNumber,
-    /// How many are before it. None for a reader who has no writer before it.
+    /// How many are ahead of it. None for a reader with no writer ahead of it.
     pub ahead: usize,
 }
 
-/// Whom a node wakes when a lock has become free.
+/// A wake-up for a waiter, because a lock has become free.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Wake {
     /// Whose turn it is.
     pub ticket: TicketId,
-    /// Whether it is the first in line, or one of the readers who are. The second is told too, and acts only if the lock is still
-    /// free a moment later: the first may be dead.
+    /// Whether it is the head of the queue, or one of the readers there. The second waiter is woken
+    /// too, and acts only if the lock is still free a moment later: the first may be dead.
     pub first: bool,
 }
 

@@ -6,13 +6,19 @@
 //! A node stores the holder's token with the value ([`Stored`]): behind the part that no other
 //! attempt has, so that one `GET` tells both, and a node finds its holder by that part alone.
 //!
+//! A value that the lock service stores names a lease too ([`LeaseId`]): the client of the service chose
+//! the lease id and numbered its attempt, and both stand before the owner's label. The random part is
+//! still fresh for every try of every replica, so that a replica cleans up exactly what it wrote.
+//!
 //! There are two forms. A plain lock's value carries its owner's label. A reentrant lock's is
 //! `uuid:number`, as Redisson writes it; the uuid is of version 8, which Redisson never makes, so
 //! that ours can be told from theirs. It has no room for a label.
 
 use std::fmt::{self, Write as _};
 use std::sync::Arc;
+use std::time::Duration;
 
+use super::session::SessionId;
 use super::ticket::TicketId;
 use super::token::FencingToken;
 
@@ -102,6 +108,130 @@ impl fmt::Debug for Owner {
     }
 }
 
+/// Names one lease of the lock service: 128 bits, chosen by its client.
+///
+/// ```
+/// use fencepost_core::LeaseId;
+///
+/// let id: LeaseId = "000102030405060708090a0b0c0d0e0f".parse().expect("32 hex digits");
+/// let same = "AAECAwQFBgcICQoLDA0ODw".parse().expect("22 characters of base64url");
+/// assert_eq!(id, same);
+/// assert_eq!(id.to_string(), "000102030405060708090a0b0c0d0e0f");
+/// assert!("job-42".parse::<LeaseId>().is_err());
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct LeaseId(u128);
+
+/// A text that is not a lease id.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("a lease id is 128 random bits: 32 hex digits or 22 characters of base64url")]
+pub struct InvalidLeaseId;
+
+/// 128 bits in base64url without padding.
+const BASE64_CHARS: usize = 22;
+
+impl LeaseId {
+    /// The id of these bits. They must be random: whoever knows the id can release the lease.
+    #[must_use]
+    pub const fn new(bits: u128) -> Self {
+        Self(bits)
+    }
+
+    /// The bits.
+    #[must_use]
+    pub const fn get(self) -> u128 {
+        self.0
+    }
+
+    fn from_hex(text: &str) -> Option<Self> {
+        // `from_str_radix` alone would take a sign.
+        let digits = text.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let bits = u128::from_str_radix(text, 16).ok();
+        bits.filter(|_| digits).map(Self)
+    }
+
+    fn from_base64url(text: &str) -> Option<Self> {
+        let mut bits: u128 = 0;
+        for (place, byte) in text.bytes().enumerate() {
+            let six = match byte {
+                b'A'..=b'Z' => byte - b'A',
+                b'a'..=b'z' => byte - b'a' + 26,
+                b'0'..=b'9' => byte - b'0' + 52,
+                b'-' => 62,
+                b'_' => 63,
+                _ => return None,
+            };
+            bits = match place + 1 {
+                // The last character has four bits too many; one id has one spelling.
+                BASE64_CHARS if six & 0b1111 != 0 => return None,
+                BASE64_CHARS => bits << 2 | u128::from(six >> 4),
+                _ => bits << 6 | u128::from(six),
+            };
+        }
+        Some(Self(bits))
+    }
+}
+
+impl std::str::FromStr for LeaseId {
+    type Err = InvalidLeaseId;
+
+    fn from_str(text: &str) -> Result<Self, InvalidLeaseId> {
+        let id = match text.len() {
+            RANDOM_DIGITS => Self::from_hex(text),
+            BASE64_CHARS => Self::from_base64url(text),
+            _ => None,
+        };
+        id.ok_or(InvalidLeaseId)
+    }
+}
+
+impl fmt::Display for LeaseId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:0RANDOM_DIGITS$x}", self.0)
+    }
+}
+
+impl fmt::Debug for LeaseId {
+    /// Not the id: whoever reads it in a log could release the lease.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("LeaseId(..)")
+    }
+}
+
+/// One numbered attempt to acquire under a lease id. The client numbers them 1, 2, …, and the answer to
+/// an earlier one is void once a later one was sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct LeaseAttempt {
+    /// The lease.
+    pub lease: LeaseId,
+    /// Which attempt of its client it is. 0: the id was made by the service, and nobody repeats it.
+    pub attempt: u32,
+    /// How long the lease may last, however often it is extended.
+    pub max_hold: Option<Duration>,
+}
+
+impl LeaseAttempt {
+    /// What stands before the owner's label in a value: `~lease.attempt~`, or `~lease.attempt.ms~`
+    /// with the longest hold in milliseconds.
+    fn parse(label: &str) -> Option<(Self, &str)> {
+        let (tag, owner) = label.strip_prefix(LEASE_MARK)?.split_once(LEASE_MARK)?;
+        let (lease, attempt) = tag.split_once('.')?;
+        let lease = (lease.len() == RANDOM_DIGITS).then(|| LeaseId::from_hex(lease))??;
+        let (attempt, max_hold) = match attempt.split_once('.') {
+            Some((attempt, millis)) => (attempt, Some(millis.parse().ok()?)),
+            None => (attempt, None),
+        };
+        let of = Self {
+            lease,
+            attempt: attempt.parse().ok()?,
+            max_hold: max_hold.map(Duration::from_millis),
+        };
+        Some((of, owner))
+    }
+}
+
+const LEASE_MARK: char = '~';
+
 /// The value that a node stores for a holder: a random part, then `:` and the owner's label, so
 /// that `GET name` on Redis tells an operator who holds the lock. That of a reentrant lock is a
 /// uuid, `:` and the number of the process.
@@ -124,6 +254,25 @@ impl AttemptValue {
         // Writing to a string does not fail.
         let _ = write!(value, "{random:0RANDOM_DIGITS$x}:{owner}");
         Self(value.into())
+    }
+
+    /// The value of one try of a replica of the lock service, for that attempt of its client.
+    #[must_use]
+    pub fn leased(random: u128, of: LeaseAttempt, owner: &Owner) -> Self {
+        let (lease, attempt) = (of.lease, of.attempt);
+        let mut value = format!("{random:0RANDOM_DIGITS$x}:{LEASE_MARK}{lease}.{attempt}");
+        if let Some(time) = of.max_hold {
+            let _ = write!(value, ".{}", time.as_millis());
+        }
+        let _ = write!(value, "{LEASE_MARK}{owner}");
+        Self(value.into())
+    }
+
+    /// Which attempt of which lease of the service it was stored for, if it was.
+    #[must_use]
+    pub fn lease_attempt(&self) -> Option<LeaseAttempt> {
+        let (_, label) = self.split()?;
+        LeaseAttempt::parse(label).map(|(of, _)| of)
     }
 
     /// The value of one attempt to take a reentrant lock, by that process. Of the random part 122
@@ -175,6 +324,13 @@ impl AttemptValue {
         self.split().map_or(&*self.0, |(random, _)| random)
     }
 
+    /// The session that holds the lock. `None` for a foreign value, and for all readers together.
+    #[must_use]
+    pub fn session(&self) -> Option<SessionId> {
+        self.split()
+            .and_then(|(unique, _)| SessionId::leading(unique))
+    }
+
     /// Whether it is a value of fencepost's, and not a foreign client's.
     #[must_use]
     pub fn is_ours(&self) -> bool {
@@ -212,7 +368,10 @@ impl AttemptValue {
             return Owner::readable(READERS);
         }
         let label = match self.split() {
-            Some((_, label)) if !self.is_reentrant() => label,
+            // The lease id is a secret of its client's: whoever has it can release the lease.
+            Some((_, label)) if !self.is_reentrant() => {
+                LeaseAttempt::parse(label).map_or(label, |(_, owner)| owner)
+            }
             _ => &*self.0,
         };
         Owner::readable(label)
@@ -381,6 +540,58 @@ mod tests {
         }
         let broken = format!("{random}:{}:me", "9".repeat(40));
         assert_eq!(Stored::parse(&broken).token, Some(FencingToken::MAX));
+    }
+
+    #[test]
+    fn a_value_of_the_service_names_its_lease_and_shows_its_owner_only() {
+        let owner = Owner::new("web-3~x").unwrap();
+        let of = LeaseAttempt {
+            lease: LeaseId::new(7),
+            attempt: 12,
+            max_hold: None,
+        };
+        let bounded = LeaseAttempt {
+            max_hold: Some(Duration::from_millis(1500)),
+            ..of
+        };
+        for of in [bounded, of] {
+            let value = AttemptValue::leased(1, of, &owner);
+            assert_eq!(value.lease_attempt(), Some(of));
+            assert_eq!(value.owner(), owner);
+        }
+        let value = AttemptValue::leased(1, of, &owner);
+        assert_ne!(value.unique_part(), of.lease.to_string());
+        let token = FencingToken::new(9);
+        let stored = Stored { value, token };
+        assert_eq!(Stored::parse(&stored.text()), stored);
+        assert!(!format!("{of:?}").contains('7'), "no lease id in a log");
+        for label in ["~", "~~", "~1.1~a", "a", ""] {
+            let owner = Owner::new(label).unwrap();
+            let plain = AttemptValue::labelled(1, &owner);
+            assert_eq!((plain.lease_attempt(), plain.owner()), (None, owner));
+        }
+    }
+
+    #[test]
+    fn a_lease_id_has_two_spellings_and_nothing_else_is_one() {
+        for (text, bits) in [
+            ("00000000000000000000000000000001", 1),
+            ("FFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFF", u128::MAX),
+            ("AAAAAAAAAAAAAAAAAAAAAQ", 1),
+            ("_____________________w", u128::MAX),
+        ] {
+            assert_eq!(text.parse(), Ok(LeaseId::new(bits)));
+        }
+        for text in [
+            "",
+            "+0000000000000000000000000000001",
+            "0000000000000000000000000000000g",
+            "AAAAAAAAAAAAAAAAAAAAAR",
+            "AAAAAAAAAAAAAAAAAAAA+/",
+            "00000000-0000-0000-0000-000000000001",
+        ] {
+            assert_eq!(text.parse::<LeaseId>(), Err(InvalidLeaseId), "{text}");
+        }
     }
 
     #[test]

@@ -12,6 +12,7 @@ use fencepost::fence::Gate;
 use fencepost::internals::clock::{Clock, Moment, SystemClock};
 use fencepost::{Client, ErrorKind, RestartPolicy};
 use fencepost_faults::cluster::{Cluster, Layout};
+use fencepost_faults::node::Node;
 use fencepost_faults::proxy::Rules;
 
 const TTL: Duration = Duration::from_millis(400);
@@ -40,13 +41,18 @@ async fn client(cluster: &Cluster) -> Client {
     loop {
         let name = format!("warm-{}", WARM.fetch_add(1, Ordering::Relaxed));
         drop(client.try_lock(&name).ttl(LONG).renew(false).await);
-        let register = format!("{{{name}}}:fence");
-        if on_all(cluster, &register) {
+        if is_known_to_all(cluster, &name) {
             return client;
         }
         assert!(Instant::now() < end, "a node is not reached");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
+}
+
+fn is_known_to_all(cluster: &Cluster, name: &str) -> bool {
+    let score = |node: &Node| node.ask(&["ZSCORE", "fencepost:fences", name]);
+    let mut nodes = cluster.nodes.iter();
+    nodes.all(|node| score(node).unwrap_or(None::<f64>).is_some())
 }
 
 fn on_all(cluster: &Cluster, key: &str) -> bool {
@@ -191,7 +197,7 @@ async fn tokens_grow_though_the_node_with_the_largest_counter_dies() {
         let ahead = 4_000_000_000_000_000_u64;
         let counter = ahead.to_string();
         cluster.nodes[0]
-            .tell(&["SET", "{job}:fence", &counter])
+            .tell(&["ZADD", "fencepost:fences", &counter, "job"])
             .unwrap();
         // Until that node is among those that were heard.
         let first = loop {

@@ -13,6 +13,7 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::time::Instant;
 
 use super::{Spec, one};
+use crate::driver::identity::OnBehalf;
 use crate::driver::shared::Shared;
 use crate::driver::waiters::RetryBudget;
 use crate::error::{Error, LossReason};
@@ -43,6 +44,7 @@ pub(crate) struct AllOf<'a> {
     pub(crate) names: &'a [LockName],
     pub(crate) options: LockOptions,
     pub(crate) watcher: Option<&'a Watcher>,
+    pub(crate) on_behalf: Option<&'a OnBehalf>,
 }
 
 impl AllOf<'_> {
@@ -74,7 +76,8 @@ impl AllOf<'_> {
 
     /// All at once, if all are free.
     async fn together(&self) -> Result<Vec<Lease>, Error> {
-        let spec = Spec::new(self.shared, self.options.timeout(Duration::ZERO))?;
+        let spec = Spec::new(self.shared, self.options.timeout(Duration::ZERO))?
+            .on_behalf(self.on_behalf.cloned());
         let ask = |name| one(self.shared, name, spec.clone());
         let outcomes = join_all(self.names.iter().map(ask)).await;
         // What was granted is released by being dropped.
@@ -92,7 +95,7 @@ impl AllOf<'_> {
                 }
                 None => self.options,
             };
-            let mut spec = Spec::new(self.shared, options)?;
+            let mut spec = Spec::new(self.shared, options)?.on_behalf(self.on_behalf.cloned());
             spec.watcher = self.watcher.cloned();
             let lease = tokio::select! {
                 biased;

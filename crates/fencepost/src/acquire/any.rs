@@ -111,7 +111,8 @@ impl AnyOf<'_> {
         let (waiting, began) = (events::Waiting::begin(), clock.now());
         let mode = self.spec.ticket_mode();
         let is_watched = self.spec.watcher.is_some();
-        let join = |name| self.shared.waiters.join(name, mode, is_watched);
+        let on_behalf = self.spec.on_behalf.as_ref();
+        let join = |name| self.shared.waiters.join(name, mode, is_watched, on_behalf);
         let mut seats: Vec<_> = self.names.iter().map(join).collect();
         if matches!(self.spec.form, ValueForm::Reentrant) {
             seats.iter().for_each(WaiterGuard::overhear);

@@ -22,7 +22,7 @@ use tracing::Instrument;
 
 use crate::driver::coordinator::{Access, Claim, Grant, Take};
 use crate::driver::held::Limits;
-use crate::driver::identity::ValueForm;
+use crate::driver::identity::{OnBehalf, ValueForm};
 use crate::driver::shared::Shared;
 use crate::driver::waiters::RetryBudget;
 use crate::error::Error;
@@ -30,11 +30,11 @@ use crate::events;
 use crate::lease::Lease;
 use crate::options::{Ask, LockOptions, Watcher};
 pub(crate) use any::{AnyOf, Found};
-use fencepost_core::Owner;
 use fencepost_core::lock::Precedence;
 use fencepost_core::name::LockName;
 use fencepost_core::ticket::{Ticket, TicketMode};
 use fencepost_core::ttl::Ttl;
+use fencepost_core::{AttemptValue, Owner};
 
 /// What all attempts of one request have in common. The wait begins when it is made.
 #[derive(Clone, Debug)]
@@ -46,13 +46,14 @@ pub(crate) struct Spec {
     pub(crate) form: ValueForm,
     pub(crate) budget: RetryBudget,
     pub(crate) watcher: Option<Watcher>,
+    pub(crate) on_behalf: Option<OnBehalf>,
 }
 
 /// Checks the options of a request for an exclusive lock under the client's own label.
 pub(crate) fn check<T>(ask: &Ask<T>) -> Result<Spec, Error> {
     let mut spec = Spec::new(&ask.shared, ask.options)?;
     spec.watcher.clone_from(&ask.watcher);
-    Ok(spec)
+    Ok(spec.on_behalf(ask.on_behalf.clone()))
 }
 
 impl Spec {
@@ -74,7 +75,17 @@ impl Spec {
             form: shared.value_form(),
             budget: RetryBudget::new(options.timeout, ttl),
             watcher: None,
+            on_behalf: None,
         })
+    }
+
+    /// For a client of the lock service: values with its lease id, and a ticket that derives from it.
+    pub(crate) fn on_behalf(mut self, on_behalf: Option<OnBehalf>) -> Self {
+        if let Some(OnBehalf { of, owner, .. }) = &on_behalf {
+            self.form = ValueForm::Leased(*of, owner.clone());
+        }
+        self.on_behalf = on_behalf;
+        self
     }
 
     /// To read or to write: the queue of a read-write lock is always fair.
@@ -120,7 +131,9 @@ impl Spec {
     ) -> Result<Claim, Error> {
         Ok(Claim {
             name,
-            value: self.form.draw(&*shared.coordinator.randomness)?,
+            value: self
+                .form
+                .draw(&*shared.coordinator.randomness, shared.session)?,
             ttl: self.ttl,
             access: self.access,
             ticket,
@@ -153,13 +166,28 @@ pub(crate) async fn attempt(
     Ok(Lease::new(shared.clone(), grant, spec.limits))
 }
 
+/// Takes the lock from exactly these values, or if it is free, without renewing it.
+pub(crate) async fn take_over(
+    shared: &Arc<Shared>,
+    name: LockName,
+    ttl: Duration,
+    on_behalf: OnBehalf,
+    from: Vec<AttemptValue>,
+) -> Result<Lease, Error> {
+    let spec = Spec::new(shared, LockOptions::new().ttl(ttl))?.on_behalf(Some(on_behalf));
+    let claim = spec.claim(shared, name, None)?;
+    let grant = take(shared, &claim, &Take::Over(from)).await?;
+    Ok(Lease::new(shared.clone(), grant, Limits::default()))
+}
+
 /// Takes the lock from its holder, without renewing it; and tells who that was.
 pub(crate) async fn steal(
     shared: &Arc<Shared>,
     name: LockName,
     ttl: Duration,
+    on_behalf: Option<OnBehalf>,
 ) -> Result<(Lease, Option<Owner>), Error> {
-    let spec = Spec::new(shared, LockOptions::new().ttl(ttl))?;
+    let spec = Spec::new(shared, LockOptions::new().ttl(ttl))?.on_behalf(on_behalf);
     let claim = spec.claim(shared, name, None)?;
     let mut grant = take(shared, &claim, &Take::Stolen).await?;
     let from = grant.evicted.take();

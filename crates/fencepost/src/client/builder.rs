@@ -24,6 +24,9 @@ use crate::store::open::Opener;
 use crate::store::redis::{Eviction, Hidden, RedisOptions, Roster, TlsOptions};
 #[cfg(feature = "sqlite")]
 use crate::store::sqlite::{FileSpec, HolderProcess};
+use fencepost_core::SessionId;
+use fencepost_core::lock::COUNTER_RETENTION;
+use fencepost_core::quorum::membership::least_retention;
 use fencepost_core::quorum::{MOST_NODES, Quorum};
 use fencepost_core::ttl::{Drift, Ttl};
 use fencepost_core::value::Owner;
@@ -31,8 +34,7 @@ use fencepost_core::value::Owner;
 /// The longest time-out of a node or a connection: a node that takes longer is away.
 const LONGEST_TIMEOUT: Duration = Duration::from_secs(60 * 60);
 
-/// What to think of a Redis server that was restarted a short while ago and may have forgotten
-/// locks.
+/// Whether a Redis server that restarted recently, and may have forgotten locks, may vote.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RestartPolicy {
     /// Let it vote at once. The default for one or two nodes.
@@ -70,11 +72,14 @@ pub struct Builder {
     node_timeout: Duration,
     connect_timeout: Duration,
     pub(super) max_ttl: Duration,
+    retention: Option<Duration>,
     ttl: Option<Duration>,
     max_hold: Option<Duration>,
     max_renewals: Option<u32>,
     prefix: String,
     owner: Option<String>,
+    is_replica: bool,
+    session: Option<SessionId>,
     pub(super) restart_policy: Option<RestartPolicy>,
     #[cfg(feature = "sqlite")]
     holder: HolderProcess,
@@ -102,11 +107,14 @@ impl Builder {
             node_timeout: Duration::from_millis(500),
             connect_timeout: Duration::from_secs(1),
             max_ttl: Duration::from_secs(60),
+            retention: None,
             ttl: None,
             max_hold: None,
             max_renewals: None,
             prefix: String::new(),
             owner: None,
+            is_replica: false,
+            session: None,
             restart_policy: None,
             #[cfg(feature = "sqlite")]
             holder: HolderProcess::This,
@@ -129,13 +137,13 @@ impl Builder {
         self
     }
 
-    /// Adds a node of your own making.
+    /// Adds a custom node.
     #[doc(hidden)]
     pub fn node(self, node: impl Node) -> Self {
         self.shared_node(Arc::new(node))
     }
 
-    /// Adds a node of your own making that others use too.
+    /// Adds a custom node that is shared with others.
     pub fn shared_node(mut self, node: Arc<dyn Node>) -> Self {
         self.nodes.push(Source::Made(node));
         self
@@ -168,15 +176,22 @@ impl Builder {
         self
     }
 
-    /// How long a lease of [`Client::lock`] may last where nothing else is said: without a limit
-    /// by default; see [`LockOptions::max_hold`](crate::LockOptions::max_hold). Unlimited renewal means that a holder that hangs holds for ever.
+    /// How long a Redis server keeps the fence register of a name after its last acquisition: a day by
+    /// default, at least one hour and two `max_ttl`. Tokens of a name grow as long as it is acquired
+    /// again within that time, whatever the clocks of the clients say. An entry takes about 130 bytes
+    /// of each server. All clients must agree on it.
+    pub fn retention(mut self, time: Duration) -> Self {
+        self.retention = Some(time);
+        self
+    }
+
+    /// Default limit on how long a lease of [`Client::lock`] may last: none unless set; see [`LockOptions::max_hold`](crate::LockOptions::max_hold). Unlimited renewal means that a holder that hangs holds for ever.
     pub fn max_hold(mut self, time: Duration) -> Self {
         self.max_hold = Some(time);
         self
     }
 
-    /// How often a lease of [`Client::lock`] may renew itself where nothing else is said: without
-    /// a limit by default; see [`LockOptions::max_renewals`](crate::LockOptions::max_renewals).
+    /// Default limit on how often a lease of [`Client::lock`] may renew itself: none unless set; see [`LockOptions::max_renewals`](crate::LockOptions::max_renewals).
     pub fn max_renewals(mut self, times: u32) -> Self {
         self.max_renewals = Some(times);
         self
@@ -201,27 +216,35 @@ impl Builder {
         self
     }
 
-    /// What stands before every key on Redis. Nothing by default, so that clients in other
+    /// Prefix of every key on Redis. Empty by default, so that clients in other
     /// languages find the lock under its own name.
     pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
         self.prefix = prefix.into();
         self
     }
 
-    /// Who others see as the holder: `host:pid:program` by default.
+    /// Owner label that others see: `host:pid:program` by default.
     pub fn owner(mut self, label: impl Into<String>) -> Self {
         self.owner = Some(label.into());
         self
     }
 
-    /// To whose life locks in a file are tied: this process's, unless set.
+    /// The session that this client belongs to: a new one, unless set. Who waits for whom is derived
+    /// from sessions and from nothing else: hand the [`session`](Client::session) of a process down to
+    /// those that it waits for.
+    pub fn session(mut self, session: SessionId) -> Self {
+        self.session = Some(session);
+        self
+    }
+
+    /// The process whose death releases locks in a file: this one, unless set.
     #[cfg(feature = "sqlite")]
     pub fn holder_process(mut self, holder: HolderProcess) -> Self {
         self.holder = holder;
         self
     }
 
-    /// What to think of a restarted Redis server.
+    /// Whether a restarted Redis server may vote.
     pub fn restart_policy(mut self, policy: RestartPolicy) -> Self {
         self.restart_policy = Some(policy);
         self
@@ -241,7 +264,7 @@ impl Builder {
         self
     }
 
-    /// The clock to live by: the machine's, unless a test or a simulation owns the time.
+    /// The clock: the machine's, unless a test or a simulation controls the time.
     #[doc(hidden)]
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = clock;
@@ -261,6 +284,27 @@ impl Builder {
     pub fn around_tasks(mut self, around: Around) -> Self {
         self.around_tasks = Some(around);
         self
+    }
+
+    /// A client that asks on behalf of others only, as a replica of the lock service: see
+    /// [`leased`](crate::leased).
+    #[doc(hidden)]
+    pub fn replica(mut self) -> Self {
+        self.is_replica = true;
+        self
+    }
+
+    /// How long fence registers are kept.
+    pub(super) fn checked_retention(&self) -> Result<Duration, Error> {
+        let least = least_retention(self.max_ttl);
+        match self.retention {
+            None => Ok(COUNTER_RETENTION.max(least)),
+            Some(time) if time < least => {
+                let why = format!("expected at least {} s", least.as_secs_f64().ceil());
+                Err(invalid("retention", why))
+            }
+            Some(time) => Ok(time),
+        }
     }
 
     /// Checks the options and begins to connect, without waiting for it.
@@ -286,6 +330,7 @@ impl Builder {
                 "a time-out must not exceed one hour",
             ));
         }
+        self.checked_retention()?;
         if self.max_hold.is_some_and(|time| time.is_zero()) {
             return Err(invalid("max_hold", "it must not be zero"));
         }
@@ -310,10 +355,14 @@ impl Builder {
         let (max_hold, max_renewals) = (self.max_hold, self.max_renewals);
         let tasks = Tasks::new(runtime, self.around_tasks.clone());
         let randomness = self.randomness.clone();
+        let (has_io, session, is_replica) = (self.has_io(), self.session, self.is_replica);
         let nodes = self.open_nodes(&opener)?;
         let renewer = Renewer::new();
-        tasks.spawn(renewer.clone().run(clock.clone()));
-        let id = identity::client_id(&*randomness)?;
+        tasks.spawn(renewer.clone().run(clock.clone(), has_io));
+        let (mut id, session) = identity::client_id(&*randomness, session)?;
+        if is_replica {
+            id = crate::leased::replica_id();
+        }
         let coordinator =
             Coordinator::new(quorum, nodes, clock, randomness, drift, node_timeout, tasks);
         let waiters = WaitRegistry::new(coordinator.clone(), id, owner.clone());
@@ -321,6 +370,7 @@ impl Builder {
             shared: Arc::new(Shared {
                 coordinator,
                 owner,
+                session,
                 waiters,
                 renewer,
                 max_ttl,
@@ -364,7 +414,7 @@ impl Builder {
             #[cfg(feature = "sqlite")]
             holder: self.holder,
             #[cfg(feature = "redis")]
-            redis: self.redis_options(quorum),
+            redis: self.redis_options(quorum)?,
             #[cfg(feature = "redis")]
             roster,
             #[cfg(feature = "redis")]
@@ -373,10 +423,11 @@ impl Builder {
     }
 
     #[cfg(feature = "redis")]
-    pub(super) fn redis_options(&self, quorum: Quorum) -> RedisOptions {
+    pub(super) fn redis_options(&self, quorum: Quorum) -> Result<RedisOptions, Error> {
         let delayed = self.is_delayed(quorum);
-        RedisOptions {
+        Ok(RedisOptions {
             prefix: self.prefix.clone(),
+            retention: self.checked_retention()?,
             connect_timeout: self.connect_timeout,
             mute_timeout: self.node_timeout * 2,
             quarantine: delayed.then_some(self.max_ttl),
@@ -391,7 +442,7 @@ impl Builder {
                 _ => Hidden::Refuse,
             },
             tls: self.tls.clone(),
-        }
+        })
     }
 
     #[cfg(feature = "redis")]
@@ -411,6 +462,19 @@ impl Builder {
             _ => "",
         });
         crate::store::open::check_reach(&urls.collect::<Vec<_>>())
+    }
+
+    /// Whether there are nodes that are reached over sockets: then the runtime must have I/O enabled.
+    /// For a file it need not, and to ask it for I/O would panic.
+    fn has_io(&self) -> bool {
+        self.nodes.iter().any(|source| match source {
+            Source::Url(url) => !url.starts_with("file:") && !url.starts_with("memory:"),
+            #[cfg(feature = "sqlite")]
+            Source::File(_) => false,
+            Source::Made(_) => false,
+            #[cfg(feature = "redis")]
+            Source::Connection(..) => true,
+        })
     }
 
     pub(super) fn open_nodes(self, opener: &Opener) -> Result<Vec<Arc<dyn Node>>, Error> {

@@ -1,4 +1,4 @@
-//! Makes a cluster of several Redis servers: writes on each of them to which it belongs.
+//! Makes a cluster of several Redis servers by writing a marker on each of them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use fencepost_core::ttl::Ttl;
 
 /// How long all nodes together may take.
 const INIT_LIMIT: Duration = Duration::from_secs(10);
-/// How long what was begun is waited for to be taken back.
+/// How long to wait while a failed `init` is undone.
 const UNDO_LIMIT: Duration = Duration::from_secs(3);
 
 /// What an operator promises of the servers of a new cluster: see [`Builder::init`].
@@ -45,7 +45,7 @@ impl InitOptions {
         Self::default()
     }
 
-    /// Promises that nobody holds a lock from before these servers started, so that they vote at once.
+    /// Promises that no lock from before these servers started is held, so that they vote at once.
     pub fn fresh(mut self, is_fresh: bool) -> Self {
         self.fresh = is_fresh;
         self
@@ -74,7 +74,7 @@ impl Builder {
     /// `max_ttl`, so that no client with another list or another `max_ttl` can use them. All of them
     /// have to be there; if one is missing or belongs to another cluster, nothing is left behind.
     ///
-    /// Nobody has to call it: the first client does the same, and then waits for `max_ttl` once. One
+    /// Calling it is optional: the first client does the same, and then waits for `max_ttl` once. One
     /// server alone, and the policy [`Trust`](RestartPolicy::Trust), need no marker. On a cluster that
     /// exists already it changes nothing but the promise of [durability](InitOptions::durable).
     ///
@@ -94,7 +94,14 @@ impl Builder {
             None => None,
         };
         let InitOptions { durable, fresh, .. } = options;
-        let membership = Membership::new(addresses, self.max_ttl, durable, fresh, old);
+        let membership = Membership::new(
+            addresses,
+            self.max_ttl,
+            self.checked_retention()?,
+            durable,
+            fresh,
+            old,
+        );
         let membership = Arc::new(membership);
         let opener = self.opener_with(quorum, Roster::of(Arc::clone(&membership)))?;
         let nodes = self.open_nodes(&opener)?;
@@ -113,14 +120,14 @@ impl Builder {
         }))
     }
 
-    /// Closes the cluster that is to be replaced, and waits until nobody can hold a lock of it.
+    /// Closes the cluster that is being replaced, and waits until no lock of it can be held.
     async fn close_old(
         &self,
         old: Quorum,
         new: Quorum,
         options: &InitOptions,
     ) -> Result<Option<Closed>, Error> {
-        let outcomes = close(&options.replace, &self.redis_options(new)).await?;
+        let outcomes = close(&options.replace, &self.redis_options(new)?).await?;
         let closed: Vec<_> = outcomes
             .iter()
             .filter_map(|(_, o)| o.as_ref().ok())
@@ -146,7 +153,7 @@ impl Builder {
         Ok(longest)
     }
 
-    /// Where the nodes are, in the words that all clients share.
+    /// The nodes' addresses in the form that all clients share.
     fn addresses(&self) -> Result<Vec<String>, Error> {
         let address = |source: &Source| match source {
             Source::Url(url) => match url.split_once(':') {
@@ -173,7 +180,14 @@ impl Builder {
         if quorum.nodes() == 1 || !all_servers || !self.is_delayed(quorum) {
             return Ok(Roster::default());
         }
-        let membership = Membership::new(self.addresses()?, self.max_ttl, false, false, None);
+        let membership = Membership::new(
+            self.addresses()?,
+            self.max_ttl,
+            self.checked_retention()?,
+            false,
+            false,
+            None,
+        );
         Ok(Roster::of(Arc::new(membership)))
     }
 }

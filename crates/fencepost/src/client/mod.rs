@@ -1,4 +1,4 @@
-//! [`Client`]: makes requests, and answers questions about locks. [`Builder`]: all its options.
+//! [`Client`]: makes requests and inspects locks. [`Builder`]: all its options.
 
 mod builder;
 #[cfg(feature = "redis")]
@@ -19,8 +19,10 @@ use crate::driver::shared::Shared;
 use crate::election::Election;
 use crate::error::Error;
 use crate::inspect::list::{self, Listing, NamePattern};
+use crate::inspect::queue::{self, Waiter};
 use crate::inspect::status::Status;
 use crate::lease::Lease;
+use crate::leased;
 use crate::lock::LockRequest;
 use crate::multi::{self, MultiRequest};
 use crate::options::Ask;
@@ -31,8 +33,8 @@ use crate::rw_lock::RwLock;
 use crate::semaphore::Semaphore;
 use crate::store::memory::MemoryNode;
 pub use builder::{Builder, RestartPolicy};
-use fencepost_core::Owner;
 use fencepost_core::name::LockName;
+use fencepost_core::{AttemptValue, LeaseId, Owner, SessionId};
 #[cfg(feature = "redis")]
 pub use init::InitOptions;
 
@@ -45,7 +47,7 @@ pub struct Client {
     pub(crate) shared: Arc<Shared>,
 }
 
-/// A lock that was taken from its holder: see [`Client::steal`].
+/// A lock that was stolen from its holder: see [`Client::steal`].
 #[derive(Debug)]
 #[must_use = "the lock is released as soon as the lease is dropped"]
 #[non_exhaustive]
@@ -131,7 +133,7 @@ impl Client {
         LockRequest(self.ask(name).once())
     }
 
-    /// Takes the lock, waiting for it if somebody else has it.
+    /// Acquires the lock, waiting while another holder has it.
     ///
     /// Await what this returns, or set options on it first.
     ///
@@ -153,8 +155,7 @@ impl Client {
         LockRequest(self.ask(name))
     }
 
-    /// Takes several locks, all or none, whatever order they are given in. A name that is given
-    /// twice counts once.
+    /// Acquires several locks, all or none, in any order. A name given twice counts once.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -174,7 +175,7 @@ impl Client {
         MultiRequest(Ask::new(self.shared.clone(), multi::checked(names)).once())
     }
 
-    /// A lock that many hold who read, or one who writes.
+    /// A read-write lock: many readers or one writer.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -220,7 +221,7 @@ impl Client {
         }
     }
 
-    /// A lock that its owner may enter again while it is inside. What this returns is the owner: its
+    /// A reentrant lock: its owner may acquire it again while holding it. What this returns is the owner: its
     /// clones may enter again, and another call makes another owner.
     ///
     /// ```
@@ -242,7 +243,7 @@ impl Client {
         ReentrantLock::new(self.shared.clone(), name.as_ref())
     }
 
-    /// An election: at most one leads at a time.
+    /// A leader election: at most one candidate leads at a time.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -265,7 +266,7 @@ impl Client {
         }
     }
 
-    /// A latch: opens when it has been counted down `counts` times, by whomever.
+    /// A latch: opens once it has been counted down `counts` times, by any clients.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -275,7 +276,7 @@ impl Client {
     /// // In two workers, on whatever machines:
     /// latch.count_down().await?;
     /// latch.count_down().await?;
-    /// // In all who wait for them:
+    /// // In everything that waits for them:
     /// latch.wait().await?;
     /// # Ok(()) }
     /// ```
@@ -284,7 +285,7 @@ impl Client {
         Latch::new(self.shared.clone(), name.as_ref(), counts)
     }
 
-    /// A barrier: lets `parties` pass when all of them are there.
+    /// A barrier: lets `parties` pass once all of them have arrived.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -301,7 +302,7 @@ impl Client {
         Barrier::new(self.shared.clone(), name.as_ref(), parties)
     }
 
-    /// Takes the lock from whoever has it: an operator's act, for a holder that hangs.
+    /// Takes the lock from its holder: an operator's tool against a holder that hangs.
     ///
     /// The old holder is told when it next extends its lease, and until then may go on working:
     /// only the fencing token protects the resource from it.
@@ -309,11 +310,32 @@ impl Client {
     /// # Errors
     /// As [`try_lock`](Self::try_lock), but never [`ErrorKind::Held`](crate::ErrorKind::Held).
     pub async fn steal(&self, name: impl AsRef<str>, ttl: Duration) -> Result<Stolen, Error> {
-        let (lease, from) = acquire::steal(&self.shared, LockName::new(name)?, ttl).await?;
+        self.steal_by(name, ttl, None).await
+    }
+
+    async fn steal_by(
+        &self,
+        name: impl AsRef<str>,
+        ttl: Duration,
+        on_behalf: Option<leased::OnBehalf>,
+    ) -> Result<Stolen, Error> {
+        let name = LockName::new(name)?;
+        let (lease, from) = acquire::steal(&self.shared, name, ttl, on_behalf).await?;
         Ok(Stolen { lease, from })
     }
 
-    /// Who holds the lock, and what each node says of it.
+    /// For a replica of the lock service: see [`leased`].
+    #[doc(hidden)]
+    pub async fn steal_for(
+        &self,
+        name: impl AsRef<str>,
+        ttl: Duration,
+        on_behalf: leased::OnBehalf,
+    ) -> Result<Stolen, Error> {
+        self.steal_by(name, ttl, Some(on_behalf)).await
+    }
+
+    /// Who holds the lock, and each node's view of it.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidName`](crate::ErrorKind::InvalidName). A node that cannot be asked is part of the answer, not an error.
@@ -321,14 +343,29 @@ impl Client {
         Ok(Status::ask(&self.shared.coordinator, LockName::new(name)?).await)
     }
 
-    /// Waits until what goes on in the background has ended: releases of dropped leases, and of
-    /// attempts that were given up. At most as long as a node that is away is waited for, which is
-    /// one TTL.
+    /// Waits for background work to end: releases of dropped leases and of abandoned attempts. Takes
+    /// at most one TTL, which is how long a release for a node that is away is kept.
     ///
     /// Dropping the client waits for nothing, and lets what is in flight finish while the runtime
     /// lives. Use this before the runtime ends.
     pub async fn shutdown(self) {
         self.shared.coordinator.settled().await;
+    }
+
+    /// Who waits for the lock, the next one first: those whom a majority of the nodes that answered
+    /// know, and no more than 256 of them.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidName`](crate::ErrorKind::InvalidName), and [`ErrorKind::NoQuorum`](crate::ErrorKind::NoQuorum) when fewer than a majority of the nodes
+    /// answered.
+    pub async fn queue(&self, name: impl AsRef<str>) -> Result<Vec<Waiter>, Error> {
+        queue::ask(&self.shared, LockName::new(name)?).await
+    }
+
+    /// The session that this client belongs to: see [`Builder::session`].
+    #[must_use]
+    pub fn session(&self) -> SessionId {
+        self.shared.session
     }
 
     /// How many nodes the client has.
@@ -351,13 +388,13 @@ impl Client {
         list::list(&self.shared.coordinator, wanted).await
     }
 
-    /// Keeps the lock of a detached lock for another `ttl` from now, and tells how long it is ours.
+    /// Extends a detached lock to `ttl` from now, and returns how long it is ours.
     ///
     /// The nodes are asked first whether they have it at all, so that a mistyped token cannot lift
     /// their counters.
     ///
     /// # Errors
-    /// [`ErrorKind::Lost`](crate::ErrorKind::Lost) when a majority no longer has it; then it is given back where it was left.
+    /// [`ErrorKind::Lost`](crate::ErrorKind::Lost) when a majority no longer has it; the rest is released.
     /// [`ErrorKind::NoQuorum`](crate::ErrorKind::NoQuorum) when too few nodes could be asked: it may be ours still, or not.
     /// [`ErrorKind::InvalidOption`](crate::ErrorKind::InvalidOption) when the token is not the one that goes with the value.
     pub async fn extend_detached(
@@ -368,17 +405,41 @@ impl Client {
         detached::extend(&self.shared, lock, ttl).await
     }
 
-    /// Gives the lock of a detached lock back on all nodes.
+    /// Releases a detached lock on all nodes.
     ///
     /// Unlike [`Lease::release`](crate::Lease::release) it waits for all of them, each at most for
-    /// one node time-out, and has them refuse the value from now on: nobody can vouch that nothing
-    /// of the process that took the lock is still on its way.
+    /// one node time-out, and leaves a tombstone: commands of the process that acquired the lock may
+    /// still be in flight.
     ///
     /// # Errors
-    /// [`ErrorKind::Lost`](crate::ErrorKind::Lost) when a majority no longer had it: somebody else may have been at work
+    /// [`ErrorKind::Lost`](crate::ErrorKind::Lost) when a majority no longer had it: another holder may have been at work
     /// meanwhile. [`ErrorKind::NoQuorum`](crate::ErrorKind::NoQuorum) when too few nodes could be asked; there it ends by its TTL.
     pub async fn release_detached(&self, lock: &DetachedLock) -> Result<(), Error> {
         detached::release(&self.shared, lock).await
+    }
+
+    /// For a replica of the lock service: see [`leased`].
+    #[doc(hidden)]
+    pub async fn take_over(
+        &self,
+        name: impl AsRef<str>,
+        ttl: Duration,
+        on_behalf: leased::OnBehalf,
+        from: Vec<AttemptValue>,
+    ) -> Result<Lease, Error> {
+        leased::take_over(&self.shared, LockName::new(name)?, ttl, on_behalf, from).await
+    }
+
+    /// For a replica of the lock service: see [`leased`].
+    #[doc(hidden)]
+    pub async fn bury(&self, name: impl AsRef<str>, lease: LeaseId) -> Result<(), Error> {
+        leased::bury(&self.shared, LockName::new(name)?, lease).await
+    }
+
+    /// For a replica of the lock service: see [`leased`].
+    #[doc(hidden)]
+    pub async fn is_buried(&self, name: impl AsRef<str>, lease: LeaseId) -> Result<bool, Error> {
+        leased::is_buried(&self.shared, LockName::new(name)?, lease).await
     }
 
     fn ask(&self, name: impl AsRef<str>) -> Ask<LockName> {

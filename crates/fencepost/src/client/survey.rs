@@ -1,4 +1,4 @@
-//! Asks every node what it is like, without a client.
+//! Diagnoses every node without a client.
 
 use futures_util::future::join_all;
 
@@ -13,7 +13,7 @@ use crate::store::sqlite::FileSpec;
 use fencepost_core::quorum::{MOST_NODES, Quorum};
 
 impl Builder {
-    /// Asks every node what it is like, also those that would not be let vote. It takes no lock;
+    /// Diagnoses every node, also those that may not vote. It acquires no lock;
     /// it writes and deletes a key or a row `fencepost:doctor`, to see whether it may.
     ///
     /// # Errors

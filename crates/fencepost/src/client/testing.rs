@@ -4,10 +4,10 @@ use super::Client;
 use crate::error::LossReason;
 
 impl Client {
-    /// Makes this client lose its leases on that lock, as if the reason were true, and tells how many
-    /// these were. The nodes are not asked: whoever waits gets the lock when the lease is dropped.
+    /// Makes this client lose its leases on that lock for the given reason, and returns how many there
+    /// were. The nodes are not asked: a waiter gets the lock when the lease is dropped.
     ///
-    /// To see a lease being taken by somebody else, use [`steal`](Self::steal); to see it expire, pause
+    /// To have another client take the lock, use [`steal`](Self::steal); to see it expire, pause
     /// tokio's clock and advance it.
     ///
     /// ```

@@ -1,4 +1,4 @@
-//! Calls in flight, at most a few to each node, answered in whatever order they come.
+//! Calls in flight, at most a few to each node, answered in any order.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -74,8 +74,8 @@ impl<T> Calls<T> {
         }
     }
 
-    /// The next answer. When the timer has run out, that is a time-out for one call after the
-    /// other. Must not be asked when it is empty: there would be nothing to wait for.
+    /// The next answer. Once the timer has run out, every remaining call yields a time-out. Never
+    /// resolves when there are no calls.
     pub(super) async fn next(
         &mut self,
         mut timer: Pin<&mut Sleep>,
@@ -96,7 +96,7 @@ impl<T> Calls<T> {
 
     /// An answer that has come in already, without waiting for more.
     pub(super) fn try_next(&mut self) -> Option<(T, Answer)> {
-        // Whoever wants to be woken polls again with a waker of its own.
+        // A caller that wants to be woken polls again with its own waker.
         self.poll_calls(&mut Context::from_waker(Waker::noop()))
     }
 
@@ -109,7 +109,7 @@ impl<T> Calls<T> {
         let place = self.calls.iter().position(answered)?;
         match self.calls.remove(place) {
             (tag, Slot::Answered(answer)) => Some((tag, answer)),
-            // Cannot be: the place was looked for by this very mark.
+            // Unreachable: `position` matched an answered slot.
             (_, Slot::Waiting(_)) => None,
         }
     }

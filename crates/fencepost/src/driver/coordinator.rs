@@ -1,8 +1,7 @@
-//! What sends: all nodes of one client, asked at once, each answer handed to the pure decisions.
+//! Sends commands to all nodes of a client at once, and hands each reply to the pure decisions.
 //!
-//! Nothing here decides. And whatever is dropped here, at whatever await, leaves nothing behind:
-//! an attempt that nobody wants any more is released on every node that may have granted it, by a
-//! task of its own.
+//! Nothing here decides. A future dropped at any await leaves nothing behind: an abandoned attempt
+//! is released in the background on every node that may have granted it.
 
 use std::num::NonZeroU32;
 use std::pin::pin;
@@ -57,16 +56,18 @@ pub(crate) enum Take {
     Free(Precedence),
     /// From whoever has it.
     Stolen,
+    /// From exactly these, or if it is free: they are earlier attempts of the same lease.
+    Over(Vec<AttemptValue>),
 }
 
-/// Whether a lock is held by one for itself, or by all who read together.
+/// Whether a lock is held exclusively, or shared by readers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
     Exclusive,
     Shared,
 }
 
-/// One value's claim to one lock: what is sent to the nodes to keep it or to give it back.
+/// One value's claim to one lock: what extends and releases it.
 #[derive(Clone, Debug)]
 pub(crate) struct Claim {
     pub(crate) name: LockName,
@@ -112,6 +113,15 @@ impl Claim {
         }
     }
 
+    fn steal(&self, proposed: FencingToken, from: Vec<AttemptValue>) -> Command {
+        Command::Steal {
+            value: self.value.clone(),
+            ttl: self.ttl,
+            proposed,
+            from,
+        }
+    }
+
     fn extend(&self, token: FencingToken, entries: NonZeroU32) -> Command {
         let (value, ttl) = (self.value.clone(), self.ttl);
         match self.access {
@@ -125,15 +135,15 @@ impl Claim {
         }
     }
 
-    /// The token to propose: above the ticket's number, so that whoever queues from now on is
-    /// behind it, should the attempt come to nothing.
+    /// The token to propose: above the ticket's number, so that later waiters queue behind it if the
+    /// attempt fails.
     fn proposal(&self, clock: &dyn Clock) -> FencingToken {
         let ticket = self.ticket.as_ref().map(|ticket| ticket.number.number());
         let above = ticket.map_or(0, |number| number.next().get());
         clock.proposal().max(FencingToken::saturating(above))
     }
 
-    /// What becomes of the ticket once the lock is given back. It may be left on nodes that did not
+    /// What becomes of the ticket once the lock is released. It may be left on nodes that did not
     /// grant.
     fn ticket_leaves(&self) -> TicketDisposition {
         let ticket = self.ticket.as_ref();
@@ -142,7 +152,7 @@ impl Claim {
         })
     }
 
-    /// What becomes of the ticket once a failed attempt is given back.
+    /// What becomes of the ticket once a failed attempt is released.
     fn ticket_returns(&self) -> TicketDisposition {
         self.ticket
             .as_ref()
@@ -164,7 +174,7 @@ pub(crate) struct Grant {
     pub(crate) deadline: Moment,
     /// What was still in flight when it was decided.
     pub(crate) late: InFlight,
-    /// Whom a steal threw out.
+    /// The holder that a steal evicted.
     pub(crate) evicted: Option<Owner>,
 }
 
@@ -221,7 +231,7 @@ impl Coordinator {
         })
     }
 
-    /// One attempt to take a lock. Dropping the future takes the attempt back everywhere.
+    /// One attempt to acquire a lock. Dropping the future releases it everywhere.
     pub(crate) async fn acquire(
         self: &Arc<Self>,
         claim: &Claim,
@@ -262,8 +272,8 @@ impl Coordinator {
     }
 
     /// One round of extending a lease that ends at `until` and was entered that often; the new
-    /// deadline if it worked. Waits no longer than `limit`. Whatever is still on its way in the end, also when the future is
-    /// dropped, goes to `late`.
+    /// deadline if it worked. Waits no longer than `limit`. Commands still in flight at the end, also
+    /// when the future is dropped, go to `late`.
     pub(crate) async fn extend(
         &self,
         claim: &Claim,
@@ -308,7 +318,7 @@ impl Coordinator {
         Ok(self.drift.deadline(start, claim.ttl))
     }
 
-    /// Gives a lock back on all nodes: it is on its way when this returns, and the follower may send
+    /// Releases a lock on all nodes. The release is sent when this returns, and the follower may send
     /// its attempt. The future ends when a majority has answered; the rest goes on by itself, also
     /// when the future is dropped.
     pub(crate) fn release(
@@ -341,8 +351,8 @@ impl Coordinator {
         }
     }
 
-    /// Gives a lock back on these nodes without anybody waiting for it. There is no follower for whom
-    /// it could wait: whoever calls this may let nothing else run for a long time, or end the program.
+    /// Releases a lock on these nodes in the background. It names no follower: its caller may block
+    /// the thread for long afterwards, or end the program.
     pub(crate) fn let_go(self: &Arc<Self>, claim: Claim, nodes: NodeSet, late: InFlight) {
         let ticket = claim.ticket_leaves();
         drop(ReleaseTask::begin(self, claim, ticket, None, nodes, late));
@@ -404,7 +414,7 @@ impl Coordinator {
             };
             heard += usize::from(answers[node].is_ok());
             if heard == self.quorum.needed() {
-                // One slow node shall not hold up the others' news; it gets as much time again.
+                // A slow node gets as much time again, and no more: the majority's answers must not wait.
                 let patience = start.elapsed().max(LEAST_PATIENCE);
                 timer.as_mut().reset(Instant::now() + patience);
             }
@@ -412,7 +422,7 @@ impl Coordinator {
         answers
     }
 
-    /// Takes these tickets out of the queue on all nodes, without anybody waiting for it.
+    /// Removes these tickets from the queue on all nodes, in the background.
     pub(crate) fn leave(self: &Arc<Self>, name: LockName, tickets: Vec<TicketId>) {
         let coordinator = Arc::clone(self);
         self.in_background(async move {
@@ -422,18 +432,18 @@ impl Coordinator {
         });
     }
 
-    /// Starts a task that ends by itself when nobody needs it any more.
+    /// Spawns a task that ends by itself when it is no longer needed.
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         self.tasks.spawn(task);
     }
 
-    /// Waits until nothing goes on in the background.
+    /// Waits until all background work has ended.
     pub(crate) async fn settled(&self) {
         self.background.close();
         self.background.wait().await;
     }
 
-    /// Lets something go on that nobody waits for.
+    /// Runs a task in the background; `settled` waits for it.
     pub(super) fn in_background(&self, task: impl Future<Output = ()> + Send + 'static) {
         self.tasks.spawn(self.background.track_future(task));
     }
@@ -476,7 +486,7 @@ impl Coordinator {
 /// Tickets in flight to the nodes.
 pub(crate) struct Queueing(Calls);
 
-/// A round that hands over what it leaves open, however it ends.
+/// A round that hands over its unanswered calls, however it ends.
 struct UnderWay<F: FnMut(InFlight)> {
     round: Calls,
     /// What has ended without an answer.
@@ -520,11 +530,8 @@ impl<'a> Attempt<'a> {
         for (index, node) in coordinator.nodes.iter().enumerate() {
             let command = match take {
                 Take::Free(turn) => claim.acquire(proposed, turn.clone()),
-                Take::Stolen => Command::Steal {
-                    value: claim.value.clone(),
-                    ttl: claim.ttl,
-                    proposed,
-                },
+                Take::Stolen => claim.steal(proposed, Vec::new()),
+                Take::Over(from) => claim.steal(proposed, from.clone()),
             };
             round.add(index, node.call(&claim.name, command));
         }
@@ -552,8 +559,8 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// Takes the lock also where its last holder had it still. Its release is under way there, and
-    /// a node that nobody holds lets others take it for nothing, and give it back.
+    /// Acquires the lock also on nodes where the last holder still had it. Its release is in flight
+    /// there, and a free node would let other attempts succeed in vain.
     fn fill_in(&mut self, token: FencingToken) {
         for index in self.votes.refused().iter() {
             let command = self.claim.extend(token, NonZeroU32::MIN);
@@ -594,7 +601,7 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// Gives back what was granted, now and not when it is dropped.
+    /// Releases what was granted now instead of on drop.
     fn ends(mut self, ticket: TicketDisposition) {
         self.give_back(ticket);
     }

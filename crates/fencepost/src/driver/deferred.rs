@@ -39,7 +39,7 @@ struct Pending {
 struct DeferredRelease {
     name: LockName,
     command: Command,
-    /// When the lock has expired on the node without our help.
+    /// When the lock has expired on the node anyway.
     until: Moment,
 }
 
@@ -52,8 +52,8 @@ impl DeferredReleases {
         }
     }
 
-    /// Puts a release in. True when nobody delivers yet: then [`deliver`](Self::deliver) must be
-    /// spawned.
+    /// Adds a release. Returns true when no delivery is running: then the caller must spawn
+    /// [`deliver`](Self::deliver).
     #[must_use]
     pub(super) fn put(&self, name: LockName, command: Command, until: Moment) -> bool {
         let mut pending = self.pending();

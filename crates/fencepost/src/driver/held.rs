@@ -162,7 +162,7 @@ impl Held {
         self.state().look_at()
     }
 
-    /// The moment has come that it named. Whoever calls this begins the renewal that may be due.
+    /// The moment has come that it named. The caller begins the renewal that may be due.
     pub(crate) fn on_due(&self) -> LeaseActions {
         let actions = self.apply(&mut self.state(), LeaseEvent::Due);
         if actions.tidy
@@ -173,7 +173,7 @@ impl Held {
         actions
     }
 
-    /// Tells the lease what happened, and everybody else what follows from it.
+    /// Applies an event to the lease, and publishes what follows from it.
     fn apply(&self, state: &mut LeaseState, event: LeaseEvent) -> LeaseActions {
         let now = self.coordinator.clock.now();
         let was_over = state.is_over();
@@ -216,7 +216,7 @@ impl Held {
         }
     }
 
-    /// Keeps commands that nobody waits for any more, or sees to them at once if the lease has been
+    /// Keeps commands that are no longer awaited, or releases them at once if the lease has been
     /// released meanwhile.
     fn take_over(&self, late: InFlight) {
         match (&mut *self.in_flight(), self.reader.get()) {
@@ -243,7 +243,7 @@ impl Held {
 /// An extension in flight.
 ///
 /// It is polled with the state locked, and not at all once the lease is over: so that nothing for
-/// this lease is sent after somebody has ended it, on whatever thread.
+/// this lease is sent after any thread has ended it.
 pub(crate) struct Extending {
     held: Arc<Held>,
     asker: Asker,

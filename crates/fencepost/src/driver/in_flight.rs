@@ -1,4 +1,4 @@
-//! Commands whose outcome was decided without them, and which may still make a node hold the lock.
+//! Unanswered commands of a decided round, which may still make a node hold the lock.
 //!
 //! A release goes behind them on the same connection. What [`Unresolved`] knows of those that ended
 //! without an answer says whether it has to leave a tombstone.
@@ -23,7 +23,7 @@ impl InFlight {
     pub(super) fn take_over(&mut self, round: Calls) {
         self.settle();
         self.calls.append(round, |node| node);
-        // Nobody can vouch any more for a call that is not kept.
+        // The outcome of a dropped call is unknown for good.
         while self.calls.len() > MOST_OPEN
             && let Some(node) = self.calls.give_up_oldest()
         {

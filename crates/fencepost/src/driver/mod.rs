@@ -1,11 +1,11 @@
-//! What sends, sleeps and spawns, and decides nothing: the decisions are `fencepost_core`'s.
+//! The driver sends, sleeps and spawns. It decides nothing: the decisions are `fencepost_core`'s.
 //!
 //! | file | what it does |
 //! | --- | --- |
 //! | `coordinator` | asks all nodes of one client at once, and hands each answer to the decisions |
-//! | `calls` | calls in flight, answered in whatever order they come |
-//! | `in_flight` | calls whose outcome was decided without them |
-//! | `release` | a release, with or without somebody who waits for it |
+//! | `calls` | calls in flight, answered in any order |
+//! | `in_flight` | calls that are unanswered after the outcome was decided |
+//! | `release` | a release, awaited or in the background |
 //! | `deferred` | releases for a node that is away |
 //! | `identity` | what a client calls itself, and the values of its attempts |
 //! | `held`, `renewer` | what a lease and its renewal share, and one task that renews all leases of a client |

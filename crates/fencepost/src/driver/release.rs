@@ -1,4 +1,4 @@
-//! A release on the nodes, with or without a caller who waits for it.
+//! A release on the nodes, awaited or in the background.
 //!
 //! The release of a node goes behind whatever else is in flight there. A node that is away gets its
 //! release when it comes back, with a tombstone that refuses what arrives late. When a tombstone is
@@ -52,7 +52,7 @@ impl ReleaseTask {
         Self(Some(delivery))
     }
 
-    /// Sends it, before anybody waits for the answers.
+    /// Sends it without waiting for the answers.
     pub(super) fn start(&mut self) {
         if let Some(delivery) = &mut self.0 {
             delivery.round.start();

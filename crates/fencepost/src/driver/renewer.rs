@@ -23,11 +23,11 @@ use tracing::Instrument;
 use super::held::{Asker, Held};
 use crate::error::LossReason;
 use crate::events;
-use crate::runtime::clock::{Clock, Moment};
+use crate::runtime::clock::{Clock, Moment, Timer};
 use fencepost_core::lease::TIDY_AFTER;
 
-/// The longest that the task sleeps while there are leases. Its timer stands still while the
-/// machine is suspended, so this is how late it notices that.
+/// The longest that the task sleeps on the runtime's timer while there are leases. That timer stands still
+/// while the machine is suspended, so without a timer on boot time this is how late it notices.
 const LONGEST_NAP: Duration = Duration::from_secs(1);
 /// A lock that is released by the time it would be tidied up never wakes the task.
 const _: () = assert!(TIDY_AFTER.as_millis() >= LONGEST_NAP.as_millis());
@@ -126,17 +126,29 @@ impl Renewer {
     }
 
     /// The task.
-    pub(crate) fn run(self: Arc<Self>, clock: Arc<dyn Clock>) -> impl Future<Output = ()> + Send {
+    pub(crate) fn run(
+        self: Arc<Self>,
+        clock: Arc<dyn Clock>,
+        has_io: bool,
+    ) -> impl Future<Output = ()> + Send {
         // Also when the runtime drops this future, even before its first poll: nobody may wait for
         // ever.
         let guard = CloseOnDrop(self);
-        async move { guard.0.look_after(&*clock).await }
+        async move {
+            let timer = clock.timer(has_io);
+            guard.0.look_after(&*clock, timer).await;
+        }
     }
 
-    async fn look_after(&self, clock: &dyn Clock) {
+    async fn look_after(&self, clock: &dyn Clock, timer: Option<Box<dyn Timer>>) {
+        let mut alarm = Alarm(timer);
         let mut waiting = VecDeque::new();
         let mut renewals = FuturesUnordered::new();
-        while let Some((due, nap)) = self.due_and_nap(clock.now()) {
+        loop {
+            let (now, longest) = (clock.now(), alarm.longest_nap());
+            let Some((due, nap)) = self.due_and_nap(now, longest) else {
+                return;
+            };
             for held in due {
                 let actions = held.on_due();
                 if let Some(when) = actions.look_at {
@@ -159,13 +171,13 @@ impl Renewer {
                     }
                 }
                 () = self.earlier.notified() => {}
-                () = sleep(nap) => {}
+                () = alarm.sleep(now, nap) => {}
             }
         }
     }
 
     /// Takes off the agenda what is due; how long until the next. `None` when it is closed.
-    fn due_and_nap(&self, now: Moment) -> Option<(Vec<Arc<Held>>, Duration)> {
+    fn due_and_nap(&self, now: Moment, longest: Duration) -> Option<(Vec<Arc<Held>>, Duration)> {
         let now = nanos(now);
         let mut agenda = self.agenda();
         if agenda.closed {
@@ -183,7 +195,7 @@ impl Renewer {
         let in_use = std::mem::take(&mut agenda.in_use);
         let nap = match next {
             _ if !due.is_empty() => Duration::ZERO,
-            Some(when) => Duration::from_nanos(when - now).min(LONGEST_NAP),
+            Some(when) => Duration::from_nanos(when - now).min(longest),
             None if in_use => LONGEST_NAP,
             None => Duration::MAX,
         };
@@ -202,6 +214,31 @@ impl Agenda {
         let when = held.due.swap(0, Ordering::Relaxed);
         if when != 0 {
             self.due.remove(&(when, held.id));
+        }
+    }
+}
+
+/// What the task sleeps by: a timer on boot time, or the runtime's.
+struct Alarm(Option<Box<dyn Timer>>);
+
+impl Alarm {
+    fn longest_nap(&self) -> Duration {
+        match self.0 {
+            Some(_) => Duration::MAX,
+            None => LONGEST_NAP,
+        }
+    }
+
+    async fn sleep(&mut self, now: Moment, nap: Duration) {
+        let Some(timer) = self.0.as_mut().filter(|_| !nap.is_zero()) else {
+            return sleep(nap).await;
+        };
+        if nap == Duration::MAX {
+            return std::future::pending().await;
+        }
+        if timer.until(now + nap).await.is_err() {
+            // The caller looks again, and sleeps by the runtime's timer from now on.
+            self.0 = None;
         }
     }
 }

@@ -12,13 +12,14 @@ use super::waiters::WaitRegistry;
 use crate::error::{Cause, Error};
 #[cfg(feature = "blocking")]
 use crate::runtime::thread::Background;
-use fencepost_core::Owner;
 use fencepost_core::ttl::{Readable, Ttl};
+use fencepost_core::{Owner, SessionId};
 
 /// What all requests, guards and clones of one client share.
 pub(crate) struct Shared {
     pub(crate) coordinator: Arc<Coordinator>,
     pub(crate) owner: Owner,
+    pub(crate) session: SessionId,
     pub(crate) waiters: Arc<WaitRegistry>,
     pub(crate) renewer: Arc<Renewer>,
     pub(crate) max_ttl: Ttl,

@@ -1,13 +1,13 @@
-//! [`Election`]: one leader among many, with a value that everybody can read.
+//! [`Election`]: one leader among many candidates, with a value that all can read.
 //!
 //! | file | what it is |
 //! | --- | --- |
 //! | this one | what the user sees |
-//! | `view` | who leads, by what the nodes say; pure |
-//! | `observe` | who leads, again and again |
+//! | `view` | the leader by the nodes' replies; pure |
+//! | `observe` | a stream of leaders |
 //!
-//! The leader is whoever holds the lock of the election's name. Nothing here may make anybody a
-//! leader who does not.
+//! The leader is the holder of the lock of the election's name. Nothing here may name a leader that
+//! does not hold it.
 
 mod observe;
 mod view;
@@ -30,8 +30,8 @@ pub use observe::Observer;
 
 /// One leader among many: see [`Client::election`](crate::Client::election).
 ///
-/// The leader is whoever holds the *lock* of the election's name, under a label that is the value it
-/// proclaims, so all that is promised of a lock is promised of a leader:
+/// The leader is the holder of the *lock* of the election's name, with the value it proclaims as the
+/// owner label. So a leader has all the guarantees of a lock:
 /// - **Never two** valid leaders. One that was paused past its deadline may not know yet that it no
 ///   longer leads: only a resource that checks [tokens](Lease::token) is safe from it.
 /// - **A new leader** within one TTL and a few round trips after the old one died or was cut off, if
@@ -101,7 +101,7 @@ impl Election {
         Campaign(self.ask(value.as_ref()))
     }
 
-    /// Leads if nobody else does, by a single attempt.
+    /// Leads if there is no other leader, by a single attempt.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -122,7 +122,7 @@ impl Election {
         Ask::new(self.shared.clone(), what)
     }
 
-    /// Who leads now, by what a majority of the nodes says. `None` when a majority knows of nobody,
+    /// The present leader by a majority of the nodes. `None` when a majority knows of none,
     /// or the lock is held by a client of another library.
     ///
     /// The answer is as old as a round trip: who leads may have changed meanwhile.
@@ -218,7 +218,7 @@ request! {
     /// A leadership that is being campaigned for. Await it.
     ///
     /// # Errors
-    /// [`ErrorKind::Timeout`](crate::ErrorKind::Timeout) when somebody else led until the wait was over, [`ErrorKind::InvalidOption`](crate::ErrorKind::InvalidOption) for a
+    /// [`ErrorKind::Timeout`](crate::ErrorKind::Timeout) when another candidate led until the timeout, [`ErrorKind::InvalidOption`](crate::ErrorKind::InvalidOption) for a
     /// value that cannot be proclaimed, and what else a [lock](crate::LockRequest) may be refused for.
     ///
     /// ```
@@ -271,7 +271,7 @@ impl Leadership {
         self.value.as_str()
     }
 
-    /// Lets others lead, and tells the outcome, as soon as a majority has answered: see
+    /// Resigns, and reports the outcome as soon as a majority has answered: see
     /// [`Lease::release`].
     ///
     /// ```

@@ -1,7 +1,7 @@
-//! [`Observer`]: who leads, again and again.
+//! [`Observer`]: a stream of leaders.
 //!
-//! It looks now and then, and does not stand in line to be woken: the next in line is woken to take
-//! the lock, and an observer there would stand in the candidates' way.
+//! It polls and does not enqueue: the head of the queue is woken to acquire the lock, and an observer
+//! there would delay the candidates.
 
 use std::fmt;
 use std::pin::Pin;
@@ -24,19 +24,19 @@ pub(super) const PACE: Duration = Duration::from_millis(500);
 const FASTEST: Duration = Duration::from_millis(10);
 const SLOWEST: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Who leads, again and again: see [`Election::observe`](super::Election::observe).
+/// A stream of leaders: see [`Election::observe`](super::Election::observe).
 ///
 /// # What is promised
-/// - The first to be told is whoever leads when it begins to look, then each new leader *once*.
-/// - Tokens only grow: whoever has been told is never told again, nor is anybody who led before.
-/// - A leader is told within one look of its election, if it still leads then. One who leads for
-///   less than that may be skipped; and so may all but the latest while nobody asks for the next:
-///   nothing is kept for an observer that does not ask.
-/// - Nothing is told while nobody leads, or while fewer than a majority of the nodes can be asked.
+/// - It yields the present leader first, then each new leader *once*.
+/// - Tokens only grow: no leader is yielded again, and none that led before one already yielded.
+/// - A leader is yielded within one poll of its election, if it still leads then. A shorter reign may
+///   be skipped, and so may all but the latest leader while the stream is not polled: nothing is
+///   buffered.
+/// - It yields nothing while there is no leader, or while fewer than a majority of the nodes answer.
 ///   It never ends by itself.
 ///
-/// Whoever is told may have ceased to lead since: let the resource check the token. If nodes have lost
-/// their data, a leader whose token is below one that was told before is not told.
+/// A leader may have resigned or died since: let the resource check the token. If nodes have lost
+/// their data, a leader whose token is below an earlier one is not yielded.
 ///
 /// It is a [`Stream`], too, for those who have its combinators:
 ///

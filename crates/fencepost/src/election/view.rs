@@ -1,4 +1,4 @@
-//! Who leads, by what the nodes say: pure.
+//! The leader by the nodes' replies. Pure.
 //!
 //! It must never name somebody whom fewer than a majority of the nodes hold, nor give a leader a
 //! token above its own.
@@ -73,7 +73,7 @@ mod tests {
                     remaining: None,
                 }),
                 readers: Vec::new(),
-                // Whoever failed to get it may have lifted this.
+                // A failed candidate may have raised this.
                 counter: FencingToken::MAX,
                 waiting: 0,
             })),

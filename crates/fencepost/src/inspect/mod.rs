@@ -3,4 +3,5 @@
 
 pub(crate) mod list;
 pub(crate) mod look;
+pub(crate) mod queue;
 pub(crate) mod status;

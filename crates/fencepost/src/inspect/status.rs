@@ -14,7 +14,7 @@ use fencepost_core::quorum::{Quorum, tally};
 use fencepost_core::token::FencingToken;
 
 /// How many locks are looked at at the same time.
-const AT_ONCE: usize = 64;
+const AT_ONCE: usize = 512;
 
 /// One lock, as its nodes see it.
 #[derive(Clone, Debug, PartialEq)]

@@ -1,17 +1,17 @@
 //! A lease that is to outlive its process.
 //!
-//! What is detached must never be released by anybody but the owner of the detached lock.
+//! Only the owner of the detached lock may release it from then on.
 
 use super::Lease;
 use crate::detached::{DetachedLock, linger};
 use crate::error::Error;
 
 impl Lease {
-    /// Ends the lease without giving the lock back: it stays held for what is left of its TTL, and
-    /// whoever has the [`DetachedLock`] may [extend](crate::Client::extend_detached) it or
-    /// [release](crate::Client::release_detached), from another process too.
+    /// Ends the lease without releasing the lock. It stays held for the rest of its TTL, and any
+    /// process with the [`DetachedLock`] can [extend](crate::Client::extend_detached) or
+    /// [release](crate::Client::release_detached) it.
     ///
-    /// Ask [`remaining`](Self::remaining) before: a detached lock does not tell.
+    /// Read [`remaining`](Self::remaining) first: a detached lock has no deadline of its own.
     ///
     /// # Errors
     /// [`ErrorKind::Lost`](crate::ErrorKind::Lost) when the lease was over already.

@@ -1,7 +1,7 @@
 //! A writer that becomes a reader without a gap.
 //!
 //! From the moment at which the first node is asked, the lease must never again be taken for a
-//! writer's: nobody can tell which nodes let readers in already.
+//! writer's: some nodes may have let readers in already.
 
 use super::Lease;
 use crate::driver::coordinator::{Access, NotExtended};
@@ -9,7 +9,7 @@ use crate::driver::held::Asker;
 use crate::error::{Error, LossReason};
 
 impl Lease {
-    /// Whether others may hold the lock at the same time, who read as well.
+    /// Whether other readers may hold the lock at the same time.
     pub(crate) fn is_shared(&self) -> bool {
         self.held.claim.access == Access::Shared
     }
@@ -31,7 +31,7 @@ impl Lease {
             return Err(self.lost_by(self.loss().unwrap_or(LossReason::Expired)));
         };
         let shared = self.shared.clone();
-        // The writer's lease has ended, and has nothing to give back any more.
+        // The writer's lease has ended and has nothing left to release.
         drop(self);
         let reader = Self { shared, held };
         let outcome = reader.held.extend(Asker::Holder).await;

@@ -2,7 +2,7 @@
 //!
 //! - `detach`: a lease that is to outlive its process.
 //! - `downgrade`: a writer that becomes a reader.
-//! - `seal`: a lease that is to stay, as a mark that somebody was here.
+//! - `seal`: a lease that stays behind for long, as a record that its holder was here.
 //! - `run`: a body under a guard, dropped when the guard is lost.
 //! - `watch`: what others may know of a lease.
 //!
@@ -41,8 +41,8 @@ pub use watch::LeaseWatch;
 /// released, dropped, or has been held for as long as it may be. When it can no longer be trusted it
 /// says so, [at or before](Self::lost) the end of its validity.
 ///
-/// Dropping it ends its renewal at once and gives the lock back in the background;
-/// [`release`](Self::release) also tells the outcome. A lease that is leaked ([`std::mem::forget`])
+/// Dropping it ends its renewal at once and releases the lock in the background;
+/// [`release`](Self::release) also reports the outcome. A lease that is leaked ([`std::mem::forget`])
 /// is renewed for as long as the process lives, unless `max_hold` ends it.
 ///
 /// ```
@@ -129,11 +129,11 @@ impl Lease {
         self.held.loss()
     }
 
-    /// Resolves when the lease is lost, and says how.
+    /// Resolves when the lease is lost, with the reason.
     ///
     /// That is at or before the end of its validity, by a timer of our own, even when every node
-    /// hangs; earlier when a majority of the nodes says that we no longer have it. Any number of
-    /// tasks may wait, and each may give up waiting at any time.
+    /// hangs; earlier when a majority of the nodes reports that we no longer hold it. Any number of
+    /// tasks may wait, and each may stop waiting at any time.
     pub async fn lost(&self) -> LossReason {
         self.held.lost().await
     }
@@ -168,20 +168,19 @@ impl Lease {
         }
     }
 
-    /// Gives the lock back and tells the outcome, as soon as a majority has answered.
+    /// Releases the lock and reports the outcome as soon as a majority has answered.
     ///
-    /// Renewal has ended when this is called. Dropping the future does not stop it: the lock is
-    /// given back all the same.
+    /// Renewal ends when this is called. Dropping the future does not stop the release.
     ///
     /// # Errors
-    /// [`ErrorKind::Lost`](crate::ErrorKind::Lost) when a majority no longer had it: somebody else may have been at work
+    /// [`ErrorKind::Lost`](crate::ErrorKind::Lost) when a majority no longer had it: another holder may have been at work
     /// meanwhile. [`ErrorKind::NoQuorum`](crate::ErrorKind::NoQuorum) when too few nodes could be asked; they are told when they
     /// come back, and the lock ends by its TTL at the latest.
     pub async fn release(self) -> Result<(), Error> {
         self.give_back().await
     }
 
-    /// As `release`, for one who shares the lease.
+    /// As `release`, for a guard that shares the lease.
     pub(crate) async fn give_back(&self) -> Result<(), Error> {
         let coordinator = self.shared.coordinator.clone();
         let (claim, token) = (self.held.claim.clone(), self.held.token);
@@ -205,12 +204,12 @@ impl Lease {
         }
     }
 
-    /// How often its holder has entered.
+    /// How many times its holder has entered.
     pub(crate) fn entries(&self) -> u32 {
         self.held.entries.load(Ordering::Relaxed)
     }
 
-    /// Notes how often its holder has entered, which the nodes are told with the next extension.
+    /// Records how many times its holder has entered; the next extension tells the nodes.
     pub(crate) fn set_entries(&self, entries: u32) {
         self.held.entries.store(entries, Ordering::Relaxed);
     }
@@ -237,7 +236,7 @@ impl Lease {
         }
     }
 
-    /// Ends renewal, at once; what is left to see to when it is given back.
+    /// Ends renewal at once, and returns the commands that are still in flight for the release.
     fn end(&self) -> Option<crate::driver::in_flight::InFlight> {
         let late = self.held.give_back();
         self.shared.renewer.remove(&self.held);

@@ -11,7 +11,7 @@ pub(crate) trait Guard: Sized {
     /// That it is lost, if it is.
     fn loss_error(&self) -> Option<Error>;
 
-    /// Releases it, and tells the outcome.
+    /// Releases it and reports the outcome.
     fn end(self) -> impl Future<Output = Result<(), Error>> + Send;
 }
 

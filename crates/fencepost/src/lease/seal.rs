@@ -1,7 +1,7 @@
-//! A lease that is to stay, for long, as a mark that somebody was here: see `gather`.
+//! A lease that stays behind for long, as a record that its holder was here: see `rendezvous`.
 //!
-//! What is sealed half-way must never be left behind: it is given back, unless it has been reported
-//! as sealed. And nothing may shorten what was sealed.
+//! A half-finished seal must never be left behind: it is released unless it was reported as sealed.
+//! Nothing may shorten a seal.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -25,12 +25,12 @@ impl Lease {
     /// Ends the lease and leaves the lock held for `keep` from now, also when this process ends
     /// before. While too few nodes can be asked it goes on trying, for as long as the lease is valid.
     ///
-    /// Dropped before it has returned, it gives the lock back. `keep` may be longer than `max_ttl`:
-    /// a restarted node may have forgotten it, and whoever seals has to know what follows from that.
+    /// Dropping the future before it returns releases the lock. `keep` may be longer than `max_ttl`:
+    /// a restarted node may have forgotten it, and the caller has to cope with that.
     ///
     /// # Errors
     /// [`ErrorKind::Lost`](crate::ErrorKind::Lost) when the lease was over before a majority had agreed, [`ErrorKind::NoQuorum`](crate::ErrorKind::NoQuorum) when
-    /// too few nodes could be asked: it is given back, but a node that cannot be told may keep it.
+    /// too few nodes could be asked: the lock is released, but a node that is away may keep it.
     pub(crate) async fn seal(self, keep: Ttl) -> Result<(), Error> {
         if let Some(why) = self.loss() {
             return Err(self.lost_by(why));
@@ -67,7 +67,7 @@ impl Lease {
     }
 }
 
-/// A seal under way. Dropped before it is there, it gives the lock back.
+/// A seal in progress. Dropping it before it is complete releases the lock.
 struct Sealing {
     coordinator: Arc<Coordinator>,
     /// The lease's own, with its own TTL: that is how long a node is waited for that has to be told

@@ -4,14 +4,17 @@ mod downgrade;
 mod following;
 mod seal;
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::io;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::error::{LossReason, NodeError};
-use crate::runtime::clock::{Clock, Moment};
+use crate::runtime::clock::{Clock, Moment, Timer};
 use crate::store::memory::MemoryNode;
 use crate::store::{Call, Node};
 use crate::{Client, LockRequest};
@@ -34,16 +37,22 @@ const fn ms(millis: u64) -> Duration {
 }
 
 /// The paused clock of tokio, which a test can make jump as a machine does that was asleep.
+#[derive(Clone)]
 struct Paused {
     start: Instant,
-    asleep_millis: AtomicU64,
+    asleep_millis: Arc<AtomicU64>,
+    resumed: Arc<Notify>,
+    /// Whether the machine has timers that a resume wakes.
+    has_timers: Arc<AtomicBool>,
 }
 
 impl Paused {
     fn new() -> Arc<Self> {
         Arc::new(Self {
             start: Instant::now(),
-            asleep_millis: AtomicU64::new(0),
+            asleep_millis: Arc::default(),
+            resumed: Arc::default(),
+            has_timers: Arc::default(),
         })
     }
 
@@ -55,6 +64,26 @@ impl Paused {
     fn suspend(&self, time: Duration) {
         let millis = time.as_millis() as u64;
         self.asleep_millis.fetch_add(millis, Ordering::SeqCst);
+        self.resumed.notify_waiters();
+    }
+}
+
+/// As a `timerfd` on boot time.
+impl Timer for Paused {
+    fn until<'a>(
+        &'a mut self,
+        when: Moment,
+    ) -> Pin<Box<dyn Future<Output = io::Result<()>> + Send + 'a>> {
+        Box::pin(async move {
+            loop {
+                let resumed = self.resumed.notified();
+                let left = when.since(self.now());
+                if left.is_zero() {
+                    return Ok(());
+                }
+                let _ = timeout(left, resumed).await;
+            }
+        })
     }
 }
 
@@ -66,6 +95,11 @@ impl Clock for Paused {
 
     fn wall_micros(&self) -> u64 {
         1 << 40
+    }
+
+    fn timer(&self, _has_io: bool) -> Option<Box<dyn Timer>> {
+        let has_timers = self.has_timers.load(Ordering::SeqCst);
+        has_timers.then(|| Box::new(self.clone()) as _)
     }
 }
 
@@ -350,15 +384,36 @@ async fn a_machine_that_slept_past_the_end_finds_the_lease_lost_at_once() {
     assert!(scene.nodes[0].extended_at().is_empty());
 }
 
-#[tokio::test(start_paused = true)]
-async fn whoever_waits_is_told_soon_after_the_machine_wakes() {
+/// The machine sleeps past the end of a lease while somebody waits for its loss: how long after the resume
+/// that is told.
+async fn told_after_a_resume(has_timers: bool) -> Duration {
     let scene = Scene::of(1);
+    scene.clock.has_timers.store(has_timers, Ordering::SeqCst);
     let lease = scene.locks.lock(NAME).ttl(ms(30_000)).await.unwrap();
+    let watch = lease.watch();
+    let told = tokio::spawn(async move { (watch.ended().await, Instant::now()) });
     sleep(ms(100)).await;
     scene.clock.suspend(ms(40_000));
-    // Timers stood still meanwhile.
-    let why = timeout(ms(1_100), lease.lost()).await.unwrap();
-    assert_eq!(why, LossReason::Suspended);
+    let resumed = Instant::now();
+    let (why, when) = timeout(EVER, told).await.unwrap().unwrap();
+    assert_eq!(why, Some(LossReason::Suspended));
+    when - resumed
+}
+
+/// The renewer's timer was on the monotonic clock: the loss was told up to 0.9 s late, once after a
+/// rival had been granted the lock.
+#[tokio::test(start_paused = true)]
+async fn a_resume_tells_the_loss_at_once() {
+    assert_eq!(told_after_a_resume(true).await, Duration::ZERO);
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_a_timer_on_boot_time_the_loss_is_told_soon_after_a_resume() {
+    let late = told_after_a_resume(false).await;
+    assert!(
+        late > ms(500) && late <= ms(1_000),
+        "the nap goes on: {late:?}"
+    );
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,4 +1,4 @@
-//! The door to one lock for one owner: who is inside, and who opens it.
+//! The entries of one owner into one lock, and which of its tasks acquires it.
 //!
 //! A lease that is over must never let anybody in, and a lease must never stay once the last who shares
 //! it has left.
@@ -10,14 +10,14 @@ use crate::lease::Lease;
 /// The door to one lock for one owner.
 #[derive(Default)]
 pub(crate) struct Door {
-    /// Only who has it takes the lock from the nodes, and it is taken once for all who wait.
+    /// Only the task that has it acquires the lock from the nodes, once for all that wait.
     key: tokio::sync::Mutex<()>,
     /// The lease by which they are inside. How many share it is changed only while this is locked.
     room: Mutex<Option<Arc<Lease>>>,
 }
 
 impl Door {
-    /// Waits until nobody else of the owner opens the door.
+    /// Waits until no other task of the owner is acquiring.
     pub(super) async fn key(&self) -> tokio::sync::MutexGuard<'_, ()> {
         self.key.lock().await
     }
@@ -37,7 +37,7 @@ impl Door {
         lease
     }
 
-    /// Leaves. True for the last, after whom nobody enters by this lease any more.
+    /// Leaves. True for the last entry: after it, this lease admits no more.
     pub(super) fn leave(&self, lease: &Arc<Lease>) -> bool {
         let mut room = self.room();
         let left = lease.entries().saturating_sub(1);

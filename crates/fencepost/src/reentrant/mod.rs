@@ -1,9 +1,9 @@
-//! [`ReentrantLock`]: a lock that whoever holds it may enter again.
+//! [`ReentrantLock`]: a lock that its holder may acquire again.
 //!
 //! | file | what it is |
 //! | --- | --- |
 //! | this one | what the user sees |
-//! | `door` | who of an owner is inside, and who opens the door |
+//! | `door` | counts the entries of one owner, and lets one of its tasks acquire for all |
 //!
 //! To the nodes a reentrant lock is a lock like any other, held by one value; how often its holder has
 //! entered is counted here. A node that holds it must never be asked to let the same owner in again:
@@ -41,18 +41,18 @@ use fencepost_core::value::Owner;
 /// - **One owner at a time.** What a [`Lease`] promises holds for the whole time from the first
 ///   entry to the last exit: exclusion, renewal, being told of a loss.
 /// - **Entering again costs no round trip** and keeps the token, while the lease is valid. Once it is
-///   lost, nobody enters by it any more: the next entry takes the lock anew, with a larger token,
+///   lost, it admits no further entry: the next one acquires the lock anew, with a larger token,
 ///   while the guards of the lost lease go on saying that it is lost.
-/// - **Leaving in any order.** The lock is given back when the last guard is gone.
+/// - **Leaving in any order.** The lock is released when the last guard is gone.
 /// - Tasks of one owner that enter at the same time share one acquisition. If the one that makes it
 ///   is dropped, another goes on.
 ///
 /// # On Redis
 /// A reentrant lock is stored as Redisson stores an `RLock`, so that a Java program and this one keep
 /// each other out and wake each other. The key is the lock's name itself (behind the
-/// [prefix](crate::Builder::prefix), if there is one), a hash with one field: `uuid:number` of whoever
-/// holds it, [`Lease::value`] of its guards. The field's value is how often it has entered. When it is
-/// given back, `0` is published on `redisson_lock__channel:{name}`; whoever waits here listens to that
+/// [prefix](crate::Builder::prefix), if there is one), a hash with one field: `uuid:number` of its
+/// holder, [`Lease::value`] of its guards. The field's value is how often it has entered. When it is
+/// released, `0` is published on `redisson_lock__channel:{name}`; our waiters listen to that
 /// channel, too. A field has no room for a label. Redisson's
 /// default lease of 30 s is also [ours](crate::Builder::ttl).
 ///
@@ -60,9 +60,9 @@ use fencepost_core::value::Owner;
 /// number above zero keeps others out, and only its owner ever lowers it. So a node that has missed
 /// a renewal, or came back empty, is right again after the next one.
 ///
-/// A plain lock and a reentrant one cannot share a name: whoever comes second gets
+/// A plain lock and a reentrant one cannot share a name: the second one gets
 /// [`ErrorKind::NoQuorum`](crate::ErrorKind::NoQuorum), in which each node says which kind it has
-/// ([`WrongType`](crate::NodeError::WrongType)). So does [`steal`](crate::Client::steal), which takes plain
+/// ([`WrongType`](crate::NodeError::WrongType)). So does [`steal`](crate::Client::steal), which works on plain
 /// locks only. In memory and in a file there are no kinds, and the two merely keep each other out.
 ///
 /// A user whose channels are restricted needs `&redisson_lock__channel:*` beside `&fencepost:wake:*`.
@@ -149,7 +149,7 @@ async fn enter(ask: Ask<Entry>) -> Result<ReentrantGuard, Error> {
     if let Some(guard) = ReentrantGuard::of(&door) {
         return Ok(guard);
     }
-    // Whoever is dropped while it opens the door leaves the key to the next.
+    // A task dropped while it opens the door leaves the key to the next.
     let _key = match options.timeout {
         None => door.key().await,
         Some(limit) => match timeout(limit.max(ask.shared.node_timeout), door.key()).await {
@@ -191,10 +191,10 @@ async fn still_held(shared: &Arc<Shared>, name: LockName) -> Error {
     }
 }
 
-/// One entry into a reentrant lock. It is the owner's [`Lease`] that tells the token, what is left,
+/// One entry into a reentrant lock. The owner's [`Lease`] has the token, what is left,
 /// and the loss.
 ///
-/// Dropping it leaves; the last of its owner's guards gives the lock back in the background. A guard
+/// Dropping it leaves; the last of its owner's guards releases the lock in the background. A guard
 /// that is leaked ([`std::mem::forget`]) never leaves.
 ///
 /// ```
@@ -247,7 +247,7 @@ impl ReentrantGuard {
         self.lease.entries()
     }
 
-    /// Leaves. The last of its owner's guards gives the lock back and tells the outcome, as
+    /// Leaves. The last of its owner's guards releases the lock and reports the outcome, as
     /// [`Lease::release`]; the others only lower the count.
     ///
     /// # Errors
@@ -270,7 +270,7 @@ impl ReentrantGuard {
 
 impl Drop for ReentrantGuard {
     fn drop(&mut self) {
-        // The lease goes with the last who has it, and gives the lock back.
+        // The lease is dropped with its last guard, which releases the lock.
         self.leave();
     }
 }

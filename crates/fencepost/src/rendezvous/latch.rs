@@ -190,7 +190,7 @@ impl Latch {
             }));
         };
         let ttl = self.shared.default_ttl.get();
-        let (lease, _) = acquire::steal(&self.shared, slot.clone(), ttl).await?;
+        let (lease, _) = acquire::steal(&self.shared, slot.clone(), ttl, None).await?;
         lease.seal(keep).await
     }
 

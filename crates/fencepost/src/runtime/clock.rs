@@ -4,6 +4,8 @@
 //! Nothing here may ever compute a deadline from the wall clock. Both are handed in, so that tests
 //! and the simulation own the time.
 
+use std::io;
+use std::pin::Pin;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use fencepost_core::FencingToken;
@@ -18,14 +20,34 @@ pub trait Clock: Send + Sync + 'static {
     /// for a token.
     fn wall_micros(&self) -> u64;
 
+    /// A timer on this clock, which ends a wait as soon as the machine resumes. `None` where there is
+    /// none: the runtime's timers stand still while the machine is suspended.
+    ///
+    /// Called within the runtime. `has_io` tells whether that can wait for files.
+    fn timer(&self, _has_io: bool) -> Option<Box<dyn Timer>> {
+        None
+    }
+
     /// The token that an attempt proposes.
     fn proposal(&self) -> FencingToken {
         FencingToken::saturating(self.wall_micros())
     }
 }
 
+/// Wakes one task at moments of a clock.
+pub trait Timer: Send {
+    /// Resolves at that moment or right after it. May be dropped, and asked for another moment.
+    ///
+    /// # Errors
+    /// It does not work any more.
+    fn until<'a>(
+        &'a mut self,
+        when: Moment,
+    ) -> Pin<Box<dyn Future<Output = io::Result<()>> + Send + 'a>>;
+}
+
 /// Tokio's clock, which a test may pause and advance. For a table in memory: it does not run while the
-/// machine is suspended, and neither does anybody who could take a lock of this process.
+/// machine is suspended, and neither does any other user of this process's table.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TokioClock {
     start: tokio::time::Instant,
@@ -66,6 +88,13 @@ impl Clock for SystemClock {
             time.tv_sec.unsigned_abs(),
             u32::try_from(time.tv_nsec).unwrap_or(0),
         ))
+    }
+
+    #[cfg(all(target_os = "linux", feature = "redis"))]
+    fn timer(&self, has_io: bool) -> Option<Box<dyn Timer>> {
+        // A runtime without I/O would panic.
+        let timer = has_io.then(super::timer::BootTimer::new)??;
+        Some(Box::new(timer))
     }
 
     fn wall_micros(&self) -> u64 {

@@ -5,3 +5,5 @@ pub mod randomness;
 pub mod tasks;
 #[cfg(feature = "blocking")]
 pub(crate) mod thread;
+#[cfg(all(target_os = "linux", feature = "redis"))]
+mod timer;

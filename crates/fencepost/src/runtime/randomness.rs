@@ -1,8 +1,7 @@
 //! [`Randomness`]: where random numbers come from. The operating system's, unless a simulation has
 //! to draw the same ones again.
 //!
-//! Whoever hands in randomness of its own answers for it that no value is ever drawn twice: a value
-//! proves who may release a lock.
+//! Custom randomness must never yield the same value twice: a value proves who may release a lock.
 
 use crate::error::{Cause, Error};
 

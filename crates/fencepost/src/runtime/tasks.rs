@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use tokio::runtime::Handle;
 
-/// Something that runs until it is done, and that nobody waits for.
+/// A task that runs to its end without being awaited.
 pub type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// What is put around every task before it is spawned.

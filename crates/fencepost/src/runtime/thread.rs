@@ -1,8 +1,8 @@
 //! [`Background`]: the thread that drives one blocking client, and how other threads wait for it.
 //!
 //! It drives connections, timers, renewal and releases. A call itself is polled by the thread that
-//! makes it, which sleeps in between: so a call borrows what it likes, ends nobody else when it
-//! panics, and costs no way to another thread where there is nothing to wait for.
+//! makes it, which sleeps in between. So a call may borrow, its panic stays on its own thread, and it
+//! needs no hop to another thread when there is nothing to wait for.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -82,7 +82,7 @@ impl Background {
             if let Poll::Ready(outcome) = call.as_mut().poll(&mut Context::from_waker(&bell)) {
                 return outcome;
             }
-            // An error means that nobody can ring, which cannot be: `bell` is here.
+            // Cannot fail: `bell`, the sender, is alive here.
             let _ = rung.recv();
         }
     }
@@ -112,7 +112,7 @@ async fn live<T, C: Future<Output = ()>>(
 ) {
     let outcome = opening.await;
     let closing = outcome.as_ref().map(closing).ok();
-    // Whoever asked for it waits for it.
+    // The caller waits for it.
     let _ = opened.send(outcome);
     let Some(closing) = closing else {
         return;
@@ -138,7 +138,7 @@ impl Wake for Bell {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        // Full: it has been rung and not been heard yet. Gone: the call is over.
+        // Full: a wake-up is pending already. Disconnected: the call is over.
         let _ = self.0.try_send(());
     }
 }

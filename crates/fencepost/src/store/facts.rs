@@ -1,7 +1,7 @@
 //! What the nodes are like: [`Builder::survey`](crate::Builder::survey) asks each of them, also those
 //! that would not be let vote.
 //!
-//! Facts only. What is unsafe about them is for whoever reads them to judge; `fencepost doctor` does.
+//! Facts only. `fencepost doctor` judges which of them are unsafe.
 
 use std::time::Duration;
 
@@ -102,9 +102,9 @@ pub struct MissingRight {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum NeededFor {
-    /// Without it no lock can be taken.
+    /// Without it no lock can be acquired.
     Locks,
-    /// Without it no reentrant lock can be taken.
+    /// Without it no reentrant lock can be acquired.
     Reentrant,
     /// Without it waiters are not woken, and look once a second.
     Waking,

@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
 
 use super::notice::Audience;
-use super::{Call, Listener, Names, Node, WakeSink};
+use super::{Call, Listener, Names, Node, Queued, WakeSink};
 use crate::error::NodeError;
 use crate::runtime::clock::{Clock, SystemClock};
 use fencepost_core::lock::{Command, LockState, Now, Reply};
@@ -26,12 +26,12 @@ pub struct MemoryNode {
     address: Arc<str>,
 }
 
-/// The tables that URLs name, for as long as somebody uses them.
+/// The tables that URLs name, for as long as they are in use.
 static NAMED: LazyLock<Mutex<HashMap<String, Weak<Mutex<Table>>>>> = LazyLock::new(Mutex::default);
 
 struct Table {
     locks: HashMap<LockName, LockState>,
-    /// The size at which names that nobody needs any more are swept out.
+    /// The size at which unused names are swept out.
     sweep_at: usize,
     /// Whose turn it is, is told to them.
     audience: Audience,
@@ -136,5 +136,12 @@ impl Node for MemoryNode {
         wanted: &'a NamePattern,
     ) -> Pin<Box<dyn Future<Output = Result<Names, NodeError>> + Send + 'a>> {
         Box::pin(async { Ok(self.known_names(wanted)) })
+    }
+
+    fn queue<'a>(
+        &'a self,
+        name: &'a LockName,
+    ) -> Pin<Box<dyn Future<Output = Result<Vec<Queued>, NodeError>> + Send + 'a>> {
+        Box::pin(async { Ok(self.known_waiters(name)) })
     }
 }

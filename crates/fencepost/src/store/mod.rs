@@ -12,7 +12,7 @@ use fencepost_core::NamePattern;
 pub use fencepost_core::Names;
 use fencepost_core::lock::{Command, Reply};
 use fencepost_core::name::LockName;
-use fencepost_core::ticket::ClientId;
+use fencepost_core::ticket::{ClientId, TicketId, TicketNumber};
 
 pub(crate) mod facts;
 pub mod memory;
@@ -24,6 +24,12 @@ pub mod redis;
 pub mod sqlite;
 
 pub use notice::{Listener, Notice, WakeSink};
+
+/// The most waiters that a node lists: a queue of thousands is not shown to anybody as a whole.
+pub(crate) const MOST_LISTED: usize = 256;
+
+/// One who waits on a node, and under which number.
+pub type Queued = (TicketId, TicketNumber);
 
 /// What a [`Node`] returns: an answer that is on its way.
 ///
@@ -86,6 +92,17 @@ pub trait Node: Send + Sync + 'static {
     ) -> Pin<Box<dyn Future<Output = Result<Names, NodeError>> + Send + 'a>> {
         let _ = wanted;
         let why = "this kind of node cannot list its locks".to_owned();
+        Box::pin(std::future::ready(Err(NodeError::Other(why))))
+    }
+
+    /// Who waits for that lock, the next one first, and no more than 256 of them. A node need not be
+    /// able to tell.
+    fn queue<'a>(
+        &'a self,
+        name: &'a LockName,
+    ) -> Pin<Box<dyn Future<Output = Result<Vec<Queued>, NodeError>> + Send + 'a>> {
+        let _ = name;
+        let why = "this kind of node cannot list its waiters".to_owned();
         Box::pin(std::future::ready(Err(NodeError::Other(why))))
     }
 

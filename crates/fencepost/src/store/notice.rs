@@ -71,17 +71,20 @@ type Member = (ClientId, Arc<dyn WakeSink>);
 impl Audience {
     /// Adds one, until the listener is dropped.
     pub(super) fn join(&self, client: &ClientId, ear: Arc<dyn WakeSink>) -> Listener {
-        self.with(|list| list.push((client.clone(), ear)));
-        let (audience, client) = (self.clone(), client.clone());
-        Listener::until(move || audience.with(|list| list.retain(|(other, _)| *other != client)))
+        self.with(|list| list.push((client.clone(), Arc::clone(&ear))));
+        let audience = self.clone();
+        Listener::until(move || {
+            audience.with(|list| list.retain(|(_, other)| !Arc::ptr_eq(other, &ear)))
+        })
     }
 
     /// Tells whom it concerns. Must not be called while something is locked that an ear may need.
     pub(super) fn tell(&self, wake: Wake) {
         let whom = |(client, ear): &Member| wake.ticket.is_of(client).then(|| Arc::clone(ear));
-        let ear = self.with(|list| list.iter().find_map(whom));
-        if let Some(ear) = ear {
-            ear.hear(Notice::Wake(wake));
+        // The replicas of a lock service share one id, and each knows its own tickets.
+        let ears: Vec<_> = self.with(|list| list.iter().filter_map(whom).collect());
+        for ear in ears {
+            ear.hear(Notice::Wake(wake.clone()));
         }
     }
 

@@ -35,7 +35,7 @@ pub(crate) fn is_redis(scheme: &str) -> bool {
 /// Refuses a quorum in which a node is another one for each client: they would all hold the lock.
 pub(crate) fn check_reach(urls: &[&str]) -> Result<(), Error> {
     let of_one = |url: &&&str| matches!(url.split_once(':'), Some(("file" | "memory", _)));
-    // The same one twice is told by who opens them.
+    // Duplicates are reported by the caller, which opens them.
     let is_one = urls.iter().all(|url| *url == urls[0]);
     match urls.iter().find(of_one) {
         Some(url) if !is_one => Err(Error::from(Cause::InvalidUrl {

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod access;
+mod attempts;
 mod bad_input;
 mod leases;
 mod quorum;

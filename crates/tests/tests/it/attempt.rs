@@ -88,6 +88,7 @@ impl<'a> Attempt<'a> {
             value: self.value.clone(),
             ttl: self.ttl,
             proposed: token(proposed),
+            from: Vec::new(),
         };
         self.call(steal).await.unwrap()
     }

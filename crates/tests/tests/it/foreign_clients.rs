@@ -91,7 +91,7 @@ async fn readers_exclude_a_foreign_client_and_are_excluded_by_it() {
     one.release().await.unwrap();
     assert_eq!(set(), "", "one reads still");
     other.release().await.unwrap();
-    assert_eq!(server.cli(&["KEYS", "*"]), "{shelf}:fence");
+    assert_eq!(server.cli(&["KEYS", "*"]), "fencepost:fences");
     assert_eq!(set(), "OK");
     let error = shelf.read().timeout(Duration::ZERO).await.unwrap_err();
     assert!(error.to_string().contains("held by by-hand"), "{error}");

@@ -52,7 +52,7 @@ async fn a_minute_of_nodes_killed_and_restarted_empty_does_not_cost_the_lease() 
     assert!(kills >= 18, "only {kills}");
     assert!(lease.is_valid());
     assert_eq!(lease.token(), token);
-    let stored = |server: &RedisServer| server.cli(&["GET", "{job}:fence"]);
+    let stored = |server: &RedisServer| server.cli(&["ZSCORE", "fencepost:fences", "job"]);
     let known = cluster.servers.iter().map(stored);
     let known = known.filter(|stored| *stored == token.to_string()).count();
     assert!(known >= 3, "{known} nodes know the token");

@@ -108,6 +108,7 @@ impl Lock {
             value: self.value.clone(),
             ttl: Self::ttl(),
             proposed: FencingToken::new(1).unwrap(),
+            from: Vec::new(),
         };
         node.call(&self.name, command)
     }

@@ -158,8 +158,10 @@ pub(crate) fn step(layout: Layout) -> impl Strategy<Value = Step> {
             .prop_map(|(tickets, lease)| Command::Enqueue { tickets, lease }),
         1 => prop::collection::vec(ticket_id(), 1..3).prop_map(|tickets| Command::Leave { tickets }),
         1 => Just(Command::Inspect),
-        1 => (value(), ttl(), proposal())
-            .prop_map(|(value, ttl, proposed)| Command::Steal { value, ttl, proposed }),
+        2 => (value(), ttl(), proposal(), prop::collection::vec(value(), 0..3)).prop_map(
+            |(value, ttl, proposed, from)| Command::Steal { value, ttl, proposed, from },
+        ),
+        1 => value().prop_map(|value| Command::LookForTombstone { value }),
     ];
     let advance = prop_oneof![
         4 => (1..=5_u64).prop_map(|n| Duration::from_secs(n * 600 - 300)),

@@ -6,7 +6,8 @@ const MAX_TTL: Duration = Duration::from_secs(60);
 const SECOND: u64 = 1_000_000;
 
 fn terms(nodes: &[&str]) -> Terms {
-    Terms::new(nodes.iter().map(ToString::to_string).collect(), MAX_TTL)
+    let nodes = nodes.iter().map(ToString::to_string).collect();
+    Terms::new(nodes, MAX_TTL, least_retention(MAX_TTL))
 }
 
 fn marker(stage: Stage) -> Marker {

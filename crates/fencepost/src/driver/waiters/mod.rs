@@ -17,12 +17,13 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, SystemTime};
 
 use crate::driver::coordinator::Coordinator;
+use crate::driver::identity::OnBehalf;
 use crate::store::{Listener, Notice, WakeSink};
 pub(crate) use budget::RetryBudget;
 use fencepost_core::name::LockName;
 use fencepost_core::ticket::{ClientId, Ticket, TicketId, TicketMode};
 use fencepost_core::token::FencingToken;
-use fencepost_core::value::Owner;
+use fencepost_core::value::{LeaseId, Owner};
 use fencepost_core::wait::queue::QueueEvent;
 use task::QueueTask;
 pub(crate) use task::{Call, News};
@@ -92,11 +93,18 @@ impl WaitRegistry {
         name: &LockName,
         mode: TicketMode,
         is_watched: bool,
+        on_behalf: Option<&OnBehalf>,
     ) -> WaiterGuard {
         let must_poll = self.hears_too_few();
         let mut lists = self.lists();
-        let sequence = lists.next_sequence;
-        lists.next_sequence += 1;
+        let sequence = match on_behalf {
+            Some(on_behalf) => place_of(on_behalf.of.lease, name),
+            None => {
+                let next = lists.next_sequence;
+                lists.next_sequence += 1;
+                next
+            }
+        };
         let queue = lists.queues.get(name).cloned().unwrap_or_else(|| {
             let (client, coordinator) = (self.client.clone(), Arc::clone(&self.coordinator));
             let queue = QueueTask::new(name.clone(), client, coordinator, must_poll);
@@ -106,13 +114,15 @@ impl WaitRegistry {
             queue
         });
         lists.waiters.insert(sequence, Arc::clone(&queue));
-        let ticket = TicketId::of_mode(&self.client, sequence, mode, &self.owner);
+        let owner = on_behalf.map_or(&self.owner, |on_behalf| &on_behalf.owner);
+        let ticket = TicketId::of_mode(&self.client, sequence, mode, owner);
         queue.join(sequence, ticket, is_watched);
         drop(lists);
         WaiterGuard {
             registry: Arc::clone(self),
             queue,
             sequence,
+            keeps_place: on_behalf.is_some_and(|on_behalf| on_behalf.keeps_place),
         }
     }
 
@@ -211,6 +221,19 @@ pub(crate) struct WaiterGuard {
     registry: Arc<WaitRegistry>,
     queue: Arc<QueueTask>,
     sequence: u64,
+    /// Whether the ticket stays for one ticket lease when the waiter goes.
+    keeps_place: bool,
+}
+
+/// The number of the ticket that waits under this lease id for this name: the same at every replica,
+/// so that the same acquire takes the same place wherever it is sent again.
+fn place_of(lease: LeaseId, name: &LockName) -> u64 {
+    // FNV-1a. The lease id is random, and a secret of its client's; the name tells its locks apart.
+    const OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
+    const PRIME: u64 = 0x0100_0000_01b3;
+    let hash = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(PRIME);
+    let bits = lease.get();
+    name.as_str().bytes().fold(OFFSET, hash) ^ (bits >> 64) as u64 ^ bits as u64
 }
 
 impl WaiterGuard {
@@ -248,8 +271,12 @@ impl WaiterGuard {
 impl Drop for WaiterGuard {
     fn drop(&mut self) {
         self.registry.lists().waiters.remove(&self.sequence);
-        // Nothing is left to take out of the queue once it was served.
-        self.queue.left(self.sequence);
+        match self.keeps_place {
+            // What is left on the nodes ends with the ticket's lease.
+            true => self.queue.served(self.sequence),
+            // Nothing is left to take out of the queue once it was served.
+            false => self.queue.left(self.sequence),
+        }
     }
 }
 

@@ -3,6 +3,8 @@
 use std::sync::PoisonError;
 
 use super::MemoryNode;
+use crate::store::{MOST_LISTED, Queued};
+use fencepost_core::name::LockName;
 use fencepost_core::pattern::{NamePattern, Names};
 
 impl MemoryNode {
@@ -17,5 +19,15 @@ impl MemoryNode {
             }
         }
         names
+    }
+
+    pub(super) fn known_waiters(&self, name: &LockName) -> Vec<Queued> {
+        let table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = self.clock.now().since_start();
+        let Some(lock) = table.locks.get(name) else {
+            return Vec::new();
+        };
+        let waiting = lock.waiting_at(now).take(MOST_LISTED);
+        waiting.map(|(id, number)| (id.clone(), number)).collect()
     }
 }

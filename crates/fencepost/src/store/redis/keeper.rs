@@ -18,6 +18,7 @@ use super::handshake::{self, Maker, Memory};
 use super::link::{Connection, Link};
 use super::membership::{Alarm, Guard, Member, Server};
 use super::options::RedisOptions;
+use super::retention;
 use super::roster::RosterEntry;
 use super::stream::Route;
 use super::wire::{Heard, OnNews, Wire};
@@ -131,6 +132,7 @@ impl Keeper {
                         () = driver.ended() => NodeError::Disconnected("closed".to_owned()),
                         reason = link.until_useless(limit, &*self.clock) => reason,
                         reason = link.until_forgotten(&self.label, &self.options, &*self.clock) => reason,
+                        never = retention::enforce(&link, &self.label, self.options.retention, &*self.clock) => match never {},
                     };
                     // First of all: what the calls in flight bring from now on does not count.
                     link.revoke();

@@ -10,10 +10,16 @@ use redis::{RedisWrite, ToRedisArgs};
 
 use crate::error::{Cause, Error, NodeError};
 use fencepost_core::name::{
-    COUNTER_KEY, LEASES_KEY, LINE_KEY, LockName, READERS_KEY, SIDE_KEYS, WITHDRAWN_KEY,
-    has_odd_braces, hash_tag,
+    LEASES_KEY, LockName, QUEUE_KEY, READERS_KEY, SIDE_KEYS, TOMBSTONE_KEY, has_odd_braces,
+    hash_tag,
 };
 use fencepost_core::value::AttemptValue;
+
+/// The fence register: one sorted set for all locks of a database, whatever their prefix. A member is a
+/// lock's key, its score the largest token ever raised there.
+pub(super) const REGISTER: &str = "fencepost:fences";
+/// Where the marker stands: one for each database, whatever the prefix of the locks.
+pub(super) const MARKER: &str = "fencepost:marker";
 
 /// What stands before every key, checked.
 #[derive(Clone, Debug)]
@@ -37,45 +43,33 @@ impl Prefix {
         }))
     }
 
-    /// The pattern of every counter's key behind this prefix.
-    pub(super) fn counters(&self) -> String {
-        // With and without the brace that a side key begins with; what else fits is sorted out by
-        // `name_of_counter`.
-        let mut pattern = String::from("*");
+    /// A pattern for the keys of all locks behind this prefix.
+    pub(super) fn locks(&self) -> String {
+        let mut pattern = String::new();
         for c in self.0.chars() {
             if matches!(c, '*' | '?' | '[' | ']' | '\\' | '^') {
                 pattern.push('\\');
             }
             pattern.push(c);
         }
-        if !self.0.is_empty() {
-            pattern.push('*');
-        }
-        pattern + COUNTER_KEY
+        pattern + "*"
     }
 
-    /// The name of the lock whose counter stands at this key, if it is one behind this prefix.
-    pub(super) fn name_of_counter(&self, key: &str) -> Option<LockName> {
-        let stem = key.strip_suffix(COUNTER_KEY)?;
-        let inner = stem.strip_prefix('{').and_then(|s| s.strip_suffix('}'));
-        let name = |lock: &str| LockName::new(lock.strip_prefix(&self.0)?).ok();
-        let beside = stem.split_once(WITHDRAWN_KEY).map(|(_, lock)| lock);
-        // Which of them it is shows in the key that the name would have.
-        inner
-            .into_iter()
-            .chain(beside)
-            .chain([stem])
-            .find_map(|lock| {
-                let name = name(lock)?;
-                let counter = self.keys(&name).ok()?.counter().to_string();
-                (counter == key).then_some(name)
-            })
+    /// The name of the lock with this key, if it is one behind this prefix.
+    pub(super) fn name_of(&self, key: &str) -> Option<LockName> {
+        let name = LockName::new(key.strip_prefix(&self.0)?).ok()?;
+        self.keys(&name).is_ok().then_some(name)
     }
 
     /// The keys of one lock.
     pub(super) fn keys(&self, name: &LockName) -> Result<Keys, NodeError> {
         let name = name.as_str();
         let lock = [&self.0, name].concat();
+        if [REGISTER, MARKER].contains(&&*lock) {
+            return Err(NodeError::Other(format!(
+                "{lock} is a key that fencepost keeps for itself; take another name"
+            )));
+        }
         if has_odd_braces(&lock) {
             let around = Around::before(&lock);
             return Ok(Keys { lock, around });
@@ -85,7 +79,7 @@ impl Prefix {
             return Ok(Keys { lock, around });
         }
         // `LockName` has refused such an ending where the tag is the name's own.
-        if SIDE_KEYS.iter().any(|end| name.ends_with(end)) || name.contains(WITHDRAWN_KEY) {
+        if SIDE_KEYS.iter().any(|end| name.ends_with(end)) || name.contains(TOMBSTONE_KEY) {
             return Err(NodeError::Other(format!(
                 "behind a prefix with a {{tag}}, the lock name {name:?} looks like a key that \
                  fencepost keeps for itself; take another name"
@@ -114,7 +108,7 @@ impl Around {
             Some(tag) => tag.to_owned(),
             None => tag_of_slot(slot(lock)).to_string(),
         };
-        Self::Before(format!("{{{tag}}}{WITHDRAWN_KEY}"))
+        Self::Before(format!("{{{tag}}}{TOMBSTONE_KEY}"))
     }
 }
 
@@ -166,14 +160,18 @@ pub(super) struct Keys {
 }
 
 impl Keys {
-    /// Where the counter stands.
-    pub(super) fn counter(&self) -> SideKey<'_> {
-        self.side(COUNTER_KEY, "")
+    /// The fence register, in which the lock's key is a member.
+    #[expect(
+        clippy::unused_self,
+        reason = "where keys are spread over slots, it has to be one beside the lock"
+    )]
+    pub(super) fn register(&self) -> &'static str {
+        REGISTER
     }
 
     /// Where those stand who wait, by number.
-    pub(super) fn line(&self) -> SideKey<'_> {
-        self.side(LINE_KEY, "")
+    pub(super) fn queue(&self) -> SideKey<'_> {
+        self.side(QUEUE_KEY, "")
     }
 
     /// Where those stand who wait, by the end of their lease.
@@ -186,9 +184,9 @@ impl Keys {
         self.side(READERS_KEY, "")
     }
 
-    /// What stands there while an attempt that was given up is refused.
-    pub(super) fn withdrawn<'a>(&'a self, value: &'a AttemptValue) -> SideKey<'a> {
-        self.side(WITHDRAWN_KEY, value.unique_part())
+    /// Where the tombstone of an attempt stands.
+    pub(super) fn tombstone<'a>(&'a self, value: &'a AttemptValue) -> SideKey<'a> {
+        self.side(TOMBSTONE_KEY, value.unique_part())
     }
 
     /// Where Redisson tells that a reentrant lock is free. Our scripts have the same rule.
@@ -245,26 +243,26 @@ mod tests {
     #[test]
     fn the_lock_is_the_canonical_key_and_its_side_keys_share_its_slot() {
         let value = AttemptValue::reported(format!("{}:me", "0".repeat(32)));
-        for (prefix, name, lock, counter) in [
-            ("", "job", "job", "{job}:fence"),
-            ("app:", "job", "app:job", "{app:job}:fence"),
-            ("", "{t}job", "{t}job", "{t}job:fence"),
-            ("app:", "a{t}job", "app:a{t}job", "app:a{t}job:fence"),
-            ("{app}:", "job", "{app}:job", "{app}:job:fence"),
-            ("", "a{b", "a{b", "{a{b}:fence"),
-            // Not `{t}:fence`, which is the counter of the lock `t`.
-            ("", "{t}", "{t}", "{t}:gone:{t}:fence"),
-            ("app:", "{t}", "app:{t}", "app:{t}:fence"),
+        for (prefix, name, lock, queue) in [
+            ("", "job", "job", "{job}:queue"),
+            ("app:", "job", "app:job", "{app:job}:queue"),
+            ("", "{t}job", "{t}job", "{t}job:queue"),
+            ("app:", "a{t}job", "app:a{t}job", "app:a{t}job:queue"),
+            ("{app}:", "job", "{app}:job", "{app}:job:queue"),
+            ("", "a{b", "a{b", "{a{b}:queue"),
+            // Not `{t}:queue`, which is the queue of the lock `t`.
+            ("", "{t}", "{t}", "{t}:gone:{t}:queue"),
+            ("app:", "{t}", "app:{t}", "app:{t}:queue"),
         ] {
             let keys = keys(prefix, name);
             assert_eq!(keys.lock, lock);
-            assert_eq!(keys.counter().to_string(), counter);
+            assert_eq!(keys.queue().to_string(), queue);
             // A key without a tag is hashed as a whole.
             let slot = hash_tag(lock).unwrap_or(lock);
-            assert_eq!(hash_tag(counter), Some(slot));
-            let withdrawn = keys.withdrawn(&value).to_string();
-            assert_eq!(hash_tag(&withdrawn), Some(slot));
-            assert!(withdrawn.ends_with(&format!(":gone:{}", "0".repeat(32))));
+            assert_eq!(hash_tag(queue), Some(slot));
+            let tombstone = keys.tombstone(&value).to_string();
+            assert_eq!(hash_tag(&tombstone), Some(slot));
+            assert!(tombstone.ends_with(&format!(":gone:{}", "0".repeat(32))));
         }
     }
 
@@ -278,9 +276,9 @@ mod tests {
         );
         let slot_of = |key: &str| slot(hash_tag(key).unwrap_or(key));
         for lock in ["x}", "{}x", "a}b{c", "{}", "}", "}{", "{}{t}"] {
-            let counter = keys("", lock).counter().to_string();
-            assert_eq!(slot_of(&counter), slot(lock), "{counter}");
-            assert!(counter.ends_with(&format!("}}:gone:{lock}:fence")));
+            let queue = keys("", lock).queue().to_string();
+            assert_eq!(slot_of(&queue), slot(lock), "{queue}");
+            assert!(queue.ends_with(&format!("}}:gone:{lock}:queue")));
         }
     }
 
@@ -297,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn a_counter_tells_the_name_of_its_lock_and_nothing_else_does() {
+    fn a_member_of_the_register_tells_the_name_of_its_lock_and_nothing_else_does() {
         for (prefix, name) in [
             ("", "job"),
             ("", "{t}job"),
@@ -306,29 +304,22 @@ mod tests {
             ("app:", "job"),
             ("app:", "a{t}job"),
             ("{app}:", "job"),
-            ("", "job:fence"),
+            ("", "job:queue"),
             ("", "{t}"),
             ("", "x}"),
             ("app:", "{}x"),
         ] {
-            let key = keys(prefix, name).counter().to_string();
-            let found = Prefix::new(prefix).unwrap().name_of_counter(&key);
-            assert_eq!(found.as_ref().map(LockName::as_str), Some(name), "{key}");
+            let found = Prefix::new(prefix).unwrap();
+            let found = found.name_of(&keys(prefix, name).lock);
+            assert_eq!(found.as_ref().map(LockName::as_str), Some(name));
         }
         let none = Prefix::new("").unwrap();
-        for key in [
-            "job:fence",
-            "{job}",
-            "job",
-            "{}:fence",
-            ":fence",
-            "{a\nb}:fence",
-        ] {
-            assert_eq!(none.name_of_counter(key), None, "{key}");
+        for key in ["", "a\nb", "{t}job:queue", REGISTER, MARKER] {
+            assert_eq!(none.name_of(key), None, "{key}");
         }
         let other = Prefix::new("other:").unwrap();
-        assert_eq!(other.name_of_counter("{app:job}:fence"), None);
-        assert_eq!(Prefix::new("a[b").unwrap().counters(), "*a\\[b*:fence");
+        assert_eq!(other.name_of("app:job"), None);
+        assert_eq!(Prefix::new("a[b").unwrap().locks(), "a\\[b*");
     }
 
     #[test]
@@ -342,13 +333,7 @@ mod tests {
     #[test]
     fn no_lock_behind_a_tagged_prefix_is_anothers_side_key() {
         let prefix = Prefix::new("{app}:").unwrap();
-        for name in [
-            "job:fence",
-            "job:queue",
-            "job:leases",
-            "job:readers",
-            "job:gone:1",
-        ] {
+        for name in ["job:queue", "job:leases", "job:readers", "job:gone:1"] {
             assert!(prefix.keys(&LockName::new(name).unwrap()).is_err());
         }
     }

@@ -215,6 +215,7 @@ impl Link {
                 Command::Acquire { .. }
                     | Command::Share { .. }
                     | Command::Steal { .. }
+                    | Command::LookForTombstone { .. }
                     | Command::Raise { .. }
             )
         {

@@ -26,8 +26,7 @@ use fencepost_core::quorum::membership::{
     Marker, Proposal, Seen, Sight, Stage, Step, Terms, Verdict, View, conflict, judge, step,
 };
 
-/// Where the marker stands: one for each database, whatever the prefix of the locks.
-pub(super) const KEY: &str = "fencepost:marker";
+pub(super) use super::keys::MARKER as KEY;
 /// Replaces a marker if it is still the one that was read; deletes it if there is nothing to put there.
 const REPLACE: &str = "if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end \
                        if ARGV[2] == '' then redis.call('DEL', KEYS[1]) \
@@ -61,11 +60,12 @@ impl Membership {
     pub(crate) fn new(
         nodes: Vec<String>,
         max_ttl: Duration,
+        retention: Duration,
         durable: bool,
         fresh: bool,
         old: Option<Closed>,
     ) -> Self {
-        let terms = Terms::new(nodes, max_ttl);
+        let terms = Terms::new(nodes, max_ttl, retention);
         let views = Mutex::new(vec![View::default(); terms.nodes().len()]);
         Self {
             terms,
@@ -148,7 +148,7 @@ pub(crate) async fn close(
         targets.push((target.label, route, target.login));
     }
     let labels = targets.iter().map(|(label, ..)| label.clone()).collect();
-    let old = Terms::new(labels, Duration::ZERO);
+    let old = Terms::new(labels, Duration::ZERO, Duration::ZERO);
     let closing = targets.into_iter().map(async |(label, route, login)| {
         let limit = options.connect_timeout;
         let closing = async {

@@ -4,7 +4,7 @@
 //!   implementation of [the core](fencepost_core::lock).
 //! - `url`, `stream`, `tls`: from a URL to a byte stream.
 //! - `handshake`, `roster`, `membership`: who may vote.
-//! - `list`: which locks a server knows.
+//! - `list`, `retention`: which locks a server knows, and when it forgets one.
 //! - `survey`, `rights`: what a server is like, and what its user may not do.
 //! - `gate`, `link`: where calls wait for a connection, and one connection's calls.
 //! - `wire`, `resp`: a connection of our own making, and how its answers are read.
@@ -39,8 +39,10 @@ mod list;
 mod listener;
 mod membership;
 mod options;
+mod queue;
 mod released;
 mod resp;
+mod retention;
 mod rights;
 mod roster;
 mod scripts;
@@ -65,12 +67,28 @@ pub use options::{Eviction, Hidden, RedisOptions, TlsOptions};
 pub use roster::Roster;
 pub(crate) use survey::survey;
 
+/// What a node without a prefix is sent for this command, for the benchmark's hand-written client.
+///
+/// # Panics
+/// When the name cannot have its keys in one hash slot.
+#[must_use]
+pub fn encoded(command: &Command, name: &LockName) -> Vec<u8> {
+    let prefix = Prefix::new("").expect("no prefix");
+    let keys = prefix.keys(name).expect("a name without a tag");
+    scripts::by_digest(command, &keys).get_packed_command()
+}
+
+/// The text of every script.
+pub fn script_sources() -> impl Iterator<Item = &'static str> {
+    scripts::sources()
+}
+
 /// The address of the server at that URL, without user and password.
 pub(crate) fn address(url: &str) -> Result<String, Error> {
     Target::parse(url).map(|target| target.label)
 }
 
-use super::{Call, Listener, Names, Node, WakeSink};
+use super::{Call, Listener, Names, Node, Queued, WakeSink};
 use crate::error::{Error, NodeError};
 use crate::runtime::clock::Clock;
 use fencepost_core::lock::Command;
@@ -251,6 +269,17 @@ impl Node for RedisNode {
             let link = self.gate.settled().await?;
             let prefix = self.prefix.as_ref().map_err(Clone::clone)?;
             list::names(&link, prefix, wanted, &*self.clock).await
+        })
+    }
+
+    fn queue<'a>(
+        &'a self,
+        name: &'a LockName,
+    ) -> Pin<Box<dyn Future<Output = Result<Vec<Queued>, NodeError>> + Send + 'a>> {
+        Box::pin(async {
+            let link = self.gate.settled().await?;
+            let prefix = self.prefix.as_ref().map_err(Clone::clone)?;
+            queue::queue(&link, &prefix.keys(name)?, &*self.clock).await
         })
     }
 

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
+use fencepost_core::lock::COUNTER_RETENTION;
+
 /// How a [`RedisNode`](super::RedisNode) behaves.
 #[derive(Clone, Debug)]
 pub struct RedisOptions {
@@ -17,6 +19,8 @@ pub struct RedisOptions {
     /// The longest TTL of any client: a server that was started less than this ago, and may have
     /// forgotten locks, does not vote. `None` trusts it at once.
     pub quarantine: Option<Duration>,
+    /// How long the fence register of a name is kept after it was last raised. A day unless set.
+    pub retention: Duration,
     /// What to do about a server that evicts keys.
     pub eviction: Eviction,
     /// What to do about a server that hides what it is.
@@ -32,6 +36,7 @@ impl Default for RedisOptions {
             connect_timeout: Duration::from_secs(1),
             mute_timeout: Duration::from_secs(1),
             quarantine: None,
+            retention: COUNTER_RETENTION,
             eviction: Eviction::default(),
             hidden: Hidden::default(),
             tls: TlsOptions::default(),

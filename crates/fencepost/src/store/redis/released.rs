@@ -69,6 +69,7 @@ pub(super) fn taker(command: &Command) -> Option<&AttemptValue> {
         | Command::Release { .. }
         | Command::Enqueue { .. }
         | Command::Leave { .. }
+        | Command::LookForTombstone { .. }
         | Command::Inspect => None,
     }
 }

@@ -5,7 +5,7 @@
 
 use redis::{Cmd, RedisError};
 
-use super::keys::Prefix;
+use super::keys::{Prefix, REGISTER};
 use super::survey::Server;
 use super::{fault, scripts};
 use crate::error::NodeError;
@@ -23,12 +23,12 @@ const NO_SCRIPT: &str = "0000000000000000000000000000000000000000";
 
 /// Tries everything.
 pub(super) async fn missing(server: &Server, user: &str) -> Result<Vec<MissingRight>, NodeError> {
-    let Some((lock, counter)) = probe_keys() else {
+    let Some(lock) = probe_key() else {
         return Ok(Vec::new());
     };
     let mut missing = Vec::new();
     let (mut keys_denied, mut channels_denied) = (false, false);
-    for (words, rule, needed_for) in attempts(&lock, &counter) {
+    for (words, rule, needed_for) in attempts(&lock) {
         let mut cmd = Cmd::new();
         for word in &words {
             cmd.arg(word);
@@ -47,7 +47,7 @@ pub(super) async fn missing(server: &Server, user: &str) -> Result<Vec<MissingRi
     }
     if keys_denied {
         missing.push(MissingRight {
-            command: format!("keys such as {lock} and {counter}, as user {user}"),
+            command: format!("keys such as {lock} and {REGISTER}, as user {user}"),
             rule: "~*".into(),
             needed_for: NeededFor::Locks,
         });
@@ -62,14 +62,14 @@ pub(super) async fn missing(server: &Server, user: &str) -> Result<Vec<MissingRi
     Ok(missing)
 }
 
-fn probe_keys() -> Option<(String, String)> {
+fn probe_key() -> Option<String> {
     let name = LockName::new(PROBE).ok()?;
     let keys = Prefix::new("").ok()?.keys(&name).ok()?;
-    Some((keys.lock.clone(), keys.counter().to_string()))
+    Some(keys.lock)
 }
 
 /// What is tried: words, the rule that grants it, and what it is needed for.
-fn attempts(lock: &str, counter: &str) -> Vec<(Vec<String>, String, NeededFor)> {
+fn attempts(lock: &str) -> Vec<(Vec<String>, String, NeededFor)> {
     let fixed: [(&[&str], &str, NeededFor); 6] = [
         (&["EVALSHA", NO_SCRIPT, "0"], "+evalsha", NeededFor::Locks),
         (&["EVAL", "return 1", "0"], "+eval", NeededFor::Locks),
@@ -84,14 +84,18 @@ fn attempts(lock: &str, counter: &str) -> Vec<(Vec<String>, String, NeededFor)> 
             "+config|get",
             NeededFor::Checks,
         ),
-        (&["SCAN", "0", "COUNT", "1"], "+scan", NeededFor::Listing),
+        (
+            &["ZSCAN", REGISTER, "0", "COUNT", "1"],
+            "+zscan",
+            NeededFor::Listing,
+        ),
     ];
     let fixed = fixed.into_iter().map(|(words, rule, needed_for)| {
         let words = words.iter().map(ToString::to_string).collect();
         (words, rule.to_owned(), needed_for)
     });
     let within = commands_of_scripts().into_iter().filter_map(|command| {
-        let words = harmless(&command, lock, counter)?;
+        let words = harmless(&command, lock)?;
         let words = words.into_iter().map(str::to_owned).collect();
         let needed_for = match command.as_str() {
             // The scripts go on without it.
@@ -125,11 +129,11 @@ fn commands_of_scripts() -> Vec<String> {
 }
 
 /// The command with arguments that do no harm, if it is known.
-fn harmless<'a>(command: &'a str, lock: &'a str, counter: &'a str) -> Option<Vec<&'a str>> {
+fn harmless<'a>(command: &'a str, lock: &'a str) -> Option<Vec<&'a str>> {
     let rest: &[&str] = match command {
         "TIME" => &[],
         "SET" => &[lock, "", "PX", PROBE_MILLIS],
-        "MGET" => &[lock, counter],
+        "MGET" => &[lock, REGISTER],
         "PUBLISH" => &[PROBE_CHANNEL, ""],
         "GET" | "EXISTS" | "PTTL" | "TTL" | "PEXPIRETIME" | "DEL" | "UNLINK" | "TYPE" | "INCR"
         | "HGETALL" | "HKEYS" | "HLEN" | "ZCARD" | "SCARD" | "LLEN" => &[lock],
@@ -182,7 +186,7 @@ mod tests {
         let commands = commands_of_scripts();
         assert!(commands.len() >= 6, "{commands:?}");
         for command in &commands {
-            let tried = harmless(command, "a", "b").is_some();
+            let tried = harmless(command, "a").is_some();
             assert!(tried, "{command}: say how it is tried without harm");
         }
         assert_eq!(commands.last().map(String::as_str), Some("DEL"));

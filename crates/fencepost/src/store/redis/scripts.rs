@@ -12,8 +12,7 @@ use redis::{Cmd, Script, Value};
 use super::keys::Keys;
 use crate::error::NodeError;
 use fencepost_core::lock::{
-    COUNTER_RETENTION, Command, Holder, MAX_SKEW, NodeQueue, Precedence, Reply, Snapshot,
-    TicketDisposition,
+    Command, Holder, MAX_SKEW, NodeQueue, Precedence, Reply, Snapshot, TicketDisposition,
 };
 use fencepost_core::ticket::{ClientId, Place, Standing, TicketId, TicketNumber};
 use fencepost_core::token::FencingToken;
@@ -45,6 +44,7 @@ static ACQUIRE: Layouts = Layouts {
         "plain/mine",
         "kinds",
         "plain/take",
+        "register",
         "line",
         "acquire"
     ),
@@ -53,6 +53,7 @@ static ACQUIRE: Layouts = Layouts {
         "kinds",
         "hash",
         "reentrant/take",
+        "register",
         "line",
         "acquire"
     ),
@@ -64,6 +65,7 @@ static RAISE: Layouts = Layouts {
         "hash",
         "holder",
         "plain/keep",
+        "register",
         "raise"
     ),
     reentrant: lua!(
@@ -71,6 +73,7 @@ static RAISE: Layouts = Layouts {
         "hash",
         "holder",
         "reentrant/keep",
+        "register",
         "raise"
     ),
 };
@@ -83,6 +86,7 @@ static EXTEND: Layouts = Layouts {
         "kinds",
         "plain/keep",
         "plain/take",
+        "register",
         "extend"
     ),
     reentrant: lua!(
@@ -92,6 +96,7 @@ static EXTEND: Layouts = Layouts {
         "kinds",
         "reentrant/keep",
         "reentrant/take",
+        "register",
         "extend"
     ),
 };
@@ -120,20 +125,41 @@ static RELEASE: Layouts = Layouts {
     ),
 };
 static STEAL: Layouts = Layouts {
-    plain: lua!("mark/take", "plain/mine", "kinds", "plain/take", "steal"),
-    reentrant: lua!("reentrant/mine", "kinds", "hash", "reentrant/take", "steal"),
+    plain: lua!(
+        "mark/take",
+        "plain/mine",
+        "kinds",
+        "plain/take",
+        "register",
+        "steal"
+    ),
+    reentrant: lua!(
+        "reentrant/mine",
+        "kinds",
+        "hash",
+        "reentrant/take",
+        "register",
+        "steal"
+    ),
 };
-static SHARE: LazyLock<Lua> = lua!("mark/take", "line", "readers", "share");
+static SHARE: LazyLock<Lua> = lua!("mark/take", "register", "line", "readers", "share");
 static EXTEND_SHARED: LazyLock<Lua> = lua!(
     "mark/keep",
     "plain/mine",
+    "register",
     "line",
     "readers",
     "extend_shared"
 );
-static QUEUE: LazyLock<Lua> = lua!("hash", "holder", "line", "stand", "readers", "queue");
+static QUEUE: LazyLock<Lua> = lua!(
+    "hash", "holder", "register", "line", "stand", "readers", "queue"
+);
 static LEAVE: LazyLock<Lua> = lua!("hash", "holder", "line", "readers", "leave");
-static INSPECT: LazyLock<Lua> = lua!("hash", "holder", "inspect");
+static INSPECT: LazyLock<Lua> = lua!("hash", "holder", "register", "inspect");
+static TOMBSTONE: LazyLock<Lua> = lua!("tombstone");
+
+/// Forgets old registers. Sent with its text: once a minute is not worth a digest.
+pub(super) const FORGET: &str = include_str!("scripts/forget.lua");
 
 impl Layouts {
     /// That of the lock that this value may hold.
@@ -163,6 +189,7 @@ impl Lua {
             Command::Enqueue { .. } => &QUEUE,
             Command::Leave { .. } => &LEAVE,
             Command::Inspect => &INSPECT,
+            Command::LookForTombstone { .. } => &TOMBSTONE,
         }
     }
 }
@@ -183,8 +210,8 @@ pub(super) fn to_load() -> impl Iterator<Item = &'static str> {
 /// Every script's text.
 pub(super) fn sources() -> impl Iterator<Item = &'static str> {
     let reentrant = in_layouts().map(|layouts| layouts.reentrant.source);
-    let shared = [&SHARE, &EXTEND_SHARED].map(|lua| lua.source);
-    to_load().chain(reentrant).chain(shared)
+    let shared = [&SHARE, &EXTEND_SHARED, &TOMBSTONE].map(|lua| lua.source);
+    to_load().chain(reentrant).chain(shared).chain([FORGET])
 }
 
 /// The command for a server that should have the script already.
@@ -209,9 +236,9 @@ fn write(verb: &str, script: &str, command: &Command, keys: &Keys) -> Cmd {
         } => {
             cmd.arg(5)
                 .arg(&keys.lock)
-                .arg(keys.counter())
-                .arg(keys.withdrawn(value))
-                .arg(keys.line())
+                .arg(keys.register())
+                .arg(keys.tombstone(value))
+                .arg(keys.queue())
                 .arg(keys.leases());
             take(&mut cmd, value, *ttl, *proposed);
             match turn {
@@ -241,18 +268,24 @@ fn write(verb: &str, script: &str, command: &Command, keys: &Keys) -> Cmd {
             value,
             ttl,
             proposed,
+            from,
         } => {
             three_keys(&mut cmd, keys, value);
             take(&mut cmd, value, *ttl, *proposed);
+            for value in from {
+                cmd.arg(value.as_str());
+            }
+        }
+        Command::LookForTombstone { value } => {
+            cmd.arg(1).arg(keys.tombstone(value));
         }
         Command::Raise { value, to } => {
             cmd.arg(3)
                 .arg(&keys.lock)
-                .arg(keys.counter())
+                .arg(keys.register())
                 .arg(keys.readers())
                 .arg(value.as_str())
-                .arg(to.get())
-                .arg(COUNTER_RETENTION.as_millis() as u64);
+                .arg(to.get());
         }
         Command::Extend {
             value,
@@ -276,9 +309,9 @@ fn write(verb: &str, script: &str, command: &Command, keys: &Keys) -> Cmd {
         } => {
             cmd.arg(5)
                 .arg(&keys.lock)
-                .arg(keys.line())
+                .arg(keys.queue())
                 .arg(keys.leases())
-                .arg(keys.withdrawn(value))
+                .arg(keys.tombstone(value))
                 .arg(keys.readers())
                 .arg(value.as_str())
                 .arg(tombstone.map_or(0, millis_up))
@@ -296,9 +329,9 @@ fn write(verb: &str, script: &str, command: &Command, keys: &Keys) -> Cmd {
         Command::Enqueue { tickets, lease } => {
             cmd.arg(4)
                 .arg(&keys.lock)
-                .arg(keys.line())
+                .arg(keys.queue())
                 .arg(keys.leases())
-                .arg(keys.counter())
+                .arg(keys.register())
                 .arg(millis_up(*lease))
                 .arg(MAX_SKEW.as_micros() as u64);
             for ticket in tickets {
@@ -314,7 +347,7 @@ fn write(verb: &str, script: &str, command: &Command, keys: &Keys) -> Cmd {
         Command::Leave { tickets } => {
             cmd.arg(3)
                 .arg(&keys.lock)
-                .arg(keys.line())
+                .arg(keys.queue())
                 .arg(keys.leases());
             for id in tickets {
                 cmd.arg(id.as_str());
@@ -323,7 +356,7 @@ fn write(verb: &str, script: &str, command: &Command, keys: &Keys) -> Cmd {
         Command::Inspect => {
             cmd.arg(4)
                 .arg(&keys.lock)
-                .arg(keys.counter())
+                .arg(keys.register())
                 .arg(keys.leases())
                 .arg(keys.readers());
         }
@@ -335,23 +368,21 @@ fn take(cmd: &mut Cmd, value: &AttemptValue, ttl: Ttl, proposed: FencingToken) {
     cmd.arg(value.as_str())
         .arg(ttl.as_millis())
         .arg(proposed.get())
-        .arg(counter_ttl(ttl))
         .arg(MAX_SKEW.as_micros() as u64);
 }
 
 fn keep(cmd: &mut Cmd, value: &AttemptValue, ttl: Ttl, token: FencingToken) {
     cmd.arg(value.as_str())
         .arg(ttl.as_millis())
-        .arg(token.get())
-        .arg(counter_ttl(ttl));
+        .arg(token.get());
 }
 
 fn six_keys<'c>(cmd: &'c mut Cmd, keys: &Keys, value: &AttemptValue) -> &'c mut Cmd {
     cmd.arg(6)
         .arg(&keys.lock)
-        .arg(keys.counter())
-        .arg(keys.withdrawn(value))
-        .arg(keys.line())
+        .arg(keys.register())
+        .arg(keys.tombstone(value))
+        .arg(keys.queue())
         .arg(keys.leases())
         .arg(keys.readers())
 }
@@ -359,12 +390,8 @@ fn six_keys<'c>(cmd: &'c mut Cmd, keys: &Keys, value: &AttemptValue) -> &'c mut 
 fn three_keys<'c>(cmd: &'c mut Cmd, keys: &Keys, value: &AttemptValue) -> &'c mut Cmd {
     cmd.arg(3)
         .arg(&keys.lock)
-        .arg(keys.counter())
-        .arg(keys.withdrawn(value))
-}
-
-fn counter_ttl(ttl: Ttl) -> u64 {
-    ttl.as_millis() + COUNTER_RETENTION.as_millis() as u64
+        .arg(keys.register())
+        .arg(keys.tombstone(value))
 }
 
 /// At least as long, and at least a millisecond: Redis takes no shorter time to live.

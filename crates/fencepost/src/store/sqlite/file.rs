@@ -190,7 +190,7 @@ fn wait_for_turn(path: &Path) -> Option<std::fs::File> {
     None
 }
 
-/// Whether nobody else has the file open. If so, all that there is to know is in the database
+/// Whether no other process has the file open. If so, all that there is to know is in the database
 /// afterwards, and there is no log any more.
 fn have_to_ourselves(path: &Path) -> Result<bool, NodeError> {
     let mut connection = connection(path)?;
@@ -263,7 +263,7 @@ pub(super) fn look<T>(
                 index: None,
                 main: Some(main),
             } => {
-                // SQLite would have to make the side files. Nobody needs them while nobody writes.
+                // SQLite would have to make the side files, which are not needed while nothing writes.
                 match files::users_of(main)[..] {
                     [] => Some(open_unchanging(&path)?),
                     _ => None,
@@ -281,7 +281,7 @@ pub(super) fn look<T>(
             remove_ours(&path, before.0, after.0);
         }
         match seen {
-            // Who writes beside the reader of a log disturbs nobody.
+            // A writer does not disturb the readers of a log.
             Some(seen) if after.0 == before.0 && (after.1 == before.1 || after.0.log.is_some()) => {
                 return seen;
             }
@@ -322,7 +322,7 @@ fn open_unchanging(path: &Path) -> Result<Connection, NodeError> {
 }
 
 /// The last process that wrote has gone while we opened the file, and SQLite has made side files
-/// for us: nobody else could write them. Who uses them all the same notices that they are gone.
+/// for us: other users could not write them. A process that uses them all the same notices that they are gone.
 fn remove_ours(path: &Path, before: Files, after: Files) {
     let us = rustix::process::geteuid().as_raw();
     let made = [

@@ -2,7 +2,7 @@
 //!
 //! SQLite makes and deletes the log and the index only while nobody else has the database open. Who
 //! has it open in WAL mode keeps a lock on it all the time, and they stay as they are. So whenever
-//! one of them is missing or another than it was, somebody else did that.
+//! one of them is missing or has been replaced, another program did that.
 
 use std::ffi::OsString;
 use std::fs;

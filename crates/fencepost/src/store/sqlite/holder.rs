@@ -1,7 +1,7 @@
 //! To whose life a lock in a file is tied.
 //!
 //! It must never tie a lock to a process that might end before its holder does without being told
-//! to: whoever extends a lock for another leaves it tied as it was.
+//! to: extending a lock for another process leaves it tied as it was.
 
 use super::process::Process;
 use fencepost_core::lock::Reply;
@@ -18,7 +18,7 @@ pub enum HolderProcess {
     This,
     /// The process of that id, which has to be there when the store is opened.
     Other(u32),
-    /// None: what is taken ends with its TTL, and what is extended stays tied as it was.
+    /// None: an acquired lock ends with its TTL, and an extended one stays tied as it was.
     Unbound,
 }
 
@@ -32,7 +32,7 @@ pub(super) enum Holder {
 /// Whether what a command leaves held is tied to a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Bond {
-    /// To whom everything is tied that is taken through this node.
+    /// The process to which locks acquired through this node are tied.
     OfThisNode,
     /// To none: it ends with its TTL.
     None,
@@ -55,7 +55,7 @@ impl Holder {
         }
     }
 
-    /// To whom a lock is tied after a command with that reply, when it was tied to `before`.
+    /// The process to which a lock is tied after a command with that reply, when it was tied to `before`.
     pub(super) fn after(
         self,
         bond: Bond,

@@ -10,6 +10,8 @@ use super::file;
 use super::place::FileSpec;
 use super::row::Row;
 use crate::error::NodeError;
+use crate::runtime::clock::{Clock as _, SystemClock};
+use crate::store::{MOST_LISTED, Queued};
 use fencepost_core::name::LockName;
 use fencepost_core::pattern::{NamePattern, Names};
 
@@ -20,6 +22,23 @@ pub(super) fn names(spec: &FileSpec, wanted: &NamePattern) -> Result<Names, Node
     match file::open(spec, file::WHEN_OPENED) {
         Ok(open) => read(&open.connection, wanted).map_err(|error| explain(&error)),
         Err(NodeError::ReadOnly(_)) => file::look(spec, |connection| read(connection, wanted)),
+        Err(error) => Err(error),
+    }
+}
+
+/// Who waits for that lock. Whose ticket has run out is not there, by this machine's boot time.
+pub(super) fn queue(spec: &FileSpec, name: &LockName) -> Result<Vec<Queued>, NodeError> {
+    let now = SystemClock.now().since_start();
+    let read = |connection: &Connection| -> rusqlite::Result<Vec<Queued>> {
+        let Some(row) = Row::read(connection, name.as_str())? else {
+            return Ok(Vec::new());
+        };
+        let waiting = row.state.waiting_at(now).take(MOST_LISTED);
+        Ok(waiting.map(|(id, number)| (id.clone(), number)).collect())
+    };
+    match file::open(spec, file::WHEN_OPENED) {
+        Ok(open) => read(&open.connection).map_err(|error| explain(&error)),
+        Err(NodeError::ReadOnly(_)) => file::look(spec, read),
         Err(error) => Err(error),
     }
 }

@@ -31,7 +31,7 @@ use self::holder::{Bond, Holder};
 use self::store::Store;
 use self::watch::Watch;
 use self::worker::Worker;
-use super::{Call, Listener, Names, Node, WakeSink};
+use super::{Call, Listener, Names, Node, Queued, WakeSink};
 use crate::error::{Cause, Error, NodeError};
 use crate::runtime::clock::Clock;
 use fencepost_core::lock::Command;
@@ -180,6 +180,18 @@ impl Node for SqliteNode {
     ) -> Pin<Box<dyn Future<Output = Result<Names, NodeError>> + Send + 'a>> {
         let (spec, wanted) = (Arc::clone(&self.spec), wanted.clone());
         let look = move || list::names(&spec, &wanted);
+        Box::pin(async {
+            let looked = tokio::task::spawn_blocking(look).await;
+            looked.unwrap_or_else(|error| Err(NodeError::Store(error.to_string())))
+        })
+    }
+
+    fn queue<'a>(
+        &'a self,
+        name: &'a LockName,
+    ) -> Pin<Box<dyn Future<Output = Result<Vec<Queued>, NodeError>> + Send + 'a>> {
+        let (spec, name) = (Arc::clone(&self.spec), name.clone());
+        let look = move || list::queue(&spec, &name);
         Box::pin(async {
             let looked = tokio::task::spawn_blocking(look).await;
             looked.unwrap_or_else(|error| Err(NodeError::Store(error.to_string())))

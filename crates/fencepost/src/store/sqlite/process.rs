@@ -1,6 +1,6 @@
 //! Who a process is, and whether it is gone: by pid, start time and pid namespace.
 //!
-//! It must never call a living process gone, for that gives its lock to somebody else. Whatever
+//! It must never call a living process gone: that would hand its lock to another holder. Whatever
 //! cannot be found out counts as alive, and the lock's TTL decides.
 
 use std::fs;
@@ -22,7 +22,7 @@ impl Process {
         use std::os::unix::fs::MetadataExt;
 
         let stat = Stat::parse(&fs::read_to_string("/proc/self/stat").ok()?)?;
-        // Another namespace's /proc may be mounted here. Its numbers are not ours: judge nobody.
+        // Another namespace's /proc may be mounted here. Its numbers are not ours, so no process is judged.
         (stat.pid == std::process::id()).then_some(())?;
         Some(Self {
             pid: stat.pid,

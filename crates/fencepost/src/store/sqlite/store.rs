@@ -23,7 +23,7 @@ use fencepost_core::name::LockName;
 use fencepost_core::ticket::Wake;
 use fencepost_core::ttl::Readable;
 
-/// After so many changes, a few rows are looked at, to sweep out names that nobody needs any more.
+/// After so many changes, a few rows are looked at, to sweep out unused names.
 const SWEEP_EVERY: u32 = 16;
 /// How many rows: as many as there were changes, so that sweeping keeps up with new names.
 const SWEEP_ROWS: u32 = SWEEP_EVERY;
@@ -37,7 +37,7 @@ pub(super) struct Store {
     changes: u32,
     /// The name up to which the last sweep came.
     swept_to: String,
-    /// Whom the last command has woken.
+    /// The waiters that the last command has woken.
     woken: Vec<Wake>,
 }
 
@@ -147,7 +147,7 @@ impl Store {
         })
     }
 
-    /// Whom the last command has woken.
+    /// The waiters that the last command has woken.
     pub(super) fn take_woken(&mut self) -> impl Iterator<Item = Wake> + use<> {
         std::mem::take(&mut self.woken).into_iter()
     }
@@ -170,7 +170,7 @@ impl Store {
         Ok(state.next_in_line(now))
     }
 
-    /// Writes something that nobody sees, to find out whether that is possible.
+    /// Writes an invisible row, to find out whether that is possible.
     pub(super) fn probe(&mut self, name: &LockName) -> Result<(), NodeError> {
         self.ready()?;
         let State::Open(file) = &mut self.file else {
@@ -186,7 +186,7 @@ impl Store {
             let transaction = file
                 .connection
                 .transaction_with_behavior(TransactionBehavior::Immediate)?;
-            // Not over a lock that somebody gave this name.
+            // Not over a lock that happens to have this name.
             if Row::read(&transaction, name.as_str())?.is_none() {
                 row.write(&transaction, name.as_str())?;
                 Row::delete(&transaction, name.as_str())?;
@@ -316,7 +316,7 @@ impl Here {
         Ok(state.apply(&Command::Inspect, now))
     }
 
-    /// When the last lock has expired that is held by anybody.
+    /// When the last lock that is held has expired.
     fn last_expiry(&self, connection: &Connection) -> rusqlite::Result<Duration> {
         let mut last = self.now().elapsed;
         let mut name = String::new();
@@ -364,7 +364,7 @@ impl Here {
         self.boot.is_after(&row.boot, row.written, now)
     }
 
-    /// Looks at the next few rows, forgets those that nobody needs, and returns how far it came.
+    /// Looks at the next few rows, deletes the unused ones, and returns how far it came.
     fn sweep(
         &self,
         connection: &Connection,

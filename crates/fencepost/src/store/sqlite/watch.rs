@@ -1,4 +1,4 @@
-//! A second thread, while anybody waits: it sees what other processes have changed, and tells our
+//! A second thread, while there are waiters: it sees what other processes have changed, and wakes our
 //! waiters whose turn it is.
 //!
 //! It must never write: it only looks, through a connection of its own. A look at a file that
@@ -41,7 +41,7 @@ pub(super) struct Watch {
 
 #[derive(Default)]
 struct Shared {
-    /// The locks that are waited for in this process, and until when somebody has said so.
+    /// The locks that this process waits for, each with the end of its registration.
     names: HashMap<LockName, Instant>,
     /// How many listen.
     listeners: usize,
@@ -90,7 +90,7 @@ impl Watch {
         })
     }
 
-    /// Somebody in this process waits for that lock, and will have said so again by then.
+    /// A waiter of this process registers for that lock until then, and renews that.
     pub(super) fn is_waited_for(&self, name: &LockName, lease: Duration) {
         let mut shared = self.shared();
         let until = Instant::now() + lease;
@@ -104,7 +104,7 @@ impl Watch {
         self.audience.tell(wake);
     }
 
-    /// The locks to look at, or `None` when nobody listens any more.
+    /// The locks to look at, or `None` when there is no listener left.
     fn names(&self) -> Option<Vec<LockName>> {
         let mut shared = self.shared();
         if shared.listeners == 0 {

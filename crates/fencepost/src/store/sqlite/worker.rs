@@ -82,7 +82,7 @@ impl Worker {
     /// Tells the waiters of that client whose turn it is.
     pub(super) fn listen(&self, client: &ClientId, ear: Arc<dyn WakeSink>) -> Listener {
         match self.is_forked() {
-            // Nobody is there to tell them, and what the threads had locked stays locked.
+            // The threads were not forked with us, and what they had locked stays locked.
             true => Listener::deaf(),
             false => self.watch.listen(client, ear),
         }
@@ -100,7 +100,7 @@ impl Worker {
         bond: Bond,
     ) -> Result<Reply, NodeError> {
         if self.is_forked() {
-            // The thread was not forked with us: nobody would answer.
+            // The thread was not forked with us: it would never answer.
             return Err(forked());
         }
         let (answer, answered) = oneshot::channel();
@@ -135,8 +135,7 @@ fn work(mut store: Store, mut jobs: mpsc::Receiver<Job>, watch: &Watch) {
             }
             Next::End => return,
         };
-        // The caller has given up. To give a lock back is still right; to take one would be for
-        // nobody.
+        // The caller has given up. A release is still right; an acquire would be for no holder.
         if job.answer.is_closed()
             && !matches!(job.command, Command::Release { .. } | Command::Leave { .. })
         {
@@ -151,7 +150,7 @@ fn work(mut store: Store, mut jobs: mpsc::Receiver<Job>, watch: &Watch) {
         let reply = done.unwrap_or_else(|panic| {
             Err(NodeError::Store(format!("panicked: {}", message(&*panic))))
         });
-        // Nobody may be waiting for it any more.
+        // The caller may be gone.
         let _ = job.answer.send(reply);
         // The other tasks of this process need not wait for the watch to notice.
         store.take_woken().for_each(|wake| watch.tell(wake));

@@ -1,13 +1,13 @@
 -- Looks, and changes nothing.
--- KEYS: lock, counter, leases, readers.
+-- KEYS: lock, register, leases, readers.
 local holder = whoever_holds(KEYS[1])
-local stored = redis.call('GET', KEYS[2])
-if stored and not string.find(stored, '^%d+$') then
-  return redis.error_reply('ERR the token counter ' .. KEYS[2] .. ' is not a number')
+local known, wrong = register(KEYS[2], KEYS[1])
+if wrong then
+  return wrong
 end
 local time = redis.call('TIME')
 local waiting = redis.call('ZCOUNT', KEYS[3], string.format('(%.0f', time[1] * 1000000 + time[2]), '+inf')
-local reply = {'seen', tonumber(stored or 0), waiting, holder, holder and redis.call('PTTL', KEYS[1])}
+local reply = {'seen', known, waiting, holder, holder and redis.call('PTTL', KEYS[1])}
 if holder == 'fencepost:shared' then
   local now = time[1] * 1000000 + time[2]
   local readers = redis.call('ZRANGEBYSCORE', KEYS[4], string.format('(%.0f', now), '+inf', 'WITHSCORES')

@@ -1,25 +1,23 @@
 -- Waits in line, or goes on waiting.
--- KEYS: lock, line, leases, counter. ARGV: lease ms, largest skew us, then for each ticket: its id, its number, and whether
+-- KEYS: lock, queue, leases, register. ARGV: lease ms, largest skew us, then for each ticket: its id, its number, and whether
 -- that is 'proposed' or 'agreed'.
-local seen = call('MGET', KEYS[1], KEYS[4])
--- A key of another type than a string looks missing.
-local holder = seen[1] or whoever_holds(KEYS[1])
-local stored = seen[2]
+local holder = whoever_holds(KEYS[1])
 local next = next_in_line(KEYS[2], KEYS[3])
 local before = next[1] and called(KEYS[2], holder, next)
 local is_empty = not before
 local shown = {}
 local lease = tonumber(ARGV[1])
-if stored and not string.find(stored, '^%d+$') then
-  return redis.error_reply('ERR the token counter ' .. KEYS[4] .. ' is not a number')
+local known, wrong = register(KEYS[4], KEYS[1])
+if wrong then
+  return wrong
 end
-local behind = tonumber(stored or 0) + 1
+local behind = known + 1
 for i = 3, #ARGV, 3 do
   local id, number = ARGV[i], tonumber(ARGV[i + 1])
   if ARGV[i + 2] == 'proposed' then
-    local known = not is_empty and call('ZSCORE', KEYS[2], id)
-    local last = not is_empty and not known and call('ZRANGE', KEYS[2], -1, -1, 'WITHSCORES')[2]
-    number = known and tonumber(known)
+    local number_known = not is_empty and call('ZSCORE', KEYS[2], id)
+    local last = not is_empty and not number_known and call('ZRANGE', KEYS[2], -1, -1, 'WITHSCORES')[2]
+    number = number_known and tonumber(number_known)
       or math.max(math.min(number, now_us() + ARGV[2]), last and last + 1 or 0, behind)
   end
   number = math.min(number, 9007199254740991)

@@ -1,6 +1,6 @@
 -- Takes the lock together with others who read, if nobody has it for itself and no writer waits before the caller.
--- KEYS: lock, counter, withdrawn attempt, line, leases, readers. ARGV: value, ttl ms, proposed token, counter's ttl ms,
--- largest skew us, the caller's ticket (or none).
+-- KEYS: lock, register, tombstone, queue, leases, readers. ARGV: value, ttl ms, proposed token, largest skew us, the
+-- caller's ticket (or none).
 local holder = call('GET', KEYS[1])
 if holder and holder ~= shared then
   return {'held', holder, call('PTTL', KEYS[1])}
@@ -9,14 +9,13 @@ if not holder then
   call('DEL', KEYS[6])
 end
 local now = living(KEYS[6])
-local stored = call('GET', KEYS[2])
-if stored and not string.find(stored, '^%d+$') then
-  return redis.error_reply('ERR the token counter ' .. KEYS[2] .. ' is not a number')
+local known, wrong = register(KEYS[2], KEYS[1])
+if wrong then
+  return wrong
 end
-local counter = tonumber(stored or 0)
 local mine = call('ZSCORE', KEYS[6], ARGV[1])
 if not mine and next_in_line(KEYS[4], KEYS[5])[1] then
-  local rank = ARGV[6] and call('ZRANK', KEYS[4], ARGV[6])
+  local rank = ARGV[5] and call('ZRANK', KEYS[4], ARGV[5])
   local before = rank == 0 and {} or call('ZRANGE', KEYS[4], 0, (rank or 0) - 1)
   for _, id in ipairs(before) do
     if not reads(id) then
@@ -28,18 +27,18 @@ if call('EXISTS', KEYS[3]) == 1 then
   return {'withdrawn'}
 end
 if not mine then
-  -- The first one moves the counter, as a writer does; who joins others gets what they have.
-  if counter == 0 or call('ZCARD', KEYS[6]) == 0 then
-    if counter >= 9007199254740991 then
+  -- The first one raises the register, as a writer does; who joins others gets what they have.
+  if known == 0 or call('ZCARD', KEYS[6]) == 0 then
+    if known >= 9007199254740991 then
       return {'exhausted'}
     end
-    counter = math.max(counter + 1, math.min(tonumber(ARGV[3]), now + ARGV[5]))
+    known = math.max(known + 1, math.min(tonumber(ARGV[3]), now + ARGV[4]))
+    call('ZADD', KEYS[2], string.format('%.0f', known), KEYS[1])
   end
   call('ZADD', KEYS[6], string.format('%.0f', now + ARGV[2] * 1000), ARGV[1])
-  call('SET', KEYS[2], string.format('%.0f', counter), 'PX', ARGV[4])
   keep_for_readers(KEYS[1], KEYS[6], now)
 end
-if ARGV[6] then
-  leave(KEYS[4], KEYS[5], ARGV[6])
+if ARGV[5] then
+  leave(KEYS[4], KEYS[5], ARGV[5])
 end
-return counter
+return known

@@ -1,28 +1,40 @@
 -- Takes the lock from whoever has it.
--- KEYS: lock, counter, withdrawn attempt. ARGV: value, ttl ms, proposed token, counter's ttl ms, largest skew us.
-local holder, _, withdrawn, wrong = see(KEYS[1], KEYS[2], KEYS[3])
+-- KEYS: lock, register, tombstone. ARGV: value, ttl ms, proposed token, largest skew us, and the values that it may be
+-- taken from: from anybody if there are none.
+local holder, withdrawn, wrong = see(KEYS[1], KEYS[3])
 if wrong then
   return wrong
 end
--- Unlike MGET it fails on a key of another type.
-local stored = redis.call('GET', KEYS[2])
+if holder and ARGV[5] and not is_mine(holder) then
+  local may_be_taken = false
+  for i = 5, #ARGV do
+    -- What a value of ours begins with, as it is stored with its token: as in is_mine.
+    local known = string.match(ARGV[i], '^%x+:')
+    known = known and #known == 33 and known or string.find(ARGV[i], '^%x+%-') and ARGV[i] .. ':'
+    may_be_taken = may_be_taken or holder == ARGV[i] or (known and string.sub(holder, 1, #known) == known)
+  end
+  if not may_be_taken then
+    return {'held', holder, redis.call('PTTL', KEYS[1])}
+  end
+end
+local known
+known, wrong = register(KEYS[2], KEYS[1])
+if wrong then
+  return wrong
+end
 if withdrawn then
   return {'withdrawn'}
 end
-if stored and not string.find(stored, '^%d+$') then
-  return redis.error_reply('ERR the token counter ' .. KEYS[2] .. ' is not a number')
-end
-local counter = tonumber(stored or 0)
 if is_mine(holder) then
-  return {'granted', counter}
+  return {'granted', known}
 end
-if counter >= 9007199254740991 then
+if known >= 9007199254740991 then
   return {'exhausted'}
 end
 local time = redis.call('TIME')
-local latest = time[1] * 1000000 + time[2] + ARGV[5]
-counter = math.max(counter + 1, math.min(tonumber(ARGV[3]), latest))
-local text = string.format('%.0f', counter)
+local latest = time[1] * 1000000 + time[2] + ARGV[4]
+known = math.max(known + 1, math.min(tonumber(ARGV[3]), latest))
+local text = string.format('%.0f', known)
 if holder then
   redis.call('DEL', KEYS[1])
 end
@@ -30,5 +42,5 @@ wrong = take(KEYS[1], text, ARGV[2])
 if wrong then
   return wrong
 end
-redis.call('SET', KEYS[2], text, 'PX', ARGV[4])
-return {'granted', counter, holder}
+redis.call('ZADD', KEYS[2], text, KEYS[1])
+return {'granted', known, holder}

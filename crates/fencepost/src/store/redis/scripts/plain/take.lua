@@ -1,8 +1,8 @@
 -- The layout of every Redlock client: the key is a string, the holder's value.
--- The holder, the counter and the withdrawn attempt, if they are there. A key of another type looks missing.
-local function see(lock, counter, withdrawn)
-  local seen = redis.call('MGET', lock, counter, withdrawn)
-  return seen[1], seen[2], seen[3]
+-- The holder and the tombstone, if they are there. A key of another type looks missing.
+local function see(lock, tombstone)
+  local seen = redis.call('MGET', lock, tombstone)
+  return seen[1], seen[2]
 end
 -- Holds a free lock. MGET calls a key of another type missing, as it does one that is: NX tells the two apart.
 local function take(key, token, ttl)

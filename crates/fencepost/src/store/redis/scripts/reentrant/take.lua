@@ -1,19 +1,18 @@
 -- The layout of Redisson's RLock: the key is a hash, its one field is the holder, the field's value how often it has
 -- entered, and its token.
--- The holder, the counter, the withdrawn attempt, and what is wrong with the lock's key if it is of another kind.
-local function see(lock, counter, withdrawn)
+-- The holder, the tombstone, and what is wrong with the lock's key if it is of another kind.
+local function see(lock, tombstone)
   local fields = redis.pcall('HLEN', lock)
   if type(fields) == 'table' then
     if redis.call('TYPE', lock).ok == 'string' then
-      return nil, nil, nil, another_kind(lock, 'a string, and so a plain lock, to be taken without a session')
+      return nil, nil, another_kind(lock, 'a string, and so a plain lock, to be taken without a session')
     end
-    return nil, nil, nil, another_kind(lock, 'no lock at all')
+    return nil, nil, another_kind(lock, 'no lock at all')
   end
   if fields > 1 then
-    return nil, nil, nil, another_kind(lock, 'a hash of ' .. fields .. ' fields, and a reentrant lock has one')
+    return nil, nil, another_kind(lock, 'a hash of ' .. fields .. ' fields, and a reentrant lock has one')
   end
-  local seen = redis.call('MGET', counter, withdrawn)
-  return fields == 1 and holder_and_token(lock), seen[1], seen[2]
+  return fields == 1 and holder_and_token(lock), redis.call('GET', tombstone)
 end
 -- Holds a free lock.
 local function take(key, token, ttl, entries)

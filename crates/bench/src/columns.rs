@@ -45,8 +45,9 @@ pub(crate) fn print(rows: &[Row]) {
     }
     println!(
         "\n\
-         floor  the same scripts by a hand-written client: what the library could be at best\n\
-         bare   the same hand-written client with SET NX PX and no token: what rslock could be\n\
+         floor  a hand-written client of a fenced lock without Lua (SET NX GET PX, ZADD GT CH, a look at\n\
+        \x20       the queue): what the library could be at best\n\
+         bare   a hand-written classical client, without a token (SET NX PX): what rslock could be at best\n\
          cost   what fencepost takes, in units of what the other takes; below 1 it is faster"
     );
 }

@@ -1,0 +1,315 @@
+//! The table of aims: every figure that fencepost promises itself, with what it was made of.
+//!
+//! Everything that is compared took turns in one run, on the same servers.
+
+mod foreign;
+mod report;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use fencepost_interop::peer::Spec;
+use fencepost_tests::RedisServer;
+use tokio::runtime::Runtime;
+
+use crate::Effort;
+use crate::core::{Race, TASKS};
+use crate::figures::against_nodes;
+use crate::measure::{Seen, median};
+use crate::peers::{profile, versions};
+use crate::probe::Probe;
+use crate::waiting::{Clients, Controls, contend};
+use report::{Aim, Figure};
+
+/// How much is measured.
+#[derive(Clone, Copy)]
+pub(crate) struct Extent {
+    alone: Effort,
+    together: Effort,
+    /// Behind foreign clients that never pause.
+    behind: Duration,
+    after_release: usize,
+    /// How long nothing happens to those who wait for a slot.
+    idle: Duration,
+    slots: usize,
+    waiters: usize,
+}
+
+impl Extent {
+    pub(crate) const FULL: Self = Self {
+        alone: Effort {
+            rounds: 8,
+            slice: Duration::from_millis(200),
+        },
+        together: Effort {
+            rounds: 9,
+            slice: Duration::from_millis(250),
+        },
+        behind: Duration::from_secs(25),
+        after_release: 10,
+        idle: Duration::from_secs(5),
+        slots: 200,
+        waiters: 20,
+    };
+    pub(crate) const QUICK: Self = Self {
+        alone: Effort::QUICK,
+        together: Effort::QUICK,
+        behind: Duration::from_secs(1),
+        after_release: 3,
+        idle: Duration::from_millis(500),
+        slots: 20,
+        waiters: 3,
+    };
+}
+
+/// Measures everything so many times, prints it, and writes it to `table.md` and `table.json` there.
+pub(crate) fn run(runtime: &Runtime, extent: Extent, runs: usize, into: Option<&Path>) {
+    // Also builds fencepost's own peer.
+    let rslock = Spec::of("rslock").in_profile(profile()).install();
+    let redsync = rslock.and_then(|()| Spec::of("redsync").install());
+    let mut all = Vec::new();
+    for run in 1..=runs {
+        eprintln!("run {run} of {runs}: alone …");
+        let mut figures = runtime.block_on(alone(extent));
+        figures.push(runtime.block_on(growth(extent)));
+        eprintln!("run {run} of {runs}: together …");
+        figures.extend(runtime.block_on(together(extent)));
+        eprintln!("run {run} of {runs}: behind foreign clients …");
+        figures.extend(behind(extent, &redsync));
+        figures.extend(runtime.block_on(after_release(extent)));
+        eprintln!("run {run} of {runs}: waiting for a slot …");
+        figures.push(runtime.block_on(slots(extent)));
+        all.push(figures);
+    }
+    print!("{}", report::table(&all));
+    if let Some(directory) = into {
+        let command = format!("cargo run --release -p fencepost-bench -- table --runs {runs}");
+        let versions = versions();
+        let write = |name: &str, text: String| {
+            let path: PathBuf = directory.join(name);
+            std::fs::write(&path, text).expect("the directory can be written to");
+        };
+        write("table.md", report::markdown(&all, &command, &versions));
+        write("table.json", report::json(&all, &command, &versions));
+    }
+}
+
+/// What ours takes in units of what theirs takes, for a figure where less is better.
+fn cost(what: String, aim: f64, unit: &str, ours: f64, theirs: (&str, f64)) -> Figure {
+    let (name, theirs) = theirs;
+    Figure {
+        what,
+        aim: Aim::AtMost(aim),
+        value: Ok(ours / theirs),
+        detail: format!("{ours:.1} {unit}, {name} {theirs:.1}"),
+    }
+}
+
+/// The same for cycles per second, of which more are better.
+fn slowdown(what: String, aim: f64, ours: f64, theirs: (&str, f64)) -> Figure {
+    let (name, theirs) = theirs;
+    Figure {
+        what,
+        aim: Aim::AtMost(aim),
+        value: Ok(theirs / ours),
+        detail: format!("{ours:.0} cycles/s, {name} {theirs:.0}"),
+    }
+}
+
+async fn alone(extent: Extent) -> Vec<Figure> {
+    const OVER_FLOOR: f64 = 1.15;
+    let servers = RedisServer::start_many(5);
+    let mut figures = Vec::new();
+    let (mut over_floor, mut cpu) = (Vec::new(), Vec::new());
+    for (nodes, p50, cycles) in [(1, 1.05, [1.0, 0.95, 0.92]), (5, 0.72, [0.6, 0.65, 0.5])] {
+        let race = Race::run(&servers[..nodes], &TASKS, extent.alone).await;
+        let one = race.at(0);
+        let micros = |seen: &Seen| seen.acquire_micros(0.5);
+        let what = |over: &str| format!("n = {nodes}, acquire p50, over {over}");
+        let (ours, rslock, floor) = (micros(one.ours), micros(one.rslock), micros(one.floor));
+        figures.push(cost(what("rslock"), p50, "us", ours, ("rslock", rslock)));
+        over_floor.push(cost(
+            what("the floor"),
+            OVER_FLOOR,
+            "us",
+            ours,
+            ("floor", floor),
+        ));
+        for (at, (tasks, aim)) in TASKS.into_iter().zip(cycles).enumerate() {
+            let seen = race.at(at);
+            let what = |over: &str| format!("n = {nodes}, cycles, tasks: {tasks}, over {over}");
+            let ours = seen.ours.cycles_per_second();
+            let rslock = seen.rslock.cycles_per_second();
+            let floor = seen.floor.cycles_per_second();
+            figures.push(slowdown(what("rslock"), aim, ours, ("rslock", rslock)));
+            let floor = slowdown(what("the floor"), OVER_FLOOR, ours, ("floor", floor));
+            over_floor.push(floor);
+        }
+        if nodes == 1 {
+            cpu = server_cpu(&race);
+        }
+    }
+    figures.extend(over_floor);
+    figures.extend(cpu);
+    figures
+}
+
+/// From `INFO cpu`, over the hand-written classical client: at one task every command is a system
+/// call of its own, at many they share them.
+fn server_cpu(race: &Race<'_>) -> Vec<Figure> {
+    const AIM: f64 = 1.4;
+    let at = |at: usize| {
+        let (seen, tasks) = (race.at(at), TASKS[at]);
+        let what = format!("server CPU per cycle, tasks: {tasks}, over a classical client");
+        let (ours, bare) = (seen.ours.server_micros(), seen.bare.server_micros());
+        cost(what, AIM, "us", ours, ("classical", bare))
+    };
+    vec![at(0), at(TASKS.len() - 1)]
+}
+
+/// How latency grows with the nodes, over a network that is slower than this machine.
+async fn growth(extent: Extent) -> Figure {
+    let effort = Effort {
+        rounds: extent.alone.rounds.div_ceil(3),
+        ..extent.alone
+    };
+    let (nine, one) = against_nodes(effort).await.most_and_one();
+    Figure {
+        what: "acquire p50 with 1 ms of network each way, n = 9 over n = 1".to_owned(),
+        aim: Aim::AtMost(1.3),
+        value: Ok(nine / one),
+        detail: format!("{nine:.2} ms, n = 1 {one:.2}"),
+    }
+}
+
+async fn together(extent: Extent) -> Vec<Figure> {
+    let servers = RedisServer::start_many(5);
+    let mut figures = Vec::new();
+    let mut hand_offs = Vec::new();
+    for workers in [4, 32] {
+        let (each, none) = (Clients::Each, Controls::None);
+        let seen = contend(&servers, workers, each, extent.together, none).await;
+        let (ours, rslock) = (seen.ours(), seen.rslock());
+        hand_offs.push(cost(
+            format!("hand-off between {workers} clients, over the same by hand"),
+            1.2,
+            "us",
+            ours.hand_off_micros(),
+            ("by hand", seen.hand_off_by_hand()),
+        ));
+        if workers < 32 {
+            continue;
+        }
+        let (rate, theirs) = (ours.per_second(), rslock.per_second());
+        figures.push(Figure {
+            what: "32 workers with a client each, hold 1 ms: cycles/s over rslock".to_owned(),
+            aim: Aim::AtLeast(1.5),
+            value: Ok(rate / theirs),
+            detail: format!("{rate:.0} cycles/s, rslock {theirs:.0}"),
+        });
+        let (wait, theirs) = (ours.wait_ms(0.99), rslock.wait_ms(0.99));
+        figures.push(Figure {
+            what: "32 workers with a client each, hold 1 ms: p99 wait of rslock over ours"
+                .to_owned(),
+            aim: Aim::AtLeast(10.0),
+            value: Ok(theirs / wait),
+            detail: format!("{wait:.1} ms, rslock {theirs:.1} ms"),
+        });
+    }
+    figures.extend(hand_offs);
+    figures
+}
+
+fn behind(extent: Extent, redsync: &Result<(), String>) -> Vec<Figure> {
+    let mut figures = Vec::new();
+    for nodes in [1, 5] {
+        let ours = foreign::never_pause(nodes, extent.behind, None);
+        let theirs = redsync.clone().and_then(|()| {
+            let redsync = Spec::of("redsync");
+            foreign::never_pause(nodes, extent.behind, Some(redsync))
+        });
+        let span = extent.behind.as_secs_f64();
+        let place = format!("behind two rslock that never pause, n = {nodes}");
+        figures.push(Figure {
+            what: format!("{place}: grants over redsync"),
+            aim: Aim::AtLeast(1.0),
+            detail: match (&ours, &theirs) {
+                (Ok(ours), Ok(theirs)) => format!(
+                    "{:.0} in {span} s, redsync {:.0}, whose longest wait is {:.1} s",
+                    ours.grants * span,
+                    theirs.grants * span,
+                    theirs.longest.as_secs_f64()
+                ),
+                _ => String::new(),
+            },
+            value: match (&ours, &theirs) {
+                (Ok(ours), Ok(theirs)) => Ok(ours.grants / theirs.grants),
+                (Err(why), _) | (_, Err(why)) => Err(why.clone()),
+            },
+        });
+        figures.push(Figure {
+            what: format!("{place}: longest wait, s"),
+            aim: Aim::AtMost(2.0),
+            detail: match &ours {
+                Ok(ours) => format!("{:.0} grants in {span} s", ours.grants * span),
+                Err(_) => String::new(),
+            },
+            value: ours.map(|got| got.longest.as_secs_f64()),
+        });
+    }
+    figures
+}
+
+async fn after_release(extent: Extent) -> Vec<Figure> {
+    let mut figures = Vec::new();
+    for nodes in [1, 5] {
+        let taken = foreign::after_release(nodes, extent.after_release).await;
+        let longest = taken.iter().copied().fold(0.0, f64::max);
+        let count = taken.len();
+        figures.push(Figure {
+            what: format!(
+                "from a foreign release until our waiter has the lock, n = {nodes}, median ms"
+            ),
+            aim: Aim::AtMost(10.0),
+            value: Ok(median(&taken)),
+            detail: format!("{count} times, longest {longest:.1} ms"),
+        });
+    }
+    figures
+}
+
+/// What waiting for a slot costs while nothing happens: every waiter is a client of its own.
+async fn slots(extent: Extent) -> Figure {
+    const TTL: Duration = Duration::from_secs(60);
+    let server = RedisServer::start();
+    let urls = [server.url()];
+    let locks = crate::ours::connect(&urls).await;
+    let mut permits = Vec::new();
+    for _ in 0..extent.slots {
+        // Nobody renews them, so that every command that is counted is a waiter's.
+        let permit = locks.semaphore("slots", extent.slots).acquire();
+        permits.push(permit.ttl(TTL).renew(false).await.expect("one is free"));
+    }
+    let mut waiting = Vec::new();
+    for _ in 0..extent.waiters {
+        let client = crate::ours::connect(&urls).await;
+        let request = client.semaphore("slots", extent.slots).acquire();
+        waiting.push(tokio::spawn(async move { drop((request.await, client)) }));
+    }
+    // Until all of them have found their place.
+    tokio::time::sleep(extent.idle.min(Duration::from_secs(2))).await;
+    let mut probe = Probe::of(&server);
+    let before = probe.commands();
+    tokio::time::sleep(extent.idle).await;
+    let commands = probe.commands() - before;
+    waiting.iter().for_each(tokio::task::JoinHandle::abort);
+    Figure {
+        what: format!(
+            "{} waiters for one of {} slots, nothing happens: commands/s",
+            extent.waiters, extent.slots
+        ),
+        aim: Aim::AtMost(100.0),
+        value: Ok(commands as f64 / extent.idle.as_secs_f64()),
+        detail: format!("{commands} in {:?}", extent.idle),
+    }
+}

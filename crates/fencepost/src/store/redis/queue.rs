@@ -1,0 +1,57 @@
+//! Who waits for a lock on a server, in order: for those who look, and for no decision.
+//!
+//! Plain commands. A ticket whose waiter is silent stays in the queue until a command
+//! of a waiter removes it; here it is left out by the server's own time.
+
+use redis::{RedisError, Value, from_redis_value};
+
+use super::fault;
+use super::keys::Keys;
+use super::link::Link;
+use crate::error::NodeError;
+use crate::runtime::clock::Clock;
+use crate::store::{MOST_LISTED, Queued};
+use fencepost_core::ticket::{TicketId, TicketNumber};
+
+pub(super) async fn queue(
+    link: &Link,
+    keys: &Keys,
+    clock: &dyn Clock,
+) -> Result<Vec<Queued>, NodeError> {
+    let mut line = redis::cmd("ZRANGE");
+    line.arg(keys.queue()).arg(0).arg(MOST_LISTED - 1);
+    line.arg("WITHSCORES");
+    let line: Vec<(String, f64)> = read(link.send(&line, clock).await)?;
+    if line.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut leases = redis::cmd("ZMSCORE");
+    leases.arg(keys.leases());
+    for (id, _) in &line {
+        leases.arg(id);
+    }
+    let time = redis::cmd("TIME");
+    let (time, leases) = tokio::join!(link.send(&time, clock), link.send(&leases, clock));
+    let time: (u64, u64) = read(time)?;
+    let now = time.0.saturating_mul(1_000_000).saturating_add(time.1) as f64;
+    let leases: Vec<Option<f64>> = read(leases)?;
+    let waits = |until: &Option<f64>| until.is_some_and(|until| until > now);
+    let waiting = line
+        .into_iter()
+        .zip(leases)
+        .filter(|(_, until)| waits(until));
+    // Numbers are below 2^53: exact.
+    let queued = |((id, number), _): ((String, f64), _)| {
+        (
+            TicketId::reported(id),
+            TicketNumber::saturating(number as u64),
+        )
+    };
+    Ok(waiting.map(queued).collect())
+}
+
+fn read<T: redis::FromRedisValue>(answer: Result<Value, RedisError>) -> Result<T, NodeError> {
+    let answer = answer.map_err(|error| fault::node_error(&error))?;
+    from_redis_value(answer)
+        .map_err(|error| NodeError::Other(format!("an answer that makes no sense: {error}")))
+}
