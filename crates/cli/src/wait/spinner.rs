@@ -144,8 +144,8 @@ fn describe(words: &Words, told: Option<(&Told, Duration)>, waited: Duration) ->
     };
     // What changes comes first, and what may be long last: it is cut off where the line ends.
     let place = match told.place {
-        Some(1) => ", next in line".to_owned(),
-        Some(place) => format!(", number {place} in line"),
+        Some(1) => ", next in queue".to_owned(),
+        Some(place) => format!(", number {place} in queue"),
         None => String::new(),
     };
     let held = match (&told.by, told.remaining) {
@@ -195,7 +195,7 @@ mod tests {
         let line = describe(&words, Some((&progress, ago)), waited);
         assert_eq!(
             line,
-            "waiting for lock \"job\" (1m 5s), number 2 in line: held by web-3:7:sh (expires in 15s unless \
+            "waiting for lock \"job\" (1m 5s), number 2 in queue: held by web-3:7:sh (expires in 15s unless \
              renewed)"
         );
         progress.since = Some(SystemTime::now() - Duration::from_secs(125));
@@ -210,12 +210,12 @@ mod tests {
         progress.remaining = None;
         let line = describe(&words, Some((&progress, ago)), waited);
         assert!(
-            line.ends_with("next in line: held by web-3:7:sh (no expiry)"),
+            line.ends_with("next in queue: held by web-3:7:sh (no expiry)"),
             "{line}"
         );
         progress.by = None;
         let line = describe(&words, Some((&progress, ago)), waited);
-        assert!(line.ends_with("next in line: handed on"), "{line}");
+        assert!(line.ends_with("next in queue: handed on"), "{line}");
         assert_eq!(
             describe(&words, None, Duration::ZERO),
             "waiting for lock \"job\" (0s)"
@@ -229,7 +229,7 @@ mod tests {
         let line = describe(&words, Some((&progress, ago)), waited);
         assert_eq!(
             line,
-            "waiting for a slot of \"pool\" (1m 5s), next in line: all 3 are taken, one by \
+            "waiting for a slot of \"pool\" (1m 5s), next in queue: all 3 are taken, one by \
              web-3:7:sh (expires in 15s unless renewed)"
         );
     }

@@ -2,6 +2,7 @@
 
 mod bad_input;
 mod bench;
+mod book;
 mod by_hand;
 mod config;
 mod contention;
@@ -15,6 +16,7 @@ mod looking;
 mod loss;
 mod names;
 mod nested;
+mod packaging;
 mod pages;
 mod pty;
 mod serve;

@@ -31,7 +31,7 @@ fn a_spinner_tells_for_whom_we_wait_and_is_gone_in_the_end() {
         waiter.shows(&format!("{CLEAR}{frame} "));
     }
     waiter.shows(" (1s)");
-    waiter.shows(", next in line: held by ");
+    waiter.shows(", next in queue: held by ");
     assert_eq!(
         bench.run(&["release", "job", "--value", &value]).code,
         Some(0)
@@ -54,19 +54,19 @@ fn the_spinner_tells_what_else_is_waited_for() {
             "run b",
             "run a,b",
             "waiting for locks \"a,b\" (",
-            "s), next in line: held by ",
+            "s), next in queue: held by ",
         ),
         (
             "run pool --slots 1",
             "run pool --slots 1",
             "waiting for a slot of \"pool\" (0s): held by ",
-            "s), next in line: held by ",
+            "s), next in queue: held by ",
         ),
         (
             "elect job --value me",
             "elect job",
             "waiting for the leadership of \"job\" (0s): held by ",
-            "s), next in line: held by ",
+            "s), next in queue: held by ",
         ),
     ] {
         let bench = Bench::new();
@@ -100,7 +100,7 @@ fn the_spinner_tells_that_all_slots_are_taken_until_when_and_by_whom() {
     let waiter = Terminal::start(waiter);
     // The one with the shorter TTL ends first, however often both renew theirs.
     waiter.shows("waiting for a slot of \"pool\" (0s): all 2 are taken, one by ");
-    waiter.shows("s), next in line: all 2 are taken, one by ");
+    waiter.shows("s), next in queue: all 2 are taken, one by ");
     for holder in holders {
         send("TERM", i32::try_from(holder.id()).unwrap());
         end_of(holder);
