@@ -5,7 +5,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::peer::{Answer, Peer, Spec};
+use crate::peer::{Answer, Peer, Spec, step};
 use crate::program::{Acquired, Handed, Program};
 use crate::scene::{Effort, Scene, TTL, Times, WAIT, seconds};
 
@@ -35,15 +35,24 @@ pub fn meet(spec: &Spec, nodes: usize, effort: Effort) -> (String, Vec<Outcome>)
     let scene = Scene::of(nodes);
     let mut peer = scene.peer(spec);
     let program = scene.program();
-    let outcomes = vec![
-        exclusion(spec, &mut peer, &program),
-        extension(spec, &mut peer, &program),
-        hand_off_to_us(spec, &mut peer, &mut scene.ours("plain"), effort),
-        hand_off_to_them(spec, &mut peer, &mut scene.ours("plain"), effort),
-        death(spec, &scene, &program),
-        names(spec, &mut peer, &program),
-        soak(spec, &scene, "plain", effort),
-    ];
+    let who = format!("{}, nodes: {nodes}", spec.name);
+    let mut outcomes = Vec::new();
+    for what in COLUMNS {
+        if what != "soak" {
+            step(&who, what);
+        }
+        outcomes.push(match what {
+            "exclude each other" => exclusion(spec, &mut peer, &program),
+            "extend" => extension(spec, &mut peer, &program),
+            "hand-off to us" => hand_off_to_us(spec, &mut peer, &mut scene.ours("plain"), effort),
+            "hand-off to them" => {
+                hand_off_to_them(spec, &mut peer, &mut scene.ours("plain"), effort)
+            }
+            "they die / we die" => death(spec, &scene, &program),
+            "names" => names(spec, &mut peer, &program),
+            _ => soak(spec, &scene, "plain", effort),
+        });
+    }
     (peer.version.clone(), outcomes)
 }
 
@@ -219,7 +228,7 @@ fn death(spec: &Spec, scene: &Scene, program: &Program) -> Outcome {
     let they_died = within_ttl("they died", begin)?;
     program.release(&key, &handed)?;
     let mut peer = scene.peer(spec);
-    let mut run = program.hold(&key, SHORT_TTL);
+    let mut run = program.hold(&key, SHORT_TTL)?;
     // Renewed until now: the TTL counts from the last renewal, which is up to a third of it ago.
     run.kill();
     let begin = Instant::now();
@@ -265,6 +274,10 @@ const SOAK_TTL: Duration = Duration::from_secs(3);
 
 /// A counter that is read and written in two commands, by two of their processes, two of ours, and the program.
 pub(crate) fn soak(spec: &Spec, scene: &Scene, kind: &str, effort: Effort) -> Outcome {
+    step(
+        &format!("{}, nodes: {}", spec.name, scene.servers.len()),
+        "soak",
+    );
     let mut peers = [scene.peer(spec), scene.peer(spec)];
     let mut us = [scene.ours(kind), scene.ours(kind)];
     let (rounds, counter) = (effort.soak.to_string(), "soak counter");
@@ -305,6 +318,7 @@ pub(crate) fn soak(spec: &Spec, scene: &Scene, kind: &str, effort: Effort) -> Ou
 /// # Errors
 /// Nothing was lost, so that the soak shows nothing.
 pub fn control(spec: &Spec, effort: Effort) -> Outcome {
+    step(spec.name, "the soak without a common lock");
     let scene = Scene::of(1);
     let mut peers = [scene.peer(spec), scene.peer(spec)];
     let mut us = [scene.ours("plain"), scene.ours("plain")];
@@ -329,6 +343,7 @@ pub fn control(spec: &Spec, effort: Effort) -> Outcome {
 /// # Errors
 /// They did not, and the documentation is wrong.
 pub fn subset(spec: &Spec) -> Outcome {
+    step(spec.name, "on one of our three nodes");
     let scene = Scene::of(3);
     let mut peer = spec.start(&scene.first().url());
     theirs(&mut peer, "subset")?;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::process::{Command, ExitCode};
 
-use fencepost_interop::peer::{CLASSIC, Spec};
+use fencepost_interop::peer::{CLASSIC, Spec, step};
 use fencepost_interop::scene::Effort;
 use fencepost_interop::table::Table;
 use fencepost_interop::{classic, redisson};
@@ -76,6 +76,7 @@ impl Report {
         if self.skipped.contains_key(spec.dir) {
             return false;
         }
+        step(spec.name, "install");
         match spec.install() {
             Ok(()) => true,
             Err(why) => {
@@ -144,7 +145,6 @@ fn classical(arguments: &Arguments, effort: Effort, report: &mut Report) {
             _ => &[1],
         };
         for &nodes in nodes {
-            eprintln!("{} on {nodes} …", spec.name);
             let (version, outcomes) = classic::meet(spec, nodes, effort);
             let who = format!("{} {version}, {nodes} nodes", spec.name);
             let name = match spec.name.rsplit_once(' ') {
@@ -182,7 +182,6 @@ fn beside_redisson(effort: Effort, report: &mut Report) {
         report.say("skipped\n");
         return;
     }
-    eprintln!("Redisson …");
     let (version, rows) = redisson::meet(effort);
     let mut table = Table::of(&[&format!("Redisson {version}"), "what", "result"]);
     for (kind, what, outcome) in rows {

@@ -1,13 +1,16 @@
 //! [`Peer`]: a process that serves the line protocol, and what it answers.
 
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::{Child, ChildStdin, Command, Output, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
 
-/// How long an answer may take beyond the wait that was asked for.
-const LATE: Duration = Duration::from_secs(60);
+/// How long an answer may take: the longest wait that is asked for (60 s), and as much again.
+const ANSWER_LIMIT: Duration = Duration::from_secs(120);
+/// How long it may take to fetch and build what a peer needs.
+const INSTALL_LIMIT: Duration = Duration::from_secs(600);
 
 /// A client to meet: where it is, and how it is started.
 #[derive(Clone, Copy, Debug)]
@@ -84,10 +87,9 @@ impl Spec {
     /// Its toolchain is missing, or its dependencies cannot be had.
     pub fn install(&self) -> Result<(), String> {
         let install = peers().join(self.dir).join("install");
-        let output = without_cargo(&mut Command::new(&install))
-            .env("INTEROP_PROFILE", self.profile)
-            .output()
-            .map_err(|error| format!("{} cannot be run: {error}", install.display()))?;
+        let mut command = Command::new(&install);
+        without_cargo(&mut command).env("INTEROP_PROFILE", self.profile);
+        let output = bounded(&mut command, INSTALL_LIMIT)?;
         match output.status.code() {
             Some(0) => Ok(()),
             Some(3) => Err(String::from_utf8_lossy(&output.stdout).trim().to_owned()),
@@ -193,6 +195,10 @@ pub struct Peer {
     child: Child,
     stdin: ChildStdin,
     answers: Receiver<String>,
+    /// The question that it was asked last.
+    asked: String,
+    /// Why it is not asked any more. An answer that comes too late would be taken for the next one.
+    fault: Option<String>,
     /// What it said to "hello".
     pub version: String,
 }
@@ -214,11 +220,13 @@ impl Peer {
             child,
             stdin,
             answers,
+            asked: String::new(),
+            fault: None,
             version: String::new(),
         };
         match peer.ask(&["hello"]) {
             Answer::Done(words) => peer.version = words.join(" "),
-            other => panic!("{name} does not answer: {other:?}"),
+            other => peer.fault(format!("it answers hello with {other:?}")),
         }
         peer
     }
@@ -230,24 +238,36 @@ impl Peer {
     }
 
     /// Asks; [`answer`](Self::answer) waits for the answer.
-    ///
-    /// # Panics
-    /// When the peer is gone.
     pub fn send(&mut self, words: &[&str]) {
-        writeln!(self.stdin, "{}", words.join("\t")).expect("a peer that reads");
-        self.stdin.flush().expect("a peer that reads");
+        self.asked = words.join(" ");
+        if self.fault.is_some() {
+            return;
+        }
+        let written = writeln!(self.stdin, "{}", words.join("\t"));
+        if let Err(error) = written.and_then(|()| self.stdin.flush()) {
+            self.fault(format!("cannot be asked: {error}"));
+        }
     }
 
-    /// The next answer.
-    ///
-    /// # Panics
-    /// When there is none.
+    /// The next answer. A peer that gives none in time is killed, and answers with an error that names the
+    /// question from then on: nothing here waits for ever.
     pub fn answer(&mut self) -> Answer {
-        match self.answers.recv_timeout(2 * LATE) {
-            Ok(line) => Answer::read(&line),
-            Err(RecvTimeoutError::Timeout) => panic!("{} does not answer", self.name),
-            Err(RecvTimeoutError::Disconnected) => panic!("{} has ended", self.name),
+        if let Some(fault) = &self.fault {
+            return Answer::Error(fault.clone());
         }
+        let fault = match self.answers.recv_timeout(ANSWER_LIMIT) {
+            Ok(line) => return Answer::read(&line),
+            Err(RecvTimeoutError::Timeout) => format!("no answer within {ANSWER_LIMIT:?}"),
+            Err(RecvTimeoutError::Disconnected) => "it has ended".to_owned(),
+        };
+        self.fault(fault);
+        self.answer()
+    }
+
+    fn fault(&mut self, fault: String) {
+        let asked: String = self.asked.chars().take(80).collect();
+        self.fault = Some(format!("{}, asked {asked:?}: {fault}", self.name));
+        self.kill();
     }
 
     /// The next answer, if there is one within that time.
@@ -302,8 +322,75 @@ impl Drop for Peer {
     }
 }
 
+/// Runs a command to its end, or kills it and its children when it takes longer than that.
+///
+/// # Errors
+/// It cannot be started, or did not end in time.
+pub fn bounded(command: &mut Command, limit: Duration) -> Result<Output, String> {
+    let program = command.get_program().to_string_lossy().into_owned();
+    let words = command.get_args().map(|word| word.to_string_lossy());
+    let what: Vec<_> = std::iter::once(program.as_str().into())
+        .chain(words)
+        .collect();
+    let what = what.join(" ");
+    let spawned = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        // Its own group, so that a package manager's children end with it.
+        .process_group(0)
+        .spawn();
+    let child = spawned.map_err(|error| format!("{what} cannot be run: {error}"))?;
+    let group = child.id();
+    let (ended, end) = channel();
+    std::thread::spawn(move || ended.send(child.wait_with_output()));
+    match end.recv_timeout(limit) {
+        Ok(output) => output.map_err(|error| format!("{what}: {error}")),
+        Err(_) => {
+            let group = format!("-{group}");
+            // It may end at this moment.
+            let _ = Command::new("kill").args(["-9", "--", &group]).status();
+            Err(format!("{what}: no end within {limit:?}"))
+        }
+    }
+}
+
+/// Says on stderr what is done now, so that a run that hangs tells where.
+pub fn step(who: &str, what: &str) {
+    eprintln!("{who}: {what} …");
+}
+
 /// Milliseconds, as the protocol has them.
 #[must_use]
 pub fn millis(time: Duration) -> String {
     time.as_millis().to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_that_does_not_end_is_killed_and_named() {
+        let mut command = Command::new("sh");
+        command.args(["-c", "sleep 600 & wait"]);
+        let begin = std::time::Instant::now();
+        let error = bounded(&mut command, Duration::from_millis(300)).unwrap_err();
+        assert!(error.starts_with("sh -c sleep 600"), "{error}");
+        assert!(begin.elapsed() < Duration::from_secs(60));
+    }
+
+    #[test]
+    fn a_peer_that_has_ended_is_named_with_the_question() {
+        let mut command = Command::new("sh");
+        command.args(["-c", "read hello; printf 'ok\\t1\\n'; read question"]);
+        let mut peer = Peer::spawn("short-lived", command);
+        assert_eq!(peer.version, "1");
+        let first = peer.try_lock("job", Duration::from_secs(1));
+        assert_eq!(first, peer.release("job"), "it is not asked again");
+        assert!(
+            matches!(&first, Answer::Error(why) if why.contains("short-lived, asked \"try job 1000\": it has ended")),
+            "{first:?}"
+        );
+    }
 }

@@ -2,16 +2,20 @@
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::peer::{beside_us, millis};
+use crate::peer::{beside_us, bounded, millis};
 
 /// What it exits with when somebody else has the lock.
 const HELD: i32 = 75;
 /// What it exits with when the lock is lost.
 const LOST: i32 = 79;
+
+/// How long it may take: the longest wait that it is given, and a minute.
+const LIMIT: Duration = Duration::from_secs(180);
 
 /// The program, and the store that it is called with.
 #[derive(Clone, Debug)]
@@ -59,13 +63,16 @@ impl Program {
         command
     }
 
+    /// Its exit code, or -1, and what it printed to stdout and stderr.
     fn output(&self, words: &[&str]) -> (i32, String, String) {
-        let output = self.command(words).output();
         let Output {
             status,
             stdout,
             stderr,
-        } = output.expect("fencepost can be run");
+        } = match bounded(&mut self.command(words), LIMIT) {
+            Ok(output) => output,
+            Err(error) => return (-1, String::new(), error),
+        };
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
         (status.code().unwrap_or(-1), text(&stdout), text(&stderr))
     }
@@ -113,20 +120,24 @@ impl Program {
 
     /// `fencepost run` with a command that never ends. Returns when the command has begun.
     ///
-    /// # Panics
-    /// When it does not begin.
-    #[must_use]
-    pub fn hold(&self, name: &str, ttl: Duration) -> Running {
+    /// # Errors
+    /// It does not begin.
+    pub fn hold(&self, name: &str, ttl: Duration) -> Result<Running, String> {
         let script = "echo begun; exec sleep 600";
         let words = ["run", name, "--ttl", &time(ttl), "--", "sh", "-c", script];
         let mut command = self.command(&words);
         let mut child = command.stdout(Stdio::piped()).spawn().expect("fencepost");
-        let mut first = String::new();
         let stdout = child.stdout.take().expect("a pipe");
-        let read = BufReader::new(stdout).read_line(&mut first);
-        read.expect("its output");
-        assert_eq!(first, "begun\n", "fencepost run did not begin");
-        Running { child }
+        let running = Running { child };
+        let (said, first) = channel();
+        std::thread::spawn(move || {
+            let line = BufReader::new(stdout).lines().next();
+            said.send(line.and_then(Result::ok))
+        });
+        match first.recv_timeout(LIMIT) {
+            Ok(Some(line)) if line == "begun" => Ok(running),
+            other => Err(format!("fencepost run {name:?} does not begin: {other:?}")),
+        }
     }
 
     /// `fencepost run` with a command that reads and writes a counter, that often.

@@ -7,7 +7,7 @@ use fencepost_tests::RedisServer;
 
 use crate::classic::{self, Outcome, expect, let_wait, they_are_refused, they_release};
 use crate::monitor::Monitor;
-use crate::peer::{Answer, Peer, Spec};
+use crate::peer::{Answer, Peer, Spec, step};
 use crate::program::Acquired;
 use crate::scene::{Effort, Scene, TTL, Times, WAIT, eventually, seconds};
 
@@ -97,6 +97,7 @@ pub fn meet(effort: Effort) -> (String, Vec<Row>) {
 }
 
 fn exclusion(they: &mut Peer, us: &mut Peer) -> Outcome {
+    step("Redisson", "exclude each other");
     let longest = "x".repeat(512);
     let names = [
         "job",
@@ -130,6 +131,7 @@ fn we_are_refused(us: &mut Peer, name: &str) -> Result<(), String> {
 
 /// Whoever is inside twice has to leave twice.
 fn entering_again(they: &mut Peer, us: &mut Peer) -> Outcome {
+    step("RLock", "enter again");
     let name = "again";
     classic::theirs(they, name)?;
     classic::theirs(they, name)?;
@@ -152,6 +154,7 @@ fn times(
     us: &mut Peer,
     effort: Effort,
 ) -> Result<(Times, Times), String> {
+    step(spec.name, "hand-off");
     let to_us = classic::times_to_us(spec, they, us, effort)?;
     Ok((to_us, classic::times_to_them(spec, they, us, effort)?))
 }
@@ -174,6 +177,7 @@ fn woken(times: Result<Times, String>) -> Outcome {
 
 /// A lock without a lease is kept beyond the watchdog's time, and free at its end after they died.
 fn watchdog(scene: &Scene, us: &mut Peer) -> Outcome {
+    step("RLock", "its watchdog renews; then it dies");
     let mut they = scene.peer(&RLOCK);
     they.try_lock("watched", Duration::ZERO).at()?;
     std::thread::sleep(WATCHDOG + WATCHDOG / 2);
@@ -194,6 +198,7 @@ fn watchdog(scene: &Scene, us: &mut Peer) -> Outcome {
 }
 
 fn death(scene: &Scene) -> Outcome {
+    step("RLock", "they die / we die");
     const SHORT: Duration = Duration::from_millis(1500);
     // A JVM takes longer to start than the TTL.
     let (mut they, mut next) = (scene.peer(&RLOCK), scene.peer(&RLOCK));
@@ -219,6 +224,7 @@ fn death(scene: &Scene) -> Outcome {
 
 /// Which command wakes, and where: ours has to be heard there, and to listen there.
 fn published(server: &RedisServer, they: &mut Peer) -> Outcome {
+    step("RLock", "what its unlock publishes");
     let monitor = Monitor::of(server)?;
     classic::theirs(they, "wire")?;
     they_release(they, "wire")?;
@@ -233,6 +239,7 @@ fn published(server: &RedisServer, they: &mut Peer) -> Outcome {
 
 /// The key by which it makes its unlock idempotent: beside the lock's, for a while, and gone afterwards.
 fn latch(server: &RedisServer, they: &mut Peer) -> Outcome {
+    step("RLock", "what its unlock latch leaves");
     const LATCH: &str = "redisson_unlock_latch:{latch}:";
     let monitor = Monitor::of(server)?;
     classic::theirs(they, "latch")?;
@@ -261,6 +268,7 @@ fn latch(server: &RedisServer, they: &mut Peer) -> Outcome {
 
 /// The classical key is a string and `RLock` a hash: each refuses the other's, with an error.
 fn beside_plain(scene: &Scene, they: &mut Peer) -> Outcome {
+    step("RLock", "beside our plain lock");
     let program = scene.program();
     classic::theirs(they, "kind")?;
     let acquired = program.acquire("kind", TTL, Duration::ZERO);
@@ -281,6 +289,7 @@ fn beside_plain(scene: &Scene, they: &mut Peer) -> Outcome {
 }
 
 fn fenced(scene: &Scene, us: &mut Peer, effort: Effort) -> Vec<Row> {
+    step(FENCED.name, "tokens");
     let mut they = scene.peer(&FENCED);
     let exclusion = exclusion(&mut they, us);
     let _warm = times(
@@ -327,6 +336,7 @@ fn number(answer: &Answer) -> Result<u64, String> {
 /// It wakes the next of its own queue, on a channel for each of its threads: it and we exclude each other, and
 /// do not wake each other. One who waits there sleeps until our key would expire.
 fn fair(scene: &Scene, us: &mut Peer) -> Vec<Row> {
+    step(FAIR.name, "hand-off");
     const SHORT: Duration = Duration::from_secs(2);
     let mut they = scene.peer(&FAIR);
     let exclusion = exclusion(&mut they, us);
@@ -357,6 +367,7 @@ fn fair(scene: &Scene, us: &mut Peer) -> Vec<Row> {
 /// Its layout has a field "mode" beside the holders'. Where that is missing it takes the lock for free: also where
 /// an `RLock`, ours or its own, is held.
 fn read_write(scene: &Scene, us: &mut Peer) -> Vec<Row> {
+    step("RReadWriteLock", "on a name of ours");
     let mut rows = Vec::new();
     for spec in [WRITE, READ] {
         let mut they = scene.peer(&spec);
@@ -407,6 +418,7 @@ fn read_write(scene: &Scene, us: &mut Peer) -> Vec<Row> {
 
 /// `RedissonRedLock` over three servers, and our reentrant lock over the same.
 fn on_three(effort: Effort) -> Vec<Row> {
+    step(REDLOCK, "exclude each other, soak");
     let scene = Scene::of(3);
     let mut they = scene.peer(&RLOCK);
     let mut us = scene.ours("reentrant");

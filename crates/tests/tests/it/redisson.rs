@@ -1,8 +1,10 @@
-//! Beside a Java program that uses Redisson's `RLock`: it and our reentrant locks keep each other out and
-//! wake each other. What it sends is replayed with `redis-cli`, word for word.
+//! Beside a Java program that uses Redisson's `RLock`: it and our reentrant locks exclude each other and
+//! wake each other. What Redisson 4.7 sends is replayed with `redis-cli`, word for word; `interop` runs
+//! Redisson itself.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
@@ -31,15 +33,25 @@ const THEIR_LOCK: &str = "if ((redis.call('exists', KEYS[1]) == 0) \
     redis.call('pexpire', KEYS[1], ARGV[1]); \
     return nil; end; \
     return redis.call('pttl', KEYS[1]);";
-/// What `RLock.unlock` sends: key, channel; message, lease, owner.
-const THEIR_UNLOCK: &str = "if (redis.call('hexists', KEYS[1], ARGV[3]) == 0) then return nil; end; \
+/// What `RLock.unlock` sends: key, channel, latch; message, lease, owner, publish command, the latch's
+/// time. The latch remembers what the script answered, so that an unlock that is sent again after a
+/// time-out does nothing twice. The publish command is `SPUBLISH` where channels are sharded.
+const THEIR_UNLOCK: &str = "local val = redis.call('get', KEYS[3]); \
+    if val ~= false then return tonumber(val);end; \
+    if (redis.call('hexists', KEYS[1], ARGV[3]) == 0) then return nil;end; \
     local counter = redis.call('hincrby', KEYS[1], ARGV[3], -1); \
-    if (counter > 0) then redis.call('pexpire', KEYS[1], ARGV[2]); return 0; \
-    else redis.call('del', KEYS[1]); redis.call('publish', KEYS[2], ARGV[1]); return 1; end; \
-    return nil;";
-/// What their watchdog sends: key; lease, owner.
-const THEIR_RENEWAL: &str = "if (redis.call('hexists', KEYS[1], ARGV[2]) == 1) then \
-    redis.call('pexpire', KEYS[1], ARGV[1]); return 1; end; return 0;";
+    if (counter > 0) then redis.call('pexpire', KEYS[1], ARGV[2]); \
+    redis.call('set', KEYS[3], 0, 'px', ARGV[5]); return 0; \
+    else redis.call('del', KEYS[1]); redis.call(ARGV[4], KEYS[2], ARGV[1]); \
+    redis.call('set', KEYS[3], 1, 'px', ARGV[5]); return 1; end; ";
+/// What their watchdog sends: any number of keys; lease, and an owner for each key.
+const THEIR_RENEWAL: &str = "local result = {} \
+    for i = 1, #KEYS, 1 do \
+    if (redis.call('hexists', KEYS[i], ARGV[i + 1]) == 1) then \
+    redis.call('pexpire', KEYS[i], ARGV[1]); table.insert(result, 1); \
+    else table.insert(result, 0); end; end; return result;";
+/// How long the latch lives if it is not deleted: Redisson's time-outs and retries together.
+const THEIR_LATCH_TIME: &str = "17236";
 const THEY: &str = "6f0829ed-bfd3-4e6f-bba3-6f3d66cd176c:54";
 const THEIR_LEASE: &str = "30000";
 
@@ -75,19 +87,32 @@ impl<'a> Java<'a> {
         self.server.cli(&words)
     }
 
-    /// `1` when it is free, `0` when it is held still, nothing when it was not theirs.
+    /// `1` when it is free, `0` when it is held still, nothing when it was not theirs. Deletes the latch
+    /// once the answer is there, as Redisson does.
     fn unlock(&self) -> String {
-        let words = [
-            "EVAL",
-            THEIR_UNLOCK,
-            "2",
-            self.name,
-            self.channel,
-            "0",
-            THEIR_LEASE,
-            THEY,
-        ];
-        self.server.cli(&words)
+        static REQUESTS: AtomicU32 = AtomicU32::new(0);
+        let request = REQUESTS.fetch_add(1, Ordering::Relaxed);
+        let latch = self.latch(&request.to_string());
+        let answer = self.send_unlock(&latch);
+        self.server.cli(&["DEL", &latch]);
+        answer
+    }
+
+    /// The unlock alone.
+    fn send_unlock(&self, latch: &str) -> String {
+        let (script, keys) = (
+            ["EVAL", THEIR_UNLOCK, "3"],
+            [self.name, self.channel, latch],
+        );
+        let arguments = ["0", THEIR_LEASE, THEY, "PUBLISH", THEIR_LATCH_TIME];
+        self.server
+            .cli(&[&script[..], &keys[..], &arguments[..]].concat())
+    }
+
+    /// The latch of one unlock: in the slot of the lock's key, as its channel.
+    fn latch(&self, request: &str) -> String {
+        let channel = self.channel.replace("lock__channel", "unlock_latch");
+        format!("{channel}:{request}")
     }
 
     /// What one who waits is told.
@@ -203,6 +228,26 @@ async fn we_do_not_get_in_while_a_java_program_is_and_are_woken_when_it_leaves()
             subscribers(java.server, channel) == 0
         })
         .await;
+    }
+    assert!(cluster.leftovers().is_empty());
+}
+
+/// Redisson sends an unlock again when its answer is late. By then the lock may be ours.
+#[tokio::test]
+async fn an_unlock_that_redisson_sends_again_does_not_release_what_is_ours_by_now() {
+    let cluster = Cluster::start(1);
+    let locks = cluster.client().await;
+    for (name, channel) in NAMES {
+        let java = Java::at(&cluster.servers[0], name, channel);
+        assert!(java.try_lock());
+        let latch = java.latch("late");
+        assert_eq!(java.send_unlock(&latch), "1");
+        let guard = locks.reentrant(name).lock().timeout(NOW).await.unwrap();
+        assert_eq!(java.send_unlock(&latch), "1", "what it answered before");
+        assert!(java.is_held(), "ours still");
+        guard.extend().await.unwrap();
+        guard.release().await.unwrap();
+        assert_eq!(java.server.cli(&["DEL", &latch]), "1");
     }
     assert!(cluster.leftovers().is_empty());
 }
