@@ -7,6 +7,7 @@ use crate::read_write::{self, ALONE, ReadWrite};
 use crate::release::{self, NOTHING_LEFT, OneRelease};
 use crate::run::{Outcome, Reach, check};
 use crate::semaphore::{self, NO_CROWD, Semaphore};
+use crate::service::{self, ONE_HOLDER, RELEASED, Service, ServiceFlaw};
 use crate::setup::{Expiry, Flaw, Releases, Setup};
 use crate::steps::Locks;
 use crate::story;
@@ -43,6 +44,7 @@ enum Subject {
     OneRelease(OneRelease),
     ReadWrite(ReadWrite),
     Plain(Plain),
+    Service(Service),
 }
 
 /// How a variant did.
@@ -71,6 +73,7 @@ impl Variant {
             Subject::OneRelease(model) => check(model, self.reach, threads, release::tell),
             Subject::ReadWrite(model) => check(model, self.reach, threads, read_write::tell),
             Subject::Plain(model) => check(model, self.reach, threads, plain::tell),
+            Subject::Service(model) => check(model, self.reach, threads, service::tell),
         }
     }
 
@@ -106,6 +109,27 @@ const PLAIN: Plain = Plain {
     queue: false,
     flaw: None,
 };
+
+/// A client of the lock service on one node, with everything that can go wrong.
+const SERVICE: Service = Service {
+    nodes: 1,
+    attempts: 2,
+    repeats: 1,
+    crashes: 1,
+    rival: true,
+    flaw: None,
+};
+
+fn served(name: &'static str, about: &'static str, model: Service, quick: bool) -> Variant {
+    Variant {
+        name,
+        about,
+        expected: Expected::Holds,
+        reach: Reach::Exhaustive,
+        quick,
+        subject: Subject::Service(model),
+    }
+}
 
 fn sound() -> Vec<Variant> {
     let holds = |name, about, setup| Variant {
@@ -389,6 +413,32 @@ fn sound() -> Vec<Variant> {
                 },
             ),
         ),
+        served(
+            "service",
+            "2 attempts of one lease through replicas on 1 node, one repeated by a proxy, one replica dies, and a rival",
+            SERVICE,
+            true,
+        ),
+        served(
+            "service-three-attempts",
+            "the same with 3 attempts",
+            Service {
+                attempts: 3,
+                ..SERVICE
+            },
+            false,
+        ),
+        served(
+            "service-three-nodes",
+            "2 attempts of one lease through replicas on 3 nodes, and a rival",
+            Service {
+                nodes: 3,
+                crashes: 0,
+                repeats: 0,
+                ..SERVICE
+            },
+            false,
+        ),
         Variant {
             name: "tombstones",
             about: "1 claim is released on 1 node over connections that break: tombstones refuse what comes late",
@@ -435,6 +485,26 @@ fn sound() -> Vec<Variant> {
             ),
         ),
     ]
+}
+
+fn broken_service(
+    name: &'static str,
+    about: &'static str,
+    property: &'static str,
+    flaw: ServiceFlaw,
+) -> Variant {
+    Variant {
+        name,
+        about,
+        expected: Expected::Breaks(property),
+        reach: Reach::Exhaustive,
+        quick: true,
+        subject: Subject::Service(Service {
+            crashes: 0,
+            flaw: Some(flaw),
+            ..SERVICE
+        }),
+    }
 }
 
 fn broken() -> Vec<Variant> {
@@ -630,6 +700,36 @@ fn broken() -> Vec<Variant> {
                 readers: 1,
                 readers_ask: 1,
             }),
+        ),
+        broken_service(
+            "service-clean-up-by-lease-id",
+            "a replica cleans up whatever its lease id holds, not exactly its own value",
+            ONE_HOLDER,
+            ServiceFlaw::CleanUpByLeaseId,
+        ),
+        broken_service(
+            "service-take-over-from-any",
+            "a request takes over from any attempt of its lease, also from a larger one",
+            ONE_HOLDER,
+            ServiceFlaw::TakeOverFromAny,
+        ),
+        broken_service(
+            "service-doubled-post-takes-over",
+            "a request that a proxy repeats takes over from itself",
+            ONE_HOLDER,
+            ServiceFlaw::TakeOverFromEqual,
+        ),
+        broken_service(
+            "service-late-answer-counts",
+            "the client takes the answer to an attempt that it has voided",
+            ONE_HOLDER,
+            ServiceFlaw::LateAnswerCounts,
+        ),
+        broken_service(
+            "service-no-tombstone",
+            "a release leaves no tombstone of its lease id, and a repeated request acquires for nobody",
+            RELEASED,
+            ServiceFlaw::NoTombstone,
         ),
         breaks(
             "no-tombstones",

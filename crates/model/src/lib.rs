@@ -45,6 +45,7 @@
 //! | [`read_write`] | a model of its own: writers, readers, and writers that become readers |
 //! | [`plain`] | a model of its own: acquiring by plain commands, without a script |
 //! | [`release`] | a model of its own: one claim is released on one node over connections that break |
+//! | [`service`] | a model of its own: a client of the lock service repeats its acquire, and a rival |
 //! | [`story`] | a way through the model, told in sentences |
 //! | [`catalogue`] | every variant, sound or broken, by name |
 //! | [`run`] | checks a variant and tells how it went |
@@ -57,6 +58,7 @@ pub mod read_write;
 pub mod release;
 pub mod run;
 pub mod semaphore;
+pub mod service;
 pub mod settle;
 pub mod setup;
 pub mod steps;

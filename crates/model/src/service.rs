@@ -1,0 +1,629 @@
+//! A model of its own: one client of the lock service, whose acquire is repeated, and a rival.
+//!
+//! The client chooses a lease id and numbers its attempts. Each attempt is a request to some replica; a
+//! proxy may send one of them twice, and a replica may die at any step. A replica acquires under a value
+//! of its own; refused, it cleans up exactly that value, looks for holds of the same lease, and takes
+//! over from smaller attempts. What it was granted it cleans up if the answer could not be sent. The
+//! client holds the lock once it has read the answer to its *last* attempt, and releases by lease id: a
+//! tombstone of the id first, then the values that are found.
+//!
+//! Nodes are [`LockState`]s, and a replica counts votes by [`AcquireTally`], as they are. A command and its
+//! reply are one step; what a lost reply would do, a replica that dies does too. Nothing expires: what a
+//! crash leaves behind ends by its TTL, and is no fault.
+
+use std::time::Duration;
+
+use fencepost::{AttemptValue, FencingToken, Owner, Ttl};
+use fencepost_core::lock::{Command, LockState, Now, Reply};
+use fencepost_core::quorum::{AcquireStep, AcquireTally, Quorum};
+use fencepost_core::{LeaseAttempt, LeaseId};
+use stateright::{Model, Path, Property};
+
+/// The client and its rival never hold the lock at the same time.
+pub const ONE_HOLDER: &str = "the client and its rival never hold the lock together";
+/// When all is over and the client has released, no node holds the lock for its lease.
+pub const RELEASED: &str = "a released lease is held by no node in the end";
+
+/// One client, its attempts, and a rival.
+#[derive(Clone, Copy, Debug)]
+pub struct Service {
+    /// How many nodes vote.
+    pub nodes: usize,
+    /// How many attempts the client makes at most.
+    pub attempts: u32,
+    /// How many requests a proxy repeats.
+    pub repeats: u8,
+    /// How many replicas die.
+    pub crashes: u8,
+    /// Whether there is a rival, which makes one attempt and never releases.
+    pub rival: bool,
+    /// What is wrong.
+    pub flaw: Option<ServiceFlaw>,
+}
+
+/// A rule that is left out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ServiceFlaw {
+    /// A replica cleans up whatever its lease id holds.
+    CleanUpByLeaseId,
+    /// A request takes over from any attempt of its lease but its own.
+    TakeOverFromAny,
+    /// A request takes over also from the same attempt.
+    TakeOverFromEqual,
+    /// A release leaves no tombstone of the lease id.
+    NoTombstone,
+    /// The client takes the answer to an earlier attempt.
+    LateAnswerCounts,
+}
+
+const LEASE: LeaseId = LeaseId::new(1);
+/// The rival's attempt.
+const RIVAL: u32 = 0;
+
+/// A request at a replica.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Request {
+    attempt: u32,
+    /// What its value is made of: no other has it. A take-over has another value.
+    nonce: u32,
+    phase: Phase,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Phase {
+    /// Acquires; or takes over from these values, if there are some.
+    Acquires {
+        asked: u8,
+        tally: TallyState,
+        from: Vec<AttemptValue>,
+    },
+    /// Cleans up on the nodes that are left; then looks for holds of the lease, or ends.
+    CleansUp { left: u8, then_looks: bool },
+    /// Looks for holds of its lease.
+    Looks {
+        left: u8,
+        earlier: Vec<AttemptValue>,
+        others: bool,
+    },
+    /// Looks for a tombstone of its lease.
+    LooksForTombstone { left: u8 },
+    /// The answer is on its way.
+    Answers,
+}
+
+/// [`AcquireTally`] compares by hash only.
+#[derive(Clone, Debug, Hash)]
+struct TallyState(AcquireTally);
+
+impl PartialEq for TallyState {
+    fn eq(&self, other: &Self) -> bool {
+        fingerprint(self) == fingerprint(other)
+    }
+}
+
+impl Eq for TallyState {}
+
+fn fingerprint(tally: &TallyState) -> u64 {
+    use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+    let mut hasher = DefaultHasher::new();
+    tally.hash(&mut hasher);
+    hasher.finish()
+}
+
+/// What the client does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Holding {
+    No,
+    Yes,
+    Released,
+}
+
+/// The release, at a replica.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Releasing {
+    /// Leaves tombstones.
+    Buries {
+        left: u8,
+    },
+    Looks {
+        left: u8,
+        found: Vec<AttemptValue>,
+    },
+    Releases {
+        left: u8,
+        found: Vec<AttemptValue>,
+    },
+}
+
+/// All of it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Scene {
+    nodes: Vec<LockState>,
+    requests: Vec<Request>,
+    release: Option<Releasing>,
+    /// The client's last attempt.
+    attempt: u32,
+    holding: Holding,
+    rival_holds: bool,
+    next_nonce: u32,
+    repeats_left: u8,
+    crashes_left: u8,
+}
+
+/// Something that happens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// The client sends its next attempt, and voids the earlier ones.
+    Send,
+    /// A proxy sends the attempt of that request again.
+    Repeat(usize),
+    /// That request does its next step at that node.
+    Work(usize, usize),
+    /// The answer of that request is read by the client.
+    Read(usize),
+    /// The answer could not be sent, and its replica knows.
+    Unread(usize),
+    /// The answer went to a proxy that has no use for it.
+    Swallow(usize),
+    /// The replica of that request dies.
+    Crash(usize),
+    /// The client releases.
+    Release,
+    /// The release does its next step at that node.
+    WorkRelease(usize),
+}
+
+const NOW: Now = Now {
+    elapsed: Duration::ZERO,
+    wall_micros: 1_000_000,
+};
+
+fn ttl() -> Ttl {
+    Ttl::new(Duration::from_secs(1)).expect("within the bounds")
+}
+
+impl Request {
+    fn value(&self) -> AttemptValue {
+        let owner = Owner::new("x").expect("a label");
+        match self.attempt {
+            RIVAL => AttemptValue::labelled(u128::from(self.nonce), &owner),
+            attempt => {
+                let of = LeaseAttempt {
+                    lease: LEASE,
+                    attempt,
+                    max_hold: None,
+                };
+                AttemptValue::leased(u128::from(self.nonce), of, &owner)
+            }
+        }
+    }
+}
+
+fn tombstone() -> AttemptValue {
+    AttemptValue::labelled(LEASE.get() << 64, &Owner::new("").expect("a label"))
+}
+
+impl Service {
+    fn all(&self) -> u8 {
+        (1 << self.nodes) - 1
+    }
+
+    fn quorum(&self) -> Quorum {
+        Quorum::of(self.nodes).expect("a few nodes")
+    }
+
+    fn begin(&self, scene: &mut Scene, attempt: u32) {
+        let nonce = scene.next_nonce;
+        scene.next_nonce += 1;
+        scene.requests.push(Request {
+            attempt,
+            nonce,
+            phase: self.acquires(Vec::new()),
+        });
+    }
+
+    fn acquires(&self, from: Vec<AttemptValue>) -> Phase {
+        Phase::Acquires {
+            asked: 0,
+            tally: TallyState(AcquireTally::new(self.quorum())),
+            from,
+        }
+    }
+
+    fn release(&self, node: &mut LockState, value: AttemptValue, tombstone: bool) {
+        let command = Command::Release {
+            value,
+            tombstone: tombstone.then(|| Duration::from_secs(60)),
+            ticket: Default::default(),
+            follower: None,
+        };
+        let _ = node.apply(&command, NOW);
+    }
+
+    /// One step of a request at one node. `None` when it has nothing to do there.
+    fn work(&self, scene: &mut Scene, which: usize, at: usize) -> Option<()> {
+        let mut request = scene.requests[which].clone();
+        let (value, bit) = (request.value(), 1 << at);
+        let node = &mut scene.nodes[at];
+        let mut ends = false;
+        request.phase = match request.phase {
+            Phase::Acquires {
+                asked,
+                mut tally,
+                from,
+            } => {
+                if asked & bit != 0 {
+                    return None;
+                }
+                let proposed = FencingToken::ZERO;
+                let command = match from.is_empty() {
+                    true => Command::Acquire {
+                        value: value.clone(),
+                        ttl: ttl(),
+                        proposed,
+                        turn: Default::default(),
+                    },
+                    false => Command::Steal {
+                        value: value.clone(),
+                        ttl: ttl(),
+                        proposed,
+                        from: from.clone(),
+                    },
+                };
+                let mut step = tally.0.answered(at, Ok(node.apply(&command, NOW)));
+                // Raises go to all at once: that they may be late is modelled elsewhere.
+                while let AcquireStep::Raise { nodes, to } = step {
+                    step = AcquireStep::Wait;
+                    for raised in nodes.iter() {
+                        let raise = Command::Raise {
+                            value: value.clone(),
+                            to,
+                        };
+                        let reply = scene.nodes[raised].apply(&raise, NOW);
+                        step = tally.0.answered(raised, Ok(reply));
+                    }
+                }
+                match step {
+                    AcquireStep::Certified(_) if request.attempt == RIVAL => {
+                        scene.rival_holds = true;
+                        ends = true;
+                        Phase::Answers
+                    }
+                    AcquireStep::Certified(_) => Phase::LooksForTombstone { left: self.all() },
+                    AcquireStep::Blocked => Phase::CleansUp {
+                        left: self.all(),
+                        then_looks: from.is_empty() && request.attempt != RIVAL,
+                    },
+                    _ => Phase::Acquires {
+                        asked: asked | bit,
+                        tally,
+                        from,
+                    },
+                }
+            }
+            Phase::CleansUp { left, then_looks } => {
+                if left & bit == 0 {
+                    return None;
+                }
+                let value = match (self.flaw, node.holder()) {
+                    (Some(ServiceFlaw::CleanUpByLeaseId), Some(holder))
+                        if holder.lease_attempt().is_some() =>
+                    {
+                        holder.clone()
+                    }
+                    _ => value,
+                };
+                self.release(node, value, false);
+                match (left & !bit, then_looks) {
+                    (0, true) => Phase::Looks {
+                        left: self.all(),
+                        earlier: Vec::new(),
+                        others: false,
+                    },
+                    (0, false) => {
+                        ends = true;
+                        Phase::Answers
+                    }
+                    (left, _) => Phase::CleansUp { left, then_looks },
+                }
+            }
+            Phase::Looks {
+                left,
+                mut earlier,
+                mut others,
+            } => {
+                if left & bit == 0 {
+                    return None;
+                }
+                let holder = node.holder();
+                let of = holder.and_then(AttemptValue::lease_attempt);
+                if let (Some(holder), Some(of)) = (holder, of) {
+                    let may_take_over = match self.flaw {
+                        Some(ServiceFlaw::TakeOverFromAny) => true,
+                        Some(ServiceFlaw::TakeOverFromEqual) => of.attempt <= request.attempt,
+                        _ => of.attempt < request.attempt,
+                    };
+                    match may_take_over {
+                        true if !earlier.contains(holder) => earlier.push(holder.clone()),
+                        true => {}
+                        false => others = true,
+                    }
+                }
+                match (left & !bit, earlier.is_empty() || others) {
+                    // Held, or in progress.
+                    (0, true) => {
+                        ends = true;
+                        Phase::Answers
+                    }
+                    (0, false) => {
+                        // Another try has another value.
+                        request.nonce = scene.next_nonce;
+                        scene.next_nonce += 1;
+                        self.acquires(earlier)
+                    }
+                    (left, _) => Phase::Looks {
+                        left,
+                        earlier,
+                        others,
+                    },
+                }
+            }
+            Phase::LooksForTombstone { left } => {
+                if left & bit == 0 {
+                    return None;
+                }
+                let value = tombstone();
+                let look = Command::LookForTombstone { value };
+                let is_buried = node.apply(&look, NOW) == Reply::Tombstoned;
+                match (is_buried, left & !bit) {
+                    (true, _) => Phase::CleansUp {
+                        left: self.all(),
+                        then_looks: false,
+                    },
+                    (false, left) if self.is_majority(left) => Phase::Answers,
+                    (false, left) => Phase::LooksForTombstone { left },
+                }
+            }
+            Phase::Answers => return None,
+        };
+        match ends {
+            true => drop(scene.requests.remove(which)),
+            false => scene.requests[which] = request,
+        }
+        Some(())
+    }
+
+    /// Whether a majority is done when these are left.
+    fn is_majority(&self, left: u8) -> bool {
+        self.nodes - left.count_ones() as usize >= self.quorum().needed()
+    }
+
+    fn work_release(&self, scene: &mut Scene, at: usize) -> Option<()> {
+        let bit = 1 << at;
+        let node = &mut scene.nodes[at];
+        let next = match scene.release.take()? {
+            Releasing::Buries { left } => {
+                if left & bit == 0 {
+                    return None;
+                }
+                self.release(node, tombstone(), true);
+                match left & !bit {
+                    left if self.is_majority(left) => Some(Releasing::Looks {
+                        left: self.all(),
+                        found: Vec::new(),
+                    }),
+                    left => Some(Releasing::Buries { left }),
+                }
+            }
+            Releasing::Looks { left, mut found } => {
+                if left & bit == 0 {
+                    return None;
+                }
+                if let Some(holder) = node.holder()
+                    && holder.lease_attempt().is_some()
+                    && !found.contains(holder)
+                {
+                    found.push(holder.clone());
+                }
+                match left & !bit {
+                    0 if found.is_empty() => None,
+                    0 => Some(Releasing::Releases {
+                        left: self.all(),
+                        found,
+                    }),
+                    left => Some(Releasing::Looks { left, found }),
+                }
+            }
+            Releasing::Releases { left, found } => {
+                if left & bit == 0 {
+                    return None;
+                }
+                for value in &found {
+                    self.release(node, value.clone(), true);
+                }
+                match left & !bit {
+                    0 => None,
+                    left => Some(Releasing::Releases { left, found }),
+                }
+            }
+        };
+        scene.release = next;
+        Some(())
+    }
+}
+
+impl Model for Service {
+    type State = Scene;
+    type Action = Step;
+
+    fn init_states(&self) -> Vec<Scene> {
+        let mut scene = Scene {
+            nodes: vec![LockState::default(); self.nodes],
+            requests: Vec::new(),
+            release: None,
+            attempt: 0,
+            holding: Holding::No,
+            rival_holds: false,
+            next_nonce: 1,
+            repeats_left: self.repeats,
+            crashes_left: self.crashes,
+        };
+        if self.rival {
+            self.begin(&mut scene, RIVAL);
+        }
+        vec![scene]
+    }
+
+    fn actions(&self, scene: &Scene, steps: &mut Vec<Step>) {
+        if scene.holding == Holding::No && scene.attempt < self.attempts {
+            steps.push(Step::Send);
+        }
+        if scene.holding == Holding::Yes {
+            steps.push(Step::Release);
+        }
+        for (which, request) in scene.requests.iter().enumerate() {
+            if request.attempt != RIVAL {
+                if scene.repeats_left > 0 {
+                    steps.push(Step::Repeat(which));
+                }
+                if scene.crashes_left > 0 {
+                    steps.push(Step::Crash(which));
+                }
+            }
+            match request.phase {
+                Phase::Answers => {
+                    steps.push(Step::Read(which));
+                    steps.push(Step::Unread(which));
+                    if self.repeats > 0 {
+                        steps.push(Step::Swallow(which));
+                    }
+                }
+                _ => steps.extend((0..self.nodes).map(|node| Step::Work(which, node))),
+            }
+        }
+        if scene.release.is_some() {
+            steps.extend((0..self.nodes).map(Step::WorkRelease));
+        }
+    }
+
+    fn next_state(&self, last: &Scene, step: Step) -> Option<Scene> {
+        let mut scene = last.clone();
+        match step {
+            Step::Send => {
+                scene.attempt += 1;
+                let attempt = scene.attempt;
+                self.begin(&mut scene, attempt);
+            }
+            Step::Repeat(which) => {
+                scene.repeats_left -= 1;
+                let attempt = scene.requests[which].attempt;
+                self.begin(&mut scene, attempt);
+            }
+            Step::Work(which, node) => self.work(&mut scene, which, node)?,
+            Step::Read(which) => {
+                let attempt = scene.requests.remove(which).attempt;
+                let counts =
+                    attempt == scene.attempt || self.flaw == Some(ServiceFlaw::LateAnswerCounts);
+                if counts && scene.holding == Holding::No {
+                    scene.holding = Holding::Yes;
+                }
+            }
+            Step::Unread(which) => {
+                scene.requests[which].phase = Phase::CleansUp {
+                    left: self.all(),
+                    then_looks: false,
+                };
+            }
+            Step::Swallow(which) => drop(scene.requests.remove(which)),
+            Step::Crash(which) => {
+                scene.crashes_left -= 1;
+                drop(scene.requests.remove(which));
+            }
+            Step::Release => {
+                scene.holding = Holding::Released;
+                scene.release = Some(match self.flaw {
+                    Some(ServiceFlaw::NoTombstone) => Releasing::Looks {
+                        left: self.all(),
+                        found: Vec::new(),
+                    },
+                    _ => Releasing::Buries { left: self.all() },
+                });
+            }
+            Step::WorkRelease(node) => self.work_release(&mut scene, node)?,
+        }
+        Some(scene)
+    }
+
+    fn properties(&self) -> Vec<Property<Self>> {
+        vec![
+            Property::always(ONE_HOLDER, |_, scene: &Scene| {
+                !(scene.holding == Holding::Yes && scene.rival_holds)
+            }),
+            Property::always(RELEASED, |model: &Self, scene: &Scene| {
+                let is_over = scene.requests.is_empty()
+                    && scene.release.is_none()
+                    && scene.holding == Holding::Released
+                    && scene.crashes_left == model.crashes;
+                let of_lease =
+                    |node: &LockState| node.holder().and_then(AttemptValue::lease_attempt);
+                let held = scene.nodes.iter().filter_map(of_lease).count();
+                !is_over || held < model.quorum().needed()
+            }),
+            Property::sometimes("the client holds it", |_, scene: &Scene| {
+                scene.holding == Holding::Yes
+            }),
+            Property::sometimes("a later attempt takes over", |_, scene: &Scene| {
+                scene.requests.iter().any(|request| {
+                    matches!(&request.phase, Phase::Acquires { from, .. } if !from.is_empty())
+                })
+            }),
+        ]
+    }
+}
+
+/// Every step of a path in a line.
+#[must_use]
+pub fn tell(model: &Service, path: Path<Scene, Step>) -> Vec<String> {
+    let mut lines = Vec::new();
+    for (scene, step) in path.into_vec() {
+        let Some(step) = step else { break };
+        let who = |which: usize| match scene.requests[which].attempt {
+            RIVAL => "the rival".to_owned(),
+            attempt => format!(
+                "attempt {attempt} (request {})",
+                scene.requests[which].nonce
+            ),
+        };
+        let what = match step {
+            Step::Send => format!("the client sends attempt {}", scene.attempt + 1),
+            Step::Repeat(which) => format!("a proxy repeats {}", who(which)),
+            Step::Work(which, node) => {
+                let does = match &scene.requests[which].phase {
+                    Phase::Acquires { from, .. } if from.is_empty() => "acquires",
+                    Phase::Acquires { .. } => "takes over",
+                    Phase::CleansUp { .. } => "cleans up",
+                    Phase::Looks { .. } => "looks for its lease",
+                    Phase::LooksForTombstone { .. } => "looks for a tombstone",
+                    Phase::Answers => "answers",
+                };
+                format!("{} {does} at node {node}", who(which))
+            }
+            Step::Read(which) => format!("the client reads the answer to {}", who(which)),
+            Step::Unread(which) => format!("the answer to {} cannot be sent", who(which)),
+            Step::Swallow(which) => format!("the answer to {} is lost", who(which)),
+            Step::Crash(which) => format!("the replica of {} dies", who(which)),
+            Step::Release => "the client releases".to_owned(),
+            Step::WorkRelease(node) => format!("the release goes on at node {node}"),
+        };
+        let then = model.next_state(&scene, step);
+        let then = match then {
+            Some(next) if next.holding == Holding::Yes && scene.holding == Holding::No => {
+                " => the client holds the lock"
+            }
+            Some(next) if next.rival_holds && !scene.rival_holds => " => the rival holds the lock",
+            _ => "",
+        };
+        lines.push(what + then);
+    }
+    lines
+}
