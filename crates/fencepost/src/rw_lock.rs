@@ -136,7 +136,6 @@ impl ReadLease {
 
     /// The lease alone, for a replica of the lock service.
     #[doc(hidden)]
-    #[must_use]
     pub fn into_lease(self) -> Lease {
         self.lease
     }

@@ -308,7 +308,6 @@ impl Permit {
 
     /// The lease on the slot, for a replica of the lock service: it outlives this process.
     #[doc(hidden)]
-    #[must_use]
     pub fn into_lease(self) -> Lease {
         self.lease
     }

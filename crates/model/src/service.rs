@@ -92,8 +92,14 @@ enum Phase {
 }
 
 /// [`AcquireTally`] compares by hash only.
-#[derive(Clone, Debug, Hash)]
+#[derive(Clone, Debug)]
 struct TallyState(AcquireTally);
+
+impl std::hash::Hash for TallyState {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        self.0.hash(state);
+    }
+}
 
 impl PartialEq for TallyState {
     fn eq(&self, other: &Self) -> bool {

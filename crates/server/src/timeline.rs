@@ -38,7 +38,7 @@ pub(crate) struct Span {
 #[serde(untagged)]
 enum Line {
     Watched { watched: Span },
-    Event(Event),
+    Event(Box<Event>),
 }
 
 /// What is asked for.
@@ -96,7 +96,7 @@ impl Timeline {
             for line in BufReader::new(file).lines() {
                 match serde_json::from_str(&line?) {
                     Ok(Line::Watched { watched }) => this.saw(watched),
-                    Ok(Line::Event(event)) => this.push(event),
+                    Ok(Line::Event(event)) => this.push(*event),
                     Err(_) => {}
                 }
             }
@@ -140,7 +140,7 @@ impl Timeline {
         self.saw(span);
         let mut lines = Vec::new();
         for event in events.filter(Event::is_notable) {
-            lines.push(Line::Event(event.clone()));
+            lines.push(Line::Event(Box::new(event.clone())));
             self.push(event);
         }
         let due = now_ms.saturating_sub(self.written_ms) >= WRITE_EVERY_MS;
@@ -304,7 +304,7 @@ mod tests {
     fn files_are_bounded() {
         let dir = tempfile::tempdir().unwrap();
         let mut files = Files::open(dir.path()).unwrap();
-        let line = Line::Event(event(1, "job"));
+        let line = Line::Event(Box::new(event(1, "job")));
         for _ in 0..FILES + 3 {
             files.size = FILE_BYTES;
             files.write(&line).unwrap();

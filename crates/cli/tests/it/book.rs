@@ -48,8 +48,8 @@ fn root() -> PathBuf {
 /// All pages, as paths from the root.
 fn pages() -> Vec<String> {
     fn below(directory: &Path, found: &mut Vec<PathBuf>) {
-        for entry in fs::read_dir(directory).unwrap() {
-            let path = entry.unwrap().path();
+        for entry in fs::read_dir(directory).expect("the docs can be read") {
+            let path = entry.expect("an entry of the docs").path();
             match path.is_dir() {
                 true => below(&path, found),
                 false if path.extension().is_some_and(|it| it == "md") => found.push(path),
@@ -60,7 +60,12 @@ fn pages() -> Vec<String> {
     let root = root();
     let mut found = vec![root.join("README.md"), root.join("crates/cli/README.md")];
     below(&root.join("docs"), &mut found);
-    let from_root = |path: PathBuf| path.strip_prefix(&root).unwrap().display().to_string();
+    let from_root = |path: PathBuf| {
+        path.strip_prefix(&root)
+            .expect("a page below the root")
+            .display()
+            .to_string()
+    };
     let mut pages: Vec<_> = found.into_iter().map(from_root).collect();
     pages.sort();
     pages
@@ -287,7 +292,10 @@ fn run(name: &str, page: &Page) -> Result<usize, String> {
     let program = Path::new(env!("CARGO_BIN_EXE_fencepost"));
     let programs = format!(
         "{}:{}:{}",
-        program.parent().unwrap().display(),
+        program
+            .parent()
+            .expect("a program in a directory")
+            .display(),
         bench.path("").display(),
         std::env::var("PATH").unwrap_or_default()
     );
@@ -378,8 +386,9 @@ fn stubs(bench: &Bench, script: &str) {
         if name.is_empty() || name.contains('/') || path.exists() {
             continue;
         }
-        fs::write(&path, "#!/bin/sh\n").unwrap();
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        fs::write(&path, "#!/bin/sh\n").expect("a stand-in can be written");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755))
+            .expect("a stand-in can be made executable");
     }
 }
 

@@ -18,7 +18,10 @@ fn hold(bench: &Bench, server: &RedisServer, name: &str, owner: &str) {
     let ran = bench.run(&[&words[..], &["--store", &server.url()]].concat());
     assert_eq!(ran.code, Some(0), "{ran:?}");
     let since = SystemTime::now() - Duration::from_secs(2 * 3600 + 5 * 60 + 9);
-    let since = since.duration_since(UNIX_EPOCH).unwrap().as_micros();
+    let since = since
+        .duration_since(UNIX_EPOCH)
+        .expect("a time after 1970")
+        .as_micros();
     let stored = format!("{}:{since}:{owner}", "5".repeat(32));
     assert_eq!(server.cli(&["SET", name, &stored, "KEEPTTL"]), "OK");
 }
