@@ -50,7 +50,7 @@ impl RawInit {
         }
         Ok(InitJob {
             options,
-            place: self.place.checked(matches)?,
+            place: self.place.checked(matches)?.of_nodes("init")?,
         })
     }
 }

@@ -3,6 +3,7 @@
 mod builder;
 #[cfg(feature = "redis")]
 mod init;
+mod majority;
 mod survey;
 #[cfg(feature = "testing")]
 mod testing;

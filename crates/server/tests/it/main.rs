@@ -4,7 +4,9 @@
 mod access;
 mod attempts;
 mod bad_input;
+mod client;
 mod events;
 mod leases;
 mod quorum;
 mod service;
+mod wire;
