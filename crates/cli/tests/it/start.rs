@@ -25,7 +25,7 @@ fn full_pipe() -> (Stdio, PipeReader) {
 /// The notice that the lock was granted was written before the command began. While nobody read it,
 /// the lock expired; when somebody did, the command began beside the next holder.
 #[test]
-fn a_stderr_that_nobody_reads_keeps_no_command_from_beginning_under_its_lock() {
+fn a_stderr_without_a_reader_keeps_no_command_from_beginning_under_its_lock() {
     let bench = Bench::new();
     let (stderr, unread) = full_pipe();
     let line = "echo >began; sleep 60";
