@@ -19,6 +19,9 @@ use crate::handed::Handed;
 use crate::majority::{holder, is_held_somewhere, too_few};
 use crate::{majority, teller, voice};
 
+/// How long a stderr that is not read may keep the result back.
+const TELLING_LIMIT: Duration = Duration::from_millis(50);
+
 pub(crate) fn run(job: &StealJob) -> Result<ExitCode, Failure> {
     if !job.yes && !std::io::stdin().is_terminal() {
         return Err(Failure::usage(
@@ -180,6 +183,8 @@ fn tell(job: &StealJob, record: &Value, audit: Option<File>) {
             )
         }
     });
+    // Before the result, where both are read together.
+    teller::finish(Some(TELLING_LIMIT));
 }
 
 fn confirmed(status: &Status) -> bool {

@@ -325,7 +325,9 @@ mod tests {
             assert!(!examples(command).is_empty(), "{command}");
             for (_, line) in examples(command) {
                 let line = line.trim_start_matches("eval \"$(").trim_end_matches(")\"");
-                let (line, _) = line.split_once(" >").unwrap_or((line, ""));
+                let line = [" >", " ||"].iter().fold(line, |line, end| {
+                    line.split_once(end).map_or(line, |(command, _)| command)
+                });
                 let parsed = definition.clone().try_get_matches_from(words(line));
                 assert!(parsed.is_ok(), "{line}: {}", parsed.unwrap_err());
                 seen += 1;
