@@ -80,7 +80,7 @@ fn misuse(url: &str) -> Option<String> {
             | "unix" | "http" | "https",
         ) => None,
         Some("memory") => Some(
-            "--store memory: would exclude nobody: each process has its own; use file:PATH or \
+            "--store memory: would exclude no other process: each has its own; use file:PATH or \
              redis://HOST"
                 .into(),
         ),

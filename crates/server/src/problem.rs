@@ -56,7 +56,7 @@ impl Problem {
             ErrorKind::Held | ErrorKind::Timeout => {
                 let problem = Self::new(StatusCode::CONFLICT, "held", detail);
                 let Some(holder) = error.holder() else {
-                    return problem;
+                    return problem.retry_after(SOON);
                 };
                 let problem = problem.with("holder", holder.owner.to_string()).with(
                     "holder_token",

@@ -5,7 +5,7 @@ mod builder;
 mod init;
 mod majority;
 mod survey;
-#[cfg(feature = "testing")]
+#[cfg(any(test, feature = "testing"))]
 mod testing;
 
 #[cfg(feature = "sqlite")]
