@@ -163,13 +163,14 @@ impl WaitRegistry {
     /// The waiter of ours to which a release of ours hands the lock off: its attempt goes right
     /// behind the release, which saves the way of the nodes' wake-up.
     pub(crate) fn follower(&self, name: &LockName) -> Option<TicketId> {
-        self.queue(name)?.hand_off_to()
+        self.queue(&name.queue())?.hand_off_to()
     }
 
     /// The release is on its way to the nodes, and that waiter may go.
     pub(crate) fn follow(&self, name: &LockName, follower: &TicketId) {
-        if let Some(queue) = self.queue(name) {
-            queue.on(QueueEvent::HandedOff(follower.clone()));
+        if let Some(queue) = self.queue(&name.queue()) {
+            let (to, slot) = (follower.clone(), name.slot());
+            queue.on(QueueEvent::HandedOff { to, slot });
         }
     }
 
@@ -257,6 +258,16 @@ impl WaiterGuard {
         self.queue.attempt_failed(self.sequence);
     }
 
+    /// All slots are taken.
+    pub(crate) fn all_taken(&self) {
+        self.queue.all_taken(self.sequence);
+    }
+
+    /// The slots to try first: it was told that they were released.
+    pub(crate) fn take_freed(&self) -> Vec<usize> {
+        self.queue.take_freed(self.sequence)
+    }
+
     /// The ticket, to be shown by an attempt.
     pub(crate) fn ticket(&self) -> Option<Ticket> {
         self.queue.ticket(self.sequence)
@@ -273,7 +284,7 @@ impl Drop for WaiterGuard {
         self.registry.lists().waiters.remove(&self.sequence);
         match self.keeps_place {
             // What is left on the nodes ends with the ticket's lease.
-            true => self.queue.served(self.sequence),
+            true => self.queue.paused(self.sequence),
             // Nothing is left to take out of the queue once it was served.
             false => self.queue.left(self.sequence),
         }

@@ -73,6 +73,10 @@ impl QueueTask {
     ) -> Arc<Self> {
         let now = coordinator.clock.now();
         let queue = LockQueue::new(coordinator.quorum, client, must_poll, now);
+        let queue = match name.is_queue_for_slots() {
+            true => queue.for_slots(),
+            false => queue,
+        };
         Arc::new(Self {
             name,
             coordinator,
@@ -168,6 +172,11 @@ impl QueueTask {
         self.remove(waiter, QueueEvent::Served(waiter));
     }
 
+    /// The waiter goes, and its place is kept for a while.
+    pub(super) fn paused(&self, waiter: WaiterId) {
+        self.remove(waiter, QueueEvent::Paused(waiter));
+    }
+
     /// The waiter gives up.
     pub(super) fn left(&self, waiter: WaiterId) {
         self.remove(waiter, QueueEvent::Left(waiter));
@@ -213,6 +222,16 @@ impl QueueTask {
     pub(super) fn attempt_failed(&self, waiter: WaiterId) {
         let share = self.share();
         self.on(QueueEvent::AttemptFailed { waiter, share });
+    }
+
+    /// The waiter has found all slots taken, and goes on waiting.
+    pub(super) fn all_taken(&self, waiter: WaiterId) {
+        self.on(QueueEvent::AllTaken(waiter));
+    }
+
+    /// The slots that the waiter was told of.
+    pub(super) fn take_freed(&self, waiter: WaiterId) -> Vec<usize> {
+        self.state().queue.take_freed(waiter)
     }
 
     /// The waiter's ticket, as an attempt shows it.

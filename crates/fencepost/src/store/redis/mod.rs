@@ -283,6 +283,17 @@ impl Node for RedisNode {
         })
     }
 
+    fn held<'a>(
+        &'a self,
+        names: &'a [LockName],
+    ) -> Pin<Box<dyn Future<Output = Result<Vec<bool>, NodeError>> + Send + 'a>> {
+        Box::pin(async {
+            let link = self.gate.settled().await?;
+            let prefix = self.prefix.as_ref().map_err(Clone::clone)?;
+            queue::held(&link, prefix, names, &*self.clock).await
+        })
+    }
+
     fn ready(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
         Box::pin(self.gate.ready())
     }
