@@ -11,11 +11,17 @@
 //! holder's time is up, everybody once a second. Whoever reaches fewer nodes than a majority
 //! withdraws its tickets until it reaches more.
 //!
+//! Behind a holder who knows of no queue nobody is woken. There the head lets the nodes say when the
+//! holder changes, makes its attempt as soon as a majority has, and tries again soon if another was
+//! faster.
+//!
 //! Whoever waits for one of many slots waits in one queue for all of them: see `slots`.
 //!
 //! Safety never depends on any of this: who is woken makes an attempt like everybody else.
 
+mod cut_off;
 mod event;
+mod foreign;
 mod slots;
 mod waiter;
 
@@ -79,6 +85,11 @@ pub struct LockQueue {
     soon: Backoff,
     /// Rounds in a row that only agreed on numbers.
     rounds: u32,
+    /// Whether the holder that was last seen knows of no queue, and which waiter is told when it changes.
+    is_foreign: bool,
+    tracked: Option<WaiterId>,
+    /// The pauses after attempts behind such holders.
+    near_misses: Backoff,
     last_missed: Option<Moment>,
     /// The nodes that are known to tell of releases by those, too, who know of no queue.
     tell_of_others: NodeSet,
@@ -106,6 +117,9 @@ impl LockQueue {
             others_seen: None,
             soon: Backoff::new(SOON, POLL),
             rounds: 0,
+            is_foreign: false,
+            tracked: None,
+            near_misses: foreign::pauses(),
             last_missed: None,
             tell_of_others: NodeSet::NONE,
             is_near: true,
@@ -212,6 +226,7 @@ impl LockQueue {
                     self.look_by(now + OTHER_NODES);
                 }
             }
+            QueueEvent::Changed { node } => self.changed(node, now, &mut actions),
             QueueEvent::MayHaveMissed { node } => self.may_have_missed(node, now),
             QueueEvent::LookDue { share } => self.look(share, now, &mut actions),
             QueueEvent::Shown { answers, share } => self.learn(answers, share, now, &mut actions),
@@ -242,6 +257,7 @@ impl LockQueue {
     fn remove(&mut self, waiter: WaiterId, actions: &mut Vec<QueueAction>) -> Option<Waiter> {
         let removed = self.waiters.remove(&waiter)?;
         self.slots_unseen();
+        self.near_misses.reset();
         if self.waiters.is_empty() {
             actions.push(QueueAction::Close);
         }
@@ -263,7 +279,7 @@ impl LockQueue {
             }
         }
         self.slots_unseen();
-        let soon = self.soon.next(share);
+        let soon = self.pause(share);
         self.look_by(now + soon);
     }
 
@@ -461,6 +477,8 @@ impl LockQueue {
         let is_first = place == Some(1);
         self.is_near = place.is_none_or(|place| place <= NEAR);
         let opens_in = view.opens_in(n, mode);
+        let holder = view.holder();
+        self.is_foreign = holder.is_some_and(|holder| !holder.value.is_ours());
         if opens_in == Some(Duration::ZERO) {
             let passed_over = self.passed_over_since;
             let long_enough = passed_over.is_some_and(|since| now >= since + HEAD_START);
@@ -477,6 +495,11 @@ impl LockQueue {
         }
         if !view.is_free(mode) {
             self.passed_over_since = None;
+        }
+        let is_told = self.tell_of_others.len() >= self.quorum.needed();
+        if self.is_foreign && is_first && !is_told {
+            self.tracked = Some(first);
+            actions.push(QueueAction::Track);
         }
         let next = self.next_look_after(view, mode, is_first, opens_in, share);
         self.look_by(now + next);
@@ -499,7 +522,7 @@ impl LockQueue {
         };
         // Whoever is far behind has nothing to gain by looking soon.
         if view.is_split(mode) && self.is_near {
-            let soon = self.soon.next(share);
+            let soon = self.pause(share);
             // The first waiter is there when a majority is free, however long some nodes have been.
             let opens_in = opens_in.filter(|_| is_first).unwrap_or(soon);
             return soon.min(opens_in.max(SOON));
@@ -554,44 +577,6 @@ impl LockQueue {
                 waiter.wake(*id, actions);
             }
         }
-    }
-
-    /// Whether enough nodes could be asked again, without queueing anywhere.
-    fn inspected(
-        &mut self,
-        outcomes: Vec<NodeOutcome>,
-        share: f64,
-        now: Moment,
-        actions: &mut Vec<QueueAction>,
-    ) {
-        let heard = outcomes.iter().filter(|said| **said == NodeOutcome::Agreed);
-        let is_enough = heard.count() >= self.quorum.needed();
-        self.next_look = now + spread(POLL, share);
-        if is_enough {
-            self.is_withdrawn = false;
-            self.look_by(now);
-        } else {
-            self.cut_off(outcomes, share, now, actions);
-        }
-    }
-
-    fn cut_off(
-        &mut self,
-        outcomes: Vec<NodeOutcome>,
-        share: f64,
-        now: Moment,
-        actions: &mut Vec<QueueAction>,
-    ) {
-        self.is_withdrawn = true;
-        self.all_due = now;
-        for waiter in self.waiters.values_mut() {
-            waiter.is_worried = true;
-        }
-        if !self.waiters.is_empty() {
-            actions.push(QueueAction::TellNoQuorum(outcomes));
-        }
-        let next = self.soon.next(share).max(HEAD_START);
-        self.look_by(now + next);
     }
 }
 

@@ -77,6 +77,13 @@ pub trait Node: Send + Sync + 'static {
         Listener::deaf()
     }
 
+    /// Tells once, by [`Notice::Changed`], when anybody changes who holds this lock, or at once if nobody
+    /// holds it: for those who wait behind a client of another library, which knows of no queue. A node
+    /// need not be able to tell.
+    fn track(&self, name: &LockName, ear: Arc<dyn WakeSink>) {
+        let _ = (name, ear);
+    }
+
     /// The node's address, for people: no password in it.
     fn address(&self) -> &str;
 

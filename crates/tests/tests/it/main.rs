@@ -55,4 +55,5 @@ mod sqlite_processes;
 mod waiting;
 mod waiting_fair;
 mod waiting_file;
+mod waiting_foreign;
 mod who_may_vote;

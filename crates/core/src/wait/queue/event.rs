@@ -65,6 +65,11 @@ pub enum QueueEvent {
         /// Which node.
         node: usize,
     },
+    /// A node says that who holds the lock has changed there since [`QueueAction::Track`].
+    Changed {
+        /// Which node.
+        node: usize,
+    },
     /// What a node said may have been missed: it is listened to on a new connection.
     MayHaveMissed {
         /// Which node.
@@ -101,6 +106,8 @@ pub enum QueueAction {
     Show(Vec<Ticket>),
     /// Ask all nodes about the lock without queueing, and answer with [`QueueEvent::Inspected`].
     Inspect,
+    /// Let the nodes say when the holder changes, who wakes nobody.
+    Track,
     /// Let this waiter make an attempt.
     Wake(WaiterId),
     /// Tell this waiter how it goes on.

@@ -529,4 +529,5 @@ fn an_empty_look_shows_nothing() {
     assert_eq!(queue.next_look(), at(2000));
 }
 
+mod foreign;
 mod slots;

@@ -18,7 +18,7 @@ use std::time::{Duration, SystemTime};
 
 use crate::driver::coordinator::Coordinator;
 use crate::driver::identity::OnBehalf;
-use crate::store::{Listener, Notice, WakeSink};
+use crate::store::{Listener, Node, Notice, WakeSink};
 pub(crate) use budget::RetryBudget;
 use fencepost_core::name::LockName;
 use fencepost_core::ticket::{ClientId, Ticket, TicketId, TicketMode};
@@ -60,6 +60,8 @@ pub(crate) struct WaitRegistry {
     lists: Mutex<Lists>,
     /// Made by the first waiter: a client that never waits listens to no node.
     listeners: OnceLock<Vec<Listener>>,
+    /// What receives the notices of each node.
+    sinks: OnceLock<Vec<Arc<dyn WakeSink>>>,
 }
 
 #[derive(Default)]
@@ -79,6 +81,7 @@ impl WaitRegistry {
             owner,
             lists: Mutex::default(),
             listeners: OnceLock::new(),
+            sinks: OnceLock::new(),
         })
     }
 
@@ -107,7 +110,8 @@ impl WaitRegistry {
         };
         let queue = lists.queues.get(name).cloned().unwrap_or_else(|| {
             let (client, coordinator) = (self.client.clone(), Arc::clone(&self.coordinator));
-            let queue = QueueTask::new(name.clone(), client, coordinator, must_poll);
+            let sinks = self.sinks();
+            let queue = QueueTask::new(name.clone(), client, coordinator, sinks, must_poll);
             lists.queues.insert(name.clone(), Arc::clone(&queue));
             let task = Arc::clone(&queue).run(Arc::downgrade(self));
             self.coordinator.spawn(task);
@@ -129,15 +133,24 @@ impl WaitRegistry {
     /// Whether fewer nodes than a majority can wake us.
     fn hears_too_few(self: &Arc<Self>) -> bool {
         let listeners = self.listeners.get_or_init(|| {
-            let nodes = self.coordinator.nodes().iter().enumerate();
-            let listen = |(node, of): (usize, &Arc<dyn crate::store::Node>)| {
-                let registry = Arc::downgrade(self);
-                of.listen(&self.client, Arc::new(NodeSink { registry, node }))
+            let nodes = self.coordinator.nodes().iter().zip(self.sinks());
+            let listen = |(node, sink): (&Arc<dyn Node>, &Arc<dyn WakeSink>)| {
+                node.listen(&self.client, Arc::clone(sink))
             };
             nodes.map(listen).collect()
         });
         let hearing = listeners.iter().filter(|listener| !listener.is_deaf());
         hearing.count() < self.coordinator.quorum.needed()
+    }
+
+    fn sinks(self: &Arc<Self>) -> &[Arc<dyn WakeSink>] {
+        self.sinks.get_or_init(|| {
+            let sink = |node| {
+                let registry = Arc::downgrade(self);
+                Arc::new(NodeSink { registry, node }) as Arc<dyn WakeSink>
+            };
+            (0..self.coordinator.nodes().len()).map(sink).collect()
+        })
     }
 
     /// Forgets a queue in which nobody waits. False if somebody does, after all.
@@ -191,6 +204,11 @@ impl WaitRegistry {
             Notice::Freed(name) => {
                 if let Some(queue) = self.queue(&name) {
                     queue.on(QueueEvent::Freed { node });
+                }
+            }
+            Notice::Changed(name) => {
+                if let Some(queue) = self.queue(&name) {
+                    queue.on(QueueEvent::Changed { node });
                 }
             }
             Notice::Listening => {

@@ -10,7 +10,7 @@ use tokio::time::sleep;
 use super::{Progress, WaitRegistry};
 use crate::driver::coordinator::{Coordinator, Queueing};
 use crate::error::{Error, NodeOutcome};
-use crate::store::Listener;
+use crate::store::{Listener, WakeSink};
 use fencepost_core::lock::Command;
 use fencepost_core::name::LockName;
 use fencepost_core::ticket::{ClientId, Ticket, TicketId, TicketNumber};
@@ -20,6 +20,8 @@ use fencepost_core::wait::queue::{LockQueue, QueueAction, QueueEvent, WaiterId};
 pub(super) struct QueueTask {
     pub(super) name: LockName,
     coordinator: Arc<Coordinator>,
+    /// What receives the notices of each node.
+    sinks: Vec<Arc<dyn WakeSink>>,
     /// What tells of releases by those who know of no queue, if somebody here wants to hear it.
     listeners: OnceLock<Vec<Listener>>,
     state: Mutex<State>,
@@ -69,6 +71,7 @@ impl QueueTask {
         name: LockName,
         client: ClientId,
         coordinator: Arc<Coordinator>,
+        sinks: &[Arc<dyn WakeSink>],
         must_poll: bool,
     ) -> Arc<Self> {
         let now = coordinator.clock.now();
@@ -80,6 +83,7 @@ impl QueueTask {
         Arc::new(Self {
             name,
             coordinator,
+            sinks: sinks.to_vec(),
             listeners: OnceLock::new(),
             state: Mutex::new(State {
                 queue,
@@ -140,6 +144,11 @@ impl QueueTask {
                     let error = self.coordinator.no_quorum(self.name.clone(), outcomes);
                     for mailbox in state.mailboxes.values_mut() {
                         mailbox.put(News::NoQuorum(error.clone()));
+                    }
+                }
+                QueueAction::Track => {
+                    for (node, sink) in self.coordinator.nodes().iter().zip(&self.sinks) {
+                        node.track(&self.name, Arc::clone(sink));
                     }
                 }
                 QueueAction::Withdraw(tickets) => {

@@ -50,12 +50,13 @@ mod stream;
 mod survey;
 #[cfg(feature = "tls")]
 mod tls;
+mod tracker;
 mod url;
 mod wire;
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use ::redis::aio::MultiplexedConnection;
@@ -102,6 +103,7 @@ use listener::{Ears, Followed};
 use membership::Member;
 use roster::RosterEntry;
 use stream::Route;
+use tracker::Tracker;
 use url::Target;
 
 /// A Redis or Valkey server. Dropping it ends its task and its connection.
@@ -115,6 +117,8 @@ pub struct RedisNode {
     source: Arc<Source>,
     connect_timeout: Duration,
     followed: Followed,
+    /// Made by the first who waits behind a foreign client.
+    tracker: OnceLock<Tracker>,
     runtime: Handle,
 }
 
@@ -199,6 +203,7 @@ impl RedisNode {
             source,
             connect_timeout,
             followed: Followed::default(),
+            tracker: OnceLock::new(),
             runtime: runtime.clone(),
         }
     }
@@ -245,6 +250,19 @@ impl Node for RedisNode {
         match prefix.and_then(|prefix| prefix.keys(name).ok()) {
             Some(keys) => self.followed.add(keys.foreign_channel(), name),
             None => Listener::deaf(),
+        }
+    }
+
+    fn track(&self, name: &LockName, ear: Arc<dyn WakeSink>) {
+        let prefix = self.prefix.as_ref().ok();
+        if let Some(keys) = prefix.and_then(|prefix| prefix.keys(name).ok())
+            && matches!(&*self.source, Source::Url { .. })
+        {
+            let tracker = self.tracker.get_or_init(|| {
+                let (source, label) = (Arc::clone(&self.source), self.label.clone());
+                Tracker::start(source, label, self.connect_timeout, &self.runtime)
+            });
+            tracker.track(keys.lock, name, ear);
         }
     }
 
