@@ -526,3 +526,6 @@ fn text(value: &Value) -> Option<Cow<'_, str>> {
         _ => None,
     }
 }
+
+#[cfg(test)]
+mod assembled;
