@@ -15,8 +15,8 @@ pub(super) fn is_enough(quorum: Quorum, answers: &Answers) -> bool {
     heard(answers).count() >= quorum.needed()
 }
 
-/// The slots that may be had, beginning with that number, the most promising first. Whoever passes
-/// nobody leaves those alone for which others wait.
+/// The slots that may be had, beginning with that number, the most promising first. A caller that
+/// must not overtake leaves those alone for which others wait.
 pub(super) fn promising(
     quorum: Quorum,
     slots: &[Answers],
@@ -32,7 +32,7 @@ pub(super) fn promising(
     promising
 }
 
-/// That all are taken: by the one whose time ends first. `None` if nobody has any.
+/// That all are taken: by the one whose time ends first. `None` if none is taken.
 pub(super) fn all_taken(names: &[LockName], slots: &[Answers]) -> Option<Error> {
     let holders = names.iter().zip(slots).filter_map(|(name, answers)| {
         let holder = likeliest_holder(answers)?;
@@ -57,7 +57,7 @@ mod tests {
     use fencepost_core::token::FencingToken;
     use fencepost_core::value::AttemptValue;
 
-    /// One letter for each node: `-` free, `w` free with somebody in line, `.` silent, `x` failed,
+    /// One letter for each node: `-` free, `w` free with a waiter, `.` silent, `x` failed,
     /// any other a holder's.
     fn slot(nodes: &str) -> Answers {
         let answer = |letter| match letter {
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_passes_nobody_leaves_slots_alone_that_others_wait_for() {
+    fn a_caller_that_must_not_overtake_leaves_slots_alone_that_others_wait_for() {
         assert_eq!(found(&["www", "-w-", "---"], 0, true), [2, 1]);
         assert_eq!(found(&["www", "-w-", "---"], 0, false), [0, 1, 2]);
     }

@@ -1,4 +1,4 @@
-//! What is told to one who waits for any of several slots: pure.
+//! What is reported to a waiter for any of several slots: pure.
 //!
 //! It is for people to read, and nothing may be decided by it.
 
@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use crate::driver::waiters::Progress;
 
-/// The latest news from the line of each slot, and when it came.
+/// The latest news from the queue of each slot, and when it came.
 pub(super) struct QueueView(Vec<Option<(Progress, Instant)>>);
 
 impl QueueView {
@@ -17,9 +17,9 @@ impl QueueView {
         Self(vec![None; slots])
     }
 
-    /// Takes note of news from the line of one slot, and says what follows from all of them: the
+    /// Takes note of news from the queue of one slot, and says what follows from all of them: the
     /// slot whose holder's time ends first is likely to be the next one, and the best place in any
-    /// line is the place.
+    /// queue is the place.
     pub(super) fn after(&mut self, slot: usize, news: Progress, now: Instant) -> Progress {
         if let Some(latest) = self.0.get_mut(slot) {
             *latest = Some((news, now));
@@ -66,7 +66,7 @@ mod tests {
         let mut outlook = QueueView::of(4);
         let told = outlook.after(0, news("a", Some(20), 3), start);
         assert_eq!(told.holder.unwrap().as_str(), "a");
-        assert!(!told.is_settled, "not in the other lines");
+        assert!(!told.is_settled, "not in the other queues");
         outlook.after(1, news("b", Some(12), 2), start);
         outlook.after(2, news("for-ever", None, 4), start);
         let told = outlook.after(3, news("", None, 9), start + second);
