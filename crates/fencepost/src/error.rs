@@ -105,13 +105,47 @@ impl HolderStatus {
     }
 }
 
+/// Who is in the way of an attempt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum HeldBy {
+    /// This one holds the lock.
+    One(HolderStatus),
+    /// These hold it on some nodes each, and nobody on a majority.
+    Split(Vec<Owner>),
+    /// Nobody holds it, and no token could be certified: other attempts were faster each time.
+    Overtaken,
+}
+
+impl HeldBy {
+    fn write(&self, name: &LockName, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::One(HolderStatus {
+                owner, remaining, ..
+            }) => write!(f, "lock \"{name}\" is held by {owner}{}", still(*remaining)),
+            Self::Split(owners) => {
+                write!(f, "lock \"{name}\" is split between ")?;
+                for (place, owner) in owners.iter().enumerate() {
+                    let link = if place == 0 { "" } else { " and " };
+                    write!(f, "{link}{owner}")?;
+                }
+                f.write_str("; none of them has a majority of the nodes")
+            }
+            Self::Overtaken => write!(
+                f,
+                "no token could be certified for lock \"{name}\": other attempts raised the fence \
+                 registers at the same moment; try again"
+            ),
+        }
+    }
+}
+
 /// What went wrong, for those who make errors.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub(crate) enum Cause {
     #[error(fmt = held)]
     Held {
         name: LockName,
-        holder: HolderStatus,
+        by: HeldBy,
         /// The limit of the wait that ended so, unless it was a single attempt.
         waited: Option<Duration>,
     },
@@ -213,11 +247,15 @@ impl Error {
         }
     }
 
-    /// Who holds the lock, if it is held or the wait for it has timed out.
+    /// Who holds the lock, if it is held or the wait for it has timed out. `None` where several attempts
+    /// have it on some nodes each, and nobody on a majority.
     #[must_use]
     pub fn holder(&self) -> Option<&HolderStatus> {
         match &self.0 {
-            Cause::Held { holder, .. } => Some(holder),
+            Cause::Held {
+                by: HeldBy::One(holder),
+                ..
+            } => Some(holder),
             _ => None,
         }
     }
@@ -305,9 +343,14 @@ impl Error {
 
     /// It is held: what one attempt learnt.
     pub(crate) fn held(name: LockName, holder: HolderStatus) -> Self {
+        Self::not_free(name, HeldBy::One(holder))
+    }
+
+    /// Others are in the way.
+    pub(crate) fn not_free(name: LockName, by: HeldBy) -> Self {
         Self(Cause::Held {
             name,
-            holder,
+            by,
             waited: None,
         })
     }
@@ -379,17 +422,14 @@ impl From<InvalidShare> for Error {
 
 fn held(
     name: &LockName,
-    holder: &HolderStatus,
+    by: &HeldBy,
     waited: &Option<Duration>,
     f: &mut fmt::Formatter<'_>,
 ) -> fmt::Result {
     if let Some(waited) = waited {
         write!(f, "timed out after {}: ", Readable(*waited))?;
     }
-    let HolderStatus {
-        owner, remaining, ..
-    } = holder;
-    write!(f, "lock \"{name}\" is held by {owner}{}", still(*remaining))
+    by.write(name, f)
 }
 
 fn no_quorum(

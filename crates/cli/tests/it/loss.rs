@@ -170,7 +170,7 @@ fn a_lock_that_was_taken_from_us_ends_the_command() {
     server.cli(&["SET", "job", "operator", "PX", "60000"]);
     let ran = end_of(run);
     assert_eq!(ran.code, Some(79), "{ran:?}");
-    assert!(ran.err.contains("operator has it now"), "{ran:?}");
+    assert!(ran.err.contains("operator acquired it"), "{ran:?}");
     assert_eq!(server.cli(&["GET", "job"]), "operator");
 }
 

@@ -18,13 +18,15 @@ const LONGEST: usize = 512;
 
 /// Endings of the keys that stand beside a lock's own key on Redis. A name with a `{tag}` of its
 /// own and one of these endings would be another lock's side key.
-pub const SIDE_KEYS: [&str; 3] = [QUEUE_KEY, LEASES_KEY, READERS_KEY];
+pub const SIDE_KEYS: [&str; 4] = [QUEUE_KEY, LEASES_KEY, READERS_KEY, STOLEN_KEY];
 /// Who waits, by number.
 pub const QUEUE_KEY: &str = ":queue";
 /// Who waits, by the end of its lease.
 pub const LEASES_KEY: &str = ":leases";
 /// Who reads, by the end of its time.
 pub const READERS_KEY: &str = ":readers";
+/// Whom the latest steal evicted.
+pub const STOLEN_KEY: &str = ":stolen";
 /// What the key of a tombstone has in its middle, for the same reason.
 pub const TOMBSTONE_KEY: &str = ":gone:";
 

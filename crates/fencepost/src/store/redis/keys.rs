@@ -10,8 +10,8 @@ use redis::{RedisWrite, ToRedisArgs};
 
 use crate::error::{Cause, Error, NodeError};
 use fencepost_core::name::{
-    LEASES_KEY, LockName, QUEUE_KEY, READERS_KEY, SIDE_KEYS, TOMBSTONE_KEY, has_odd_braces,
-    hash_tag,
+    LEASES_KEY, LockName, QUEUE_KEY, READERS_KEY, SIDE_KEYS, STOLEN_KEY, TOMBSTONE_KEY,
+    has_odd_braces, hash_tag,
 };
 use fencepost_core::value::AttemptValue;
 
@@ -184,6 +184,11 @@ impl Keys {
         self.side(READERS_KEY, "")
     }
 
+    /// Where those stand whom the latest steal evicted, with who it was.
+    pub(super) fn stolen(&self) -> SideKey<'_> {
+        self.side(STOLEN_KEY, "")
+    }
+
     /// Where the tombstone of an attempt stands.
     pub(super) fn tombstone<'a>(&'a self, value: &'a AttemptValue) -> SideKey<'a> {
         self.side(TOMBSTONE_KEY, value.unique_part())
@@ -333,7 +338,13 @@ mod tests {
     #[test]
     fn no_lock_behind_a_tagged_prefix_is_anothers_side_key() {
         let prefix = Prefix::new("{app}:").unwrap();
-        for name in ["job:queue", "job:leases", "job:readers", "job:gone:1"] {
+        for name in [
+            "job:queue",
+            "job:leases",
+            "job:readers",
+            "job:stolen",
+            "job:gone:1",
+        ] {
             assert!(prefix.keys(&LockName::new(name).unwrap()).is_err());
         }
     }
