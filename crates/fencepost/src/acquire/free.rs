@@ -37,7 +37,7 @@ pub(super) fn promising(
     promising.into_iter().map(|(_, slot)| slot).collect()
 }
 
-/// Of all that are taken, the one whose holder's time ends first. `None` if nobody has any.
+/// Of all that are taken, the one whose holder's time ends first. `None` if none is taken.
 pub(super) fn soonest(names: &[LockName], slots: &[Answers]) -> Option<(LockName, HolderStatus)> {
     let holders = names.iter().zip(slots).filter_map(|(name, answers)| {
         let holder = likeliest_holder(answers)?;

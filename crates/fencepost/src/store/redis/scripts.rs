@@ -541,3 +541,6 @@ fn text(value: &Value) -> Option<Cow<'_, str>> {
         _ => None,
     }
 }
+
+#[cfg(test)]
+mod assembled;

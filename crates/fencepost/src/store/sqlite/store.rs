@@ -140,7 +140,7 @@ impl Store {
             rusqlite::Error::FromSqlConversionFailure(..)
             | rusqlite::Error::IntegralValueOutOfRange(..)
             | rusqlite::Error::InvalidColumnType(..) => NodeError::Store(format!(
-                "the row of lock \"{name}\" is damaged ({error}); delete it once nobody holds the \
+                "the row of lock \"{name}\" is damaged ({error}); delete it once no one holds the \
                  lock"
             )),
             other => explain(&other),
