@@ -74,7 +74,7 @@ impl Session {
         names.map(|name| plan.name(name)).collect()
     }
 
-    fn ttl(&mut self) -> Duration {
+    pub(crate) fn ttl(&mut self) -> Duration {
         let ttls = self.client.world.plan.ttls.clone();
         self.dice.pick(&ttls)
     }
@@ -92,7 +92,7 @@ impl Session {
     }
 
     /// Locks, a TTL and options.
-    fn wish(&mut self, reads: bool) -> Wish {
+    pub(crate) fn wish(&mut self, reads: bool) -> Wish {
         let (names, ttl) = (self.names(), self.ttl());
         let mut options = LockOptions::new().ttl(ttl);
         options = options.fair(self.client.world.plan.is_fair);
@@ -136,6 +136,7 @@ impl Session {
         match (self.client.world.plan.work, self.dice.below(10)) {
             (Work::Mutex | Work::ReadWrite, 0..=2) => self.try_lock().await,
             (Work::Mutex | Work::ReadWrite, 8) => self.scope().await,
+            (Work::Mutex, 7) => self.detached().await,
             (Work::Election, 8..) => self.observe().await,
             (_, 9..) => self.look().await,
             _ => self.lock().await,
@@ -164,6 +165,8 @@ impl Session {
         if pauses == self.pauses()
             && let Some(wait) = wish.wait
             && let Some(outcome) = &outcome
+            // Who is refused for its list of nodes need not wait.
+            && client.world.plan.first_list.is_none()
         {
             self.judge_wait(&wish, asked, wait, outcome.as_ref().err());
         }
@@ -536,8 +539,9 @@ async fn told(client: &SimClient, wish: &Wish, lease: &impl Hold) {
 /// A lease is not lost long before its end.
 pub(crate) fn judge_loss(client: &SimClient, wish: &Wish) {
     // Nodes that keep their data do not forget it before its time.
-    let keep_data = client.world.plan.rate(Fault::CrashLosingData).is_none();
-    if keep_data && client.world.now().after(LONGEST_NOTICE) < wish.known.get() {
+    if !client.world.plan.loses_data()
+        && client.world.now().after(LONGEST_NOTICE) < wish.known.get()
+    {
         let what = format!(
             "told of its loss long before its end at {}",
             wish.known.get()
