@@ -67,7 +67,7 @@ fn misuse(url: &str) -> Option<String> {
             | "unix",
         ) => None,
         Some("memory") => Some(
-            "--store memory: would exclude nobody: each process has its own; use file:PATH or \
+            "--store memory: would exclude no other process: each has its own; use file:PATH or \
              redis://HOST"
                 .into(),
         ),

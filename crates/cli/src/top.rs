@@ -13,7 +13,7 @@ use crate::client::{self, Connect, fault};
 use crate::doctor;
 use crate::duration::Readable;
 use crate::exit::Failure;
-use crate::status::{holder, is_held_somewhere, is_known};
+use crate::majority::{holder, is_held_somewhere, is_known};
 use crate::table::{NOTHING, aligned, clock, columns, fitting, left, since_1970, token};
 use crate::voice;
 

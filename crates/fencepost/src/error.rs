@@ -41,11 +41,11 @@ pub struct Error(Cause);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// Somebody else holds the lock, and this was a single attempt.
+    /// The lock is held, and this was a single attempt.
     Held,
-    /// A wait ended by its limit: somebody else held the lock all the time.
+    /// The timeout of a wait was over: the lock was held all the time.
     Timeout,
-    /// Too few nodes answered. Nobody is known to hold the lock.
+    /// Too few nodes answered. No holder of the lock is known.
     NoQuorum,
     /// Fewer than a majority of the nodes could be reached when the client connected.
     Unreachable,
@@ -81,7 +81,7 @@ pub enum ErrorKind {
 pub struct HolderStatus {
     /// The label.
     pub owner: Owner,
-    /// How long still, if nobody extends it. `None` when it never expires.
+    /// Time until it expires, unless it is extended. `None` when it never expires.
     pub remaining: Option<Duration>,
     /// The holder's own token. `None` for a client of another library, and for all who read together.
     pub token: Option<FencingToken>,
@@ -302,7 +302,7 @@ impl Error {
         }
     }
 
-    /// Whether somebody else holds the lock that a single attempt wanted.
+    /// Whether the lock that a single attempt wanted is held.
     #[must_use]
     pub fn is_held(&self) -> bool {
         self.kind() == ErrorKind::Held
@@ -341,7 +341,7 @@ impl Error {
         &self.0
     }
 
-    /// Somebody else holds it: what one attempt learnt.
+    /// It is held: what one attempt learnt.
     pub(crate) fn held(name: LockName, holder: HolderStatus) -> Self {
         Self::not_free(name, HeldBy::One(holder))
     }
@@ -367,7 +367,7 @@ impl Error {
         self
     }
 
-    /// Whether an attempt was refused because somebody else holds the lock, waited for or not.
+    /// Whether an attempt was refused because the lock is held, waited for or not.
     pub(crate) fn is_refusal(&self) -> bool {
         matches!(self.0, Cause::Held { .. })
     }

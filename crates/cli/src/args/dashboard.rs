@@ -61,7 +61,7 @@ pub(super) struct RawTop {
 
 /// Find cycles of sessions that wait for each other's locks
 ///
-/// Who waits and who holds is told by the session ids that the nodes store, never by labels. A
+/// Waiters and holders are matched by the session ids that the nodes store, never by labels. A
 /// process that does several things at once may be in a cycle that ends by itself. Exits with 0 if
 /// there is no cycle, with 1 if there is one, and with 69 if fewer than a majority of the nodes
 /// answered.

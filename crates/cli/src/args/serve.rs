@@ -42,17 +42,17 @@ pub(super) struct RawServe {
     client_ca: Option<PathBuf>,
 
     /// Directory to keep the timeline of losses, near misses and steals in, for the dashboard at /ui
-    /// (at most 32 MiB); without it, it is kept in memory while somebody watches
+    /// (at most 32 MiB); without it, it is kept in memory while a client watches
     #[arg(long, value_name = "DIR")]
     #[arg(env = "FENCEPOST_TIMELINE", hide_env_values = true)]
     timeline: Option<PathBuf>,
 
-    /// Serve without TLS beyond this machine: whoever is on the way reads tokens and lease ids
+    /// Serve without TLS beyond this machine: anyone on the network path can read tokens and lease ids
     #[arg(long, value_parser = flag)]
     #[arg(env = "FENCEPOST_ALLOW_PLAINTEXT", hide_env_values = true)]
     allow_plaintext: bool,
 
-    /// Serve without authentication beyond this machine: whoever reaches it may do everything
+    /// Serve without authentication beyond this machine: any client that reaches it may do everything
     #[arg(long, value_parser = flag)]
     #[arg(env = "FENCEPOST_ALLOW_ANONYMOUS", hide_env_values = true)]
     allow_anonymous: bool,
@@ -84,7 +84,7 @@ impl RawServe {
             }
             if self.tokens.is_none() && self.client_ca.is_none() && !self.allow_anonymous {
                 return Err(Failure::usage(format!(
-                    "--listen {address} is reached from other machines, and nobody has to log in: \
+                    "--listen {address} can be reached from other machines without authentication: \
                      give --tokens or --client-ca, or --allow-anonymous"
                 )));
             }

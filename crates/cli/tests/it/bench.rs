@@ -176,7 +176,7 @@ impl Bench {
     /// Returns when that many wait for the lock.
     pub(crate) fn await_line(&self, name: &str, store: &[&str], count: u64) {
         let words = [&["status", name, "--json"], store].concat();
-        eventually("they are in line", LIMIT, || {
+        eventually("they are in the queue", LIMIT, || {
             let status = self.run(&words).out;
             let status: serde_json::Value = serde_json::from_str(&status).expect("JSON");
             status["waiting"] == count

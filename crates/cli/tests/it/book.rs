@@ -34,7 +34,7 @@ const ELSEWHERE: [&str; 6] = [
     "docs/sentinel-and-cluster.md",
 ];
 /// How many blocks are marked as not run. Another one has to be counted here, too.
-const NOT_RUN: usize = 9;
+const NOT_RUN: usize = 11;
 /// How many commands and scripts run at least.
 const RUN: usize = 60;
 

@@ -4,7 +4,7 @@ mod builder;
 #[cfg(feature = "redis")]
 mod init;
 mod survey;
-#[cfg(feature = "testing")]
+#[cfg(any(test, feature = "testing"))]
 mod testing;
 
 #[cfg(feature = "sqlite")]

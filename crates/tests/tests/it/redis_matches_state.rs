@@ -2,13 +2,11 @@
 //! commands run through both, on a real server, and every reply is compared, and every wake-up.
 
 use std::num::NonZeroU32;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use fencepost::internals::Node;
-use fencepost::internals::clock::SystemClock;
-use fencepost::internals::redis::{RedisNode, RedisOptions, Roster};
+use fencepost::internals::redis::RedisNode;
 use fencepost::{AttemptValue, FencingToken, LockName, NodeError, Ttl};
 use fencepost_core::lock::{Command, Holder, LockState, MAX_SKEW, Now, Reply, Snapshot};
 use fencepost_core::ticket::Wake;
@@ -317,14 +315,7 @@ async fn listen(client: &redis::Client) -> mpsc::UnboundedReceiver<String> {
 }
 
 fn open(server: &RedisServer) -> RedisNode {
-    RedisNode::open(
-        &server.url(),
-        RedisOptions::default(),
-        &Roster::default(),
-        Arc::new(SystemClock),
-        &tokio::runtime::Handle::current(),
-    )
-    .unwrap()
+    crate::on_redis::open(&server.url())
 }
 
 fn acquire(value: &str, proposed: u64) -> Command {

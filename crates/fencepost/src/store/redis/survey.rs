@@ -10,7 +10,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use redis::{Cmd, FromRedisValue, RedisError, Value, from_redis_value};
 use tokio::time::timeout;
 
-use super::handshake::Facts as Handshake;
+use super::handshake::{self, Facts as Handshake};
 use super::link::Connection;
 use super::options::RedisOptions;
 use super::stream::Route;
@@ -18,7 +18,8 @@ use super::url::{Place, Target};
 use super::{fault, keeper, rights};
 use crate::error::{Error, NodeError};
 use crate::runtime::clock::Clock;
-use crate::store::facts::{Facts, LinkKind, NodeSurvey, RedisFacts, median};
+use crate::store::facts::{ClusterFacts, Facts, LinkKind, NodeSurvey, RedisFacts, median};
+use fencepost_core::quorum::membership::{Marker, Stage, Verdict, judge};
 
 /// How often the time is taken.
 const PINGS: usize = 5;
@@ -140,6 +141,13 @@ impl Server {
             Some(version) => ("Valkey", Some(version)),
             None => ("Redis", text("redis_version")),
         };
+        let (cluster, quarantine) = match self.cluster().await? {
+            (cluster @ ClusterFacts::Member { .. }, left) => (cluster, left),
+            (cluster, _) => {
+                let until = handshake.quarantine(max_ttl, None, now);
+                (cluster, until.map(|until| until.since(now)))
+            }
+        };
         Ok(RedisFacts {
             product,
             version,
@@ -147,22 +155,51 @@ impl Server {
             role: text("role"),
             uptime: number("uptime_in_seconds").map(Duration::from_secs),
             loading: number("loading").is_some_and(|n| n != 0),
-            cluster: number("cluster_enabled") == Some(1),
+            redis_cluster: number("cluster_enabled") == Some(1),
             append_only: number("aof_enabled").map(|n| n == 1),
             fsync: handshake.fsync.clone(),
             snapshots: config.get("save").map(|save| !save.is_empty()),
             memory_limit: number("maxmemory"),
             eviction_policy: text("maxmemory_policy"),
-            quarantine: handshake
-                .quarantine(max_ttl, None, now)
-                .map(|until| until.since(now))
-                .filter(|left| !left.is_zero()),
+            quarantine: quarantine.filter(|left| !left.is_zero()),
+            cluster,
             clock_ahead_us: self.clock_ahead().await?,
             round_trip: self.round_trip().await?,
             link,
             missing: rights::missing(self, &user).await?,
             user,
         })
+    }
+
+    /// To which cluster it belongs, and how long it does not vote there.
+    async fn cluster(&self) -> Result<(ClusterFacts, Option<Duration>), NodeError> {
+        let look = timeout(ANSWER_LIMIT, handshake::look(&self.0, false)).await;
+        let look = match look.unwrap_or(Err(NodeError::Timeout(ANSWER_LIMIT))) {
+            Ok(look) => look,
+            Err(NodeError::Permission(_) | NodeError::Unsuitable(_) | NodeError::Other(_)) => {
+                return Ok((ClusterFacts::Unknown, None));
+            }
+            Err(error) => return Err(error),
+        };
+        let Some(marker) = &look.marker else {
+            return Ok((ClusterFacts::None, None));
+        };
+        let (Ok(marker), Ok(sight)) = (marker.parse::<Marker>(), look.sight()) else {
+            return Ok((ClusterFacts::Unknown, None));
+        };
+        // By its own terms: whether they are the client's is for others to judge.
+        let left = match judge(&marker.terms, marker.node, &marker, &sight) {
+            Verdict::Pending => return Ok((ClusterFacts::Pending, None)),
+            Verdict::Refuse(_) => return Ok((ClusterFacts::Replaced, None)),
+            Verdict::Votes | Verdict::Rewrite(Stage::Active, _) => None,
+            Verdict::Waits(left) => Some(left),
+            Verdict::Rewrite(..) => Some(marker.terms.max_ttl),
+        };
+        let member = ClusterFacts::Member {
+            nodes: marker.terms.nodes().to_vec(),
+            max_ttl: marker.terms.max_ttl,
+        };
+        Ok((member, left))
     }
 
     async fn round_trip(&self) -> Result<Duration, NodeError> {
