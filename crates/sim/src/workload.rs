@@ -160,6 +160,7 @@ impl Session {
         let wish = self.wish(reads);
         let client = self.client.clone();
         client.asks(&wish);
+        self.may_stand_still_between(wish.ttl);
         let (asked, pauses) = (client.world.now(), self.pauses());
         let outcome = fickle(client.obtain(&wish), self.patience()).await;
         if pauses == self.pauses()
@@ -397,6 +398,24 @@ impl Session {
         let longest = self.dice.pick(&[Duration::ZERO, ms(10)]);
         let after = self.dice.time(Duration::ZERO, longest);
         let time = self.dice.time(left / 2, left * 2);
+        self.stand_still(after, time);
+    }
+
+    /// Lets the client stand still while it asks for several locks: the first may be lost by the time the last
+    /// is granted.
+    fn may_stand_still_between(&mut self, ttl: Duration) {
+        let plan = &self.client.world.plan;
+        let may = plan.work == Work::Multi && plan.rate(Fault::ClientPause).is_some();
+        if !may || !self.dice.per_mille(250) {
+            return;
+        }
+        let after = self.dice.time(Duration::ZERO, ttl);
+        let time = self.dice.time(ttl / 2, ttl);
+        self.stand_still(after, time);
+    }
+
+    fn stand_still(&mut self, after: Duration, time: Duration) {
+        let world = &self.client.world;
         let pause = world.clone().pause_for(self.client.number, after, time);
         // Which of the client's tasks are first to run again depends on where it is resumed from:
         // those of the library, or those of its user.
