@@ -29,6 +29,7 @@ mod fork;
 mod gathering;
 mod hearing;
 mod hostile_replies;
+mod init_crash;
 mod late_extension;
 mod lease_lost;
 mod lease_renewal;
