@@ -33,7 +33,20 @@ impl Store {
         match self {
             Self::Urls(urls) => urls.split(',').any(|url| {
                 let url = url.trim();
-                url.starts_with("rediss:") || url.starts_with("valkeys:")
+                ["rediss:", "valkeys:", "https:"]
+                    .iter()
+                    .any(|scheme| url.starts_with(scheme))
+            }),
+            Self::File(_) => false,
+        }
+    }
+
+    /// Whether it is a lock service.
+    pub(crate) fn is_service(&self) -> bool {
+        match self {
+            Self::Urls(urls) => urls.split(',').any(|url| {
+                let url = url.trim();
+                url.starts_with("http:") || url.starts_with("https:")
             }),
             Self::File(_) => false,
         }
@@ -64,7 +77,7 @@ fn misuse(url: &str) -> Option<String> {
     match beginning {
         Some(
             "file" | "redis" | "rediss" | "redis+unix" | "valkey" | "valkeys" | "valkey+unix"
-            | "unix",
+            | "unix" | "http" | "https",
         ) => None,
         Some("memory") => Some(
             "--store memory: would exclude no other process: each has its own; use file:PATH or \

@@ -164,6 +164,9 @@ pub enum NodeError {
          no-appendfsync-on-rewrite no, and wait until the append-only file is complete"
     )]
     NotDurable,
+    /// A lock service refuses it, and will again: who asks has no right, or it cannot be used.
+    #[error("refused: {0}")]
+    Refused(String),
     /// It refuses writes.
     #[error("read-only: {0}")]
     ReadOnly(String),
@@ -218,6 +221,7 @@ impl NodeError {
         matches!(
             self,
             Self::Permission(_)
+                | Self::Refused(_)
                 | Self::SameServer(_)
                 | Self::Evicts(_)
                 | Self::Sentinel

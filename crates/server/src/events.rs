@@ -24,9 +24,8 @@ use tokio::time::timeout_at;
 
 use crate::answer::Form;
 use crate::auth::{Principal, Verb, authenticate};
-use crate::guard::Mode;
 use crate::problem::Problem;
-use crate::service::{Caller, Certificate, Service};
+use crate::service::{Caller, Certificate, Mode, Service};
 use crate::timeline::Filter;
 use crate::tracker::Event;
 use crate::view::LockView;

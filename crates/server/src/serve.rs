@@ -29,11 +29,10 @@ use tower_service::Service as _;
 
 use crate::attempts::Attempts;
 use crate::auth::Tokens;
-use crate::guard::Mode;
 use crate::limits::{Limits, Waits};
 use crate::metrics::Metrics;
 use crate::routes;
-use crate::service::{Certificate, Service};
+use crate::service::{Certificate, Mode, Service};
 use crate::timeline::Timeline;
 use crate::unread::{Unread, Watched};
 use crate::watcher::{Doctor, Watcher, now_ms};

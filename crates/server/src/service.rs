@@ -11,11 +11,22 @@ use fencepost::Client;
 
 use crate::attempts::Attempts;
 use crate::auth::{Principal, Tokens, authenticate};
-use crate::guard::Mode;
 use crate::limits::{Limits, Waits};
 use crate::metrics::Metrics;
 use crate::problem::Problem;
 use crate::watcher::Watcher;
+
+/// What a service does for those who ask.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// Everything.
+    #[default]
+    Full,
+    /// It shows, and changes nothing.
+    ReadOnly,
+    /// It shows, and steals.
+    ReadAndSteal,
+}
 
 /// What every request needs.
 #[derive(Clone)]

@@ -95,7 +95,7 @@ impl RawServe {
             certificate,
             client_ca: self.client_ca,
             timeline: self.timeline,
-            place: self.place.checked(matches)?,
+            place: self.place.checked(matches)?.of_nodes("serve")?,
         })
     }
 }

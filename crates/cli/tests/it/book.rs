@@ -25,10 +25,9 @@ use fencepost_tests::{RedisServer, free_port};
 use crate::bench::Bench;
 
 /// Pages whose commands are run elsewhere: by `interop/run`, or by tests of their own.
-const ELSEWHERE: [&str; 6] = [
+const ELSEWHERE: [&str; 5] = [
     "docs/migrate/",
     "docs/protocol.md",
-    "docs/service.md",
     "docs/dashboard.md",
     "docs/sentinel.md",
     "docs/sentinel-and-cluster.md",

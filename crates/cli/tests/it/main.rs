@@ -20,6 +20,8 @@ mod packaging;
 mod pages;
 mod pty;
 mod serve;
+mod service_kills;
+mod service_store;
 mod shared;
 mod sights;
 mod signals;

@@ -14,7 +14,7 @@ use super::{Spec, attempt};
 use crate::driver::identity::ValueForm;
 use crate::driver::shared::Shared;
 use crate::driver::waiters::{Call, News, Progress, WaiterGuard};
-use crate::error::{Error, HolderStatus};
+use crate::error::{Error, HolderStatus, not_offered};
 use crate::events;
 use crate::inspect::look::{Answers, held, look, too_few};
 use crate::lease::Lease;
@@ -36,6 +36,10 @@ pub(crate) type Found = (usize, Lease);
 impl AnyOf<'_> {
     /// Waits for it as long as the spec says.
     pub(crate) async fn acquire(mut self) -> Result<Found, Error> {
+        let shared = self.shared;
+        if let Some(service) = shared.service() {
+            return self.served_by(service).await;
+        }
         let limit = self.spec.budget.limit();
         let outcome = match self.is_behind_our_own() {
             true => self.wait().await,
@@ -73,6 +77,9 @@ impl AnyOf<'_> {
 
     /// Without waiting. Refused also when others were faster everywhere.
     pub(crate) async fn at_once(&self) -> Result<Found, Error> {
+        if self.shared.service().is_some() {
+            return Err(not_offered("latches and barriers"));
+        }
         let Some(slots) = self.slots else {
             return self.attempt(0, None).await;
         };

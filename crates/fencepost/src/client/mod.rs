@@ -3,6 +3,7 @@
 mod builder;
 #[cfg(feature = "redis")]
 mod init;
+mod majority;
 mod survey;
 #[cfg(any(test, feature = "testing"))]
 mod testing;

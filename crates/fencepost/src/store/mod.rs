@@ -17,14 +17,18 @@ use fencepost_core::name::LockName;
 use fencepost_core::ticket::{ClientId, TicketId, TicketNumber};
 
 pub(crate) mod facts;
+pub(crate) mod lock_service;
 pub mod memory;
 mod notice;
 pub(crate) mod open;
 #[cfg(feature = "redis")]
 pub mod redis;
+#[cfg(feature = "service")]
+pub(crate) mod service;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 
+pub(crate) use lock_service::LockService;
 pub use notice::{Listener, Notice, WakeSink};
 
 /// The most waiters that a node lists: a queue of thousands is not shown to anybody as a whole.
@@ -137,5 +141,10 @@ pub trait Node: Send + Sync + 'static {
     /// away, when the connection is there again for one that is.
     fn ready(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
         Box::pin(std::future::ready(()))
+    }
+
+    /// Itself, if it acquires by itself: then it is sent no [`Acquire`](Command::Acquire) and no ticket.
+    fn service(&self) -> Option<&dyn LockService> {
+        None
     }
 }

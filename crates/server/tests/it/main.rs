@@ -4,7 +4,11 @@
 mod access;
 mod attempts;
 mod bad_input;
+mod client;
 mod events;
+mod hostile;
 mod leases;
 mod quorum;
+mod schemathesis;
 mod service;
+mod wire;

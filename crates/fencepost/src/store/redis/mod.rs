@@ -67,6 +67,8 @@ pub(crate) use membership::{Closed, Membership, close};
 pub use options::{Eviction, Hidden, RedisOptions, TlsOptions};
 pub use roster::Roster;
 pub(crate) use survey::survey;
+#[cfg(all(feature = "tls", feature = "service"))]
+pub(crate) use tls::Tls;
 
 /// What a node without a prefix is sent for this command, for the benchmark's hand-written client.
 ///
