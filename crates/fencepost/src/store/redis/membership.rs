@@ -23,7 +23,8 @@ use super::{fault, keeper};
 use crate::error::{Error, NodeError};
 use crate::runtime::clock::{Clock, Moment};
 use fencepost_core::quorum::membership::{
-    Marker, Proposal, Seen, Sight, Stage, Step, Terms, Verdict, View, conflict, judge, step,
+    Marker, Proposal, Seen, Sight, Stage, Step, Terms, Verdict, View, conflict, is_same_data,
+    judge, step,
 };
 
 pub(super) use super::keys::MARKER as KEY;
@@ -666,7 +667,9 @@ impl Guard {
             };
             match standing {
                 // What casts no vote cannot have cast a wrong one.
-                Standing::In(marker, wait) if casts_no_vote || *self.marker() == marker => {
+                Standing::In(marker, wait)
+                    if casts_no_vote || is_same_data(&self.marker(), &marker) =>
+                {
                     *self.marker() = marker;
                     casts_no_vote = wait.is_some();
                     votes_after(wait);

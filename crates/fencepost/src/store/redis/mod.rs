@@ -50,12 +50,13 @@ mod stream;
 mod survey;
 #[cfg(feature = "tls")]
 mod tls;
+mod tracker;
 mod url;
 mod wire;
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use ::redis::aio::MultiplexedConnection;
@@ -104,6 +105,7 @@ use listener::{Ears, Followed};
 use membership::Member;
 use roster::RosterEntry;
 use stream::Route;
+use tracker::Tracker;
 use url::Target;
 
 /// A Redis or Valkey server. Dropping it ends its task and its connection.
@@ -117,6 +119,8 @@ pub struct RedisNode {
     source: Arc<Source>,
     connect_timeout: Duration,
     followed: Followed,
+    /// Made by the first who waits behind a foreign client.
+    tracker: OnceLock<Tracker>,
     runtime: Handle,
 }
 
@@ -201,6 +205,7 @@ impl RedisNode {
             source,
             connect_timeout,
             followed: Followed::default(),
+            tracker: OnceLock::new(),
             runtime: runtime.clone(),
         }
     }
@@ -250,6 +255,19 @@ impl Node for RedisNode {
         }
     }
 
+    fn track(&self, name: &LockName, ear: Arc<dyn WakeSink>) {
+        let prefix = self.prefix.as_ref().ok();
+        if let Some(keys) = prefix.and_then(|prefix| prefix.keys(name).ok())
+            && matches!(&*self.source, Source::Url { .. })
+        {
+            let tracker = self.tracker.get_or_init(|| {
+                let (source, label) = (Arc::clone(&self.source), self.label.clone());
+                Tracker::start(source, label, self.connect_timeout, &self.runtime)
+            });
+            tracker.track(keys.lock, name, ear);
+        }
+    }
+
     fn address(&self) -> &str {
         &self.label
     }
@@ -282,6 +300,17 @@ impl Node for RedisNode {
             let link = self.gate.settled().await?;
             let prefix = self.prefix.as_ref().map_err(Clone::clone)?;
             queue::queue(&link, &prefix.keys(name)?, &*self.clock).await
+        })
+    }
+
+    fn held<'a>(
+        &'a self,
+        names: &'a [LockName],
+    ) -> Pin<Box<dyn Future<Output = Result<Vec<bool>, NodeError>> + Send + 'a>> {
+        Box::pin(async {
+            let link = self.gate.settled().await?;
+            let prefix = self.prefix.as_ref().map_err(Clone::clone)?;
+            queue::held(&link, prefix, names, &*self.clock).await
         })
     }
 
