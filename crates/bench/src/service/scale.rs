@@ -74,8 +74,9 @@ pub(crate) async fn run(quick: bool) {
         let (tell, mut over) = (tell.clone(), begin.subscribe());
         tokio::spawn(async move {
             let (status, answer) = tokio::select! {
-                answer = client.answer() => answer,
+                biased;
                 _ = over.recv() => return,
+                answer = client.answer() => answer,
             };
             if status == 200 {
                 let release = json!({ "name": "job", "lease": answer["lease"] });
@@ -90,8 +91,9 @@ pub(crate) async fn run(quick: bool) {
         tokio::spawn(async move {
             loop {
                 tokio::select! {
-                    () = stream.drain() => {}
+                    biased;
                     _ = over.recv() => return,
+                    () = stream.drain() => {}
                 }
             }
         });
@@ -116,6 +118,8 @@ pub(crate) async fn run(quick: bool) {
         (after - before) as f64 / served.max(1) as f64,
     );
     let _ = begin.send(());
+    // Releases that have begun end before the service does.
+    sleep(Duration::from_secs(1)).await;
 }
 
 async fn wait(address: &str) -> Http {
