@@ -131,6 +131,13 @@ pub enum NodeError {
         "it is a node of a Redis Cluster, which has only some of the keys; use redis+cluster://"
     )]
     ClusterNode,
+    /// No majority of its Sentinels names it, so that another may have taken its place: a reply that came
+    /// nevertheless does not count.
+    #[error("not named by a majority of its Sentinels: {0}")]
+    Unnamed(String),
+    /// It would go on granting locks where it is cut off, while another takes its place.
+    #[error("takes writes when cut off from its replicas: {0}")]
+    Unfenced(String),
     /// Its ACL hides what it is, and it would be one voter of several.
     #[error(
         "unknown whether it is a master, because INFO is hidden from this user; \
@@ -148,7 +155,7 @@ pub enum NodeError {
     Evicts(String),
     /// It may have forgotten locks: it was restarted or flushed, or its data were replaced.
     #[error(
-        "may have forgotten locks (restarted, flushed or new); votes again by itself in {}",
+        "may have forgotten locks (restarted, flushed, failed over or new); votes again by itself in {}",
         Readable(*.0)
     )]
     Quarantined(Duration),
@@ -208,7 +215,11 @@ impl NodeError {
     pub fn is_uncertain(&self) -> bool {
         matches!(
             self,
-            Self::Timeout(_) | Self::Disconnected(_) | Self::Store(_) | Self::Other(_)
+            Self::Timeout(_)
+                | Self::Disconnected(_)
+                | Self::Unnamed(_)
+                | Self::Store(_)
+                | Self::Other(_)
         )
     }
 
@@ -222,6 +233,7 @@ impl NodeError {
                 | Self::Evicts(_)
                 | Self::Sentinel
                 | Self::ClusterNode
+                | Self::Unfenced(_)
                 | Self::HidesInfo
                 | Self::Differs(_)
                 | Self::NotDurable

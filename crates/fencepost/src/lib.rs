@@ -171,6 +171,7 @@ pub mod diagnostics {
 #[doc(hidden)]
 pub mod internals {
     pub use crate::runtime::{clock, randomness, tasks};
+    pub use crate::store::open::split_urls;
     #[cfg(feature = "redis")]
     pub use crate::store::redis;
     #[cfg(feature = "sqlite")]

@@ -50,6 +50,7 @@ mod replace;
 mod scope;
 mod semaphore;
 mod semaphore_looks;
+mod sentinel;
 mod short_release;
 mod sqlite_processes;
 mod waiting;

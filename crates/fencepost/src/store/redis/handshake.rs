@@ -15,6 +15,7 @@ use super::options::{Eviction, Hidden, RedisOptions};
 use super::{fault, membership, scripts};
 use crate::error::NodeError;
 use crate::runtime::clock::Moment;
+use fencepost_core::quorum::failover::Fencing;
 use fencepost_core::quorum::membership::Sight;
 
 /// `uptime_in_seconds` is the difference of two times that were cut to seconds: the server may be
@@ -46,6 +47,8 @@ pub(super) struct Facts {
     syncs_while_saving: Option<bool>,
     /// The history before its last change of role; empty when there was none.
     history: String,
+    /// What it does when its replicas are gone.
+    pub(super) fencing: Option<Fencing>,
 }
 
 /// What is looked at again and again while a server votes.
@@ -63,6 +66,7 @@ impl Look {
             history: self.facts.history.clone(),
             now_us: self.now_us,
             syncs: self.facts.syncs(),
+            grace: Duration::ZERO,
         })
     }
 }
@@ -100,6 +104,7 @@ pub(super) async fn look(connection: &Connection, tracks: bool) -> Result<Look, 
         redis::cmd("INFO"),
         config("appendfsync"),
         config("no-appendfsync-on-rewrite"),
+        config("min-replicas-*"),
     ];
     let marker = async {
         match tracks {
@@ -128,11 +133,19 @@ pub(super) async fn look(connection: &Connection, tracks: bool) -> Result<Look, 
     })?;
     let info: String = from_redis_value(next()).unwrap_or_default();
     let mut config: HashMap<String, String> = from_redis_value(next()).unwrap_or_default();
-    config.extend(from_redis_value::<HashMap<_, _>>(next()).unwrap_or_default());
+    for _ in 0..2 {
+        config.extend(from_redis_value::<HashMap<_, _>>(next()).unwrap_or_default());
+    }
     let mut facts = Facts::read(&info);
     facts.fsync = config.remove("appendfsync");
     let saving = config.remove("no-appendfsync-on-rewrite");
     facts.syncs_while_saving = saving.map(|saving| saving == "no");
+    let number = |name: &str| config.get(name).and_then(|number| number.parse().ok());
+    let replicas = number("min-replicas-to-write").zip(number("min-replicas-max-lag"));
+    facts.fencing = replicas.map(|(min_replicas, max_lag)| Fencing {
+        min_replicas,
+        max_lag,
+    });
     Ok(Look {
         facts,
         marker: from_redis_value(marker)
@@ -261,6 +274,7 @@ impl Facts {
             fsync: None,
             syncs_while_saving: None,
             history: history(&fields),
+            fencing: None,
         }
     }
 

@@ -3,7 +3,8 @@
 //! - `scripts`, `keys`: the commands and where they work. The scripts are the second
 //!   implementation of [the core](fencepost_core::lock).
 //! - `url`, `stream`, `tls`: from a URL to a byte stream.
-//! - `handshake`, `roster`, `membership`: who may vote.
+//! - `handshake`, `roster`, `membership`, `closing`: who may vote.
+//! - `sentinel`: a group of servers that is one voter with a moving address.
 //! - `list`, `retention`: which locks a server knows, and when it forgets one.
 //! - `survey`, `rights`: what a server is like, and what its user may not do.
 //! - `gate`, `link`: where calls wait for a connection, and one connection's calls.
@@ -22,6 +23,8 @@
 //! | the server was restarted | it is asked again, and does not vote for `max_ttl` where that is the policy: [`NodeError::Quarantined`] |
 //! | the password is wrong, or was changed | a connection that stands goes on; a new one is refused with [`NodeError::Auth`], and tried again |
 //! | the server hangs | commands take until their time-out, others decide meanwhile; a connection that leaves a `PING` unanswered is replaced |
+//! | the Sentinels of a group name another master | replies of the old one do not count any more; the node connects to the new one, which does not vote for `max_ttl` and two failover times |
+//! | a majority of a group's Sentinels cannot be asked | replies of its master do not count any more: [`NodeError::Unnamed`] |
 //! | it is a replica, evicts keys, or is another node's server | it does not vote: [`NodeError::Replica`], [`NodeError::Evicts`], [`NodeError::SameServer`] |
 //!
 //! Any Redlock client excludes us and is excluded by us: a lock is the plain key that they all set
@@ -29,6 +32,7 @@
 //! The value of whoever asks tells which of the two is meant. A command must never be sent twice, unless the server has said that it did not
 //! have the script.
 
+mod closing;
 mod fault;
 mod gate;
 mod handshake;
@@ -46,6 +50,7 @@ mod retention;
 mod rights;
 mod roster;
 mod scripts;
+mod sentinel;
 mod stream;
 mod survey;
 #[cfg(feature = "tls")]
@@ -62,7 +67,8 @@ use ::redis::aio::MultiplexedConnection;
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 
-pub(crate) use membership::{Closed, Membership, close};
+pub(crate) use closing::{Closed, close};
+pub(crate) use membership::Membership;
 pub use options::{Eviction, Hidden, RedisOptions, TlsOptions};
 pub use roster::Roster;
 pub(crate) use survey::survey;
@@ -85,11 +91,15 @@ pub fn script_sources() -> impl Iterator<Item = &'static str> {
 
 /// The address of the server at that URL, without user and password.
 pub(crate) fn address(url: &str) -> Result<String, Error> {
-    Target::parse(url).map(|target| target.label)
+    match url.split_once(':') {
+        Some((scheme, _)) if is_group(scheme) => GroupSpec::parse(url).map(|group| group.label),
+        _ => Target::parse(url).map(|target| target.label),
+    }
 }
 
+use super::open::is_group;
 use super::{Call, Listener, Names, Node, Queued, WakeSink};
-use crate::error::{Error, NodeError};
+use crate::error::{Cause, Error, NodeError};
 use crate::runtime::clock::Clock;
 use fencepost_core::lock::Command;
 use fencepost_core::name::LockName;
@@ -101,7 +111,7 @@ use keys::Prefix;
 use listener::{Ears, Followed};
 use membership::Member;
 use roster::RosterEntry;
-use stream::Route;
+use sentinel::GroupSpec;
 use url::Target;
 
 /// A Redis or Valkey server. Dropping it ends its task and its connection.
@@ -120,7 +130,8 @@ pub struct RedisNode {
 
 impl RedisNode {
     /// Takes a server by its URL: `redis://[user][:password]@host[:port][/db]`, `rediss://` for
-    /// TLS, `redis+unix:///path?db=N&user=U&pass=P`, each with `protocol=resp3` if you like.
+    /// TLS, `redis+unix:///path?db=N&user=U&pass=P`, each with `protocol=resp3` if you like; or a
+    /// Sentinel group, `redis+sentinel://s1,s2,s3/master`.
     /// Connects in a task on `runtime` and does not wait for it.
     ///
     /// # Errors
@@ -132,14 +143,14 @@ impl RedisNode {
         clock: Arc<dyn Clock>,
         runtime: &Handle,
     ) -> Result<Self, Error> {
-        let Target {
-            place,
-            login,
-            label,
-        } = Target::parse(url)?;
         let prefix = Ok(Prefix::new(&options.prefix)?);
-        let route = Route::new(place, &options.tls)?;
-        let source = Source::Url { route, login };
+        let (source, label) = Source::open(url, &options, &clock, runtime)?;
+        if matches!(source, Source::Group(_)) && roster.membership().is_none() {
+            return Err(Error::from(Cause::InvalidOption {
+                option: "nodes",
+                why: "a Sentinel group votes only under a marker, which needs servers only".into(),
+            }));
+        }
         Ok(Self::start(
             source, label, prefix, options, roster, clock, runtime,
         ))

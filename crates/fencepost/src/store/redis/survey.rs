@@ -8,15 +8,16 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use redis::{Cmd, FromRedisValue, RedisError, Value, from_redis_value};
+use tokio::runtime::Handle;
 use tokio::time::timeout;
 
 use super::handshake::Facts as Handshake;
+use super::keeper::Source;
 use super::link::Connection;
 use super::options::RedisOptions;
-use super::stream::Route;
-use super::url::{Place, Target};
-use super::{fault, keeper, rights};
-use crate::error::{Error, NodeError};
+use super::url::Place;
+use super::{fault, rights};
+use crate::error::{Cause, Error, NodeError};
 use crate::runtime::clock::Clock;
 use crate::store::facts::{Facts, LinkKind, NodeSurvey, RedisFacts, median};
 
@@ -35,29 +36,27 @@ pub(crate) fn survey(
     max_ttl: Duration,
     clock: Arc<dyn Clock>,
 ) -> Result<impl Future<Output = NodeSurvey> + Send + 'static, Error> {
-    let Target {
-        place,
-        login,
-        label,
-    } = Target::parse(url)?;
-    let link = kind(&place);
-    let route = Route::new(place, &options.tls)?;
+    let runtime = Handle::try_current().map_err(|_| Error::from(Cause::NoRuntime))?;
+    let (source, label) = Source::open(url, &options, &clock, &runtime)?;
     Ok(async move {
         let limit = options.connect_timeout;
-        let connecting = async {
+        let facts = async {
+            let way = source.locate(limit).await?;
+            let way = way.ok_or_else(|| NodeError::Unreachable("no address".to_owned()))?;
             // A connection of our own making, so that a hostile server is bounded here too.
-            keeper::dial(&route, &login, limit, None).await
+            let connected = timeout(limit, way.dial(limit, None)).await;
+            let facts = match connected.unwrap_or(Err(NodeError::Timeout(limit))) {
+                Err(error) => Err(error),
+                Ok((connection, _driver)) => {
+                    let server = Server(connection);
+                    let user = way.login.username().unwrap_or("default");
+                    let link = kind(way.route.place());
+                    server.survey(link, user, max_ttl, &*clock).await
+                }
+            };
+            facts.map_err(|error| way.route.explained(error))
         };
-        let connected = timeout(limit, connecting).await;
-        let facts = match connected.unwrap_or(Err(NodeError::Timeout(limit))) {
-            Err(error) => Err(error),
-            Ok((connection, _driver)) => {
-                let server = Server(connection);
-                let user = login.username().unwrap_or("default");
-                server.survey(link, user, max_ttl, &*clock).await
-            }
-        };
-        let facts = facts.map_err(|error| route.explained(error));
+        let facts = facts.await;
         NodeSurvey {
             node: label,
             facts: facts.map(|facts| Facts::Redis(Box::new(facts))),

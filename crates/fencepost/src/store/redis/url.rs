@@ -130,7 +130,7 @@ fn plain_words(error: &redis::RedisError) -> String {
 }
 
 /// The URL as it may be shown, when it could not even be parsed.
-fn without_login(url: &str) -> String {
+pub(super) fn without_login(url: &str) -> String {
     let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
     let rest = rest.rsplit_once('@').map_or(rest, |(_, host)| host);
     let rest = rest.split(['?', '#']).next().unwrap_or("");
