@@ -135,6 +135,16 @@ pub enum NodeError {
     /// nevertheless does not count.
     #[error("not named by a majority of its Sentinels: {0}")]
     Unnamed(String),
+    /// Fewer replicas than configured had it in time; the server has it nevertheless.
+    #[error(
+        "written to {have} of {needed} replicas in time; attach replicas, or lower replicas= in the URL"
+    )]
+    TooFewReplicas {
+        /// How many had it.
+        have: u32,
+        /// How many were to have it.
+        needed: u32,
+    },
     /// It would go on granting locks where it is cut off, while another takes its place.
     #[error("takes writes when cut off from its replicas: {0}")]
     Unfenced(String),
@@ -218,6 +228,7 @@ impl NodeError {
             Self::Timeout(_)
                 | Self::Disconnected(_)
                 | Self::Unnamed(_)
+                | Self::TooFewReplicas { .. }
                 | Self::Store(_)
                 | Self::Other(_)
         )

@@ -47,6 +47,7 @@ mod redisson;
 mod reentrant;
 mod refusals;
 mod replace;
+mod replicas;
 mod scope;
 mod semaphore;
 mod semaphore_looks;

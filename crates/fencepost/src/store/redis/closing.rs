@@ -42,12 +42,12 @@ pub(crate) async fn close(
     for url in urls {
         sources.push(Source::open(url, options, &clock, &Handle::current())?);
     }
-    let labels = sources.iter().map(|(_, label)| label.clone()).collect();
+    let labels = sources.iter().map(|opened| opened.label.clone()).collect();
     let old = Terms::new(labels, Duration::ZERO, Duration::ZERO);
-    let closing = sources.into_iter().map(async |(source, label)| {
+    let closing = sources.into_iter().map(async |opened| {
         let limit = options.connect_timeout;
         let closing = async {
-            let way = source.locate(limit).await?;
+            let way = opened.source.locate(limit).await?;
             let way = way.ok_or_else(|| NodeError::Unreachable("no address".to_owned()))?;
             let (connection, _driver) = way.dial(limit, None).await?;
             let server = Server {
@@ -58,7 +58,8 @@ pub(crate) async fn close(
             close_one(&server, &old).await
         };
         let closed = timeout(2 * limit, closing).await;
-        (label, closed.unwrap_or(Err(NodeError::Timeout(2 * limit))))
+        let closed = closed.unwrap_or(Err(NodeError::Timeout(2 * limit)));
+        (opened.label, closed)
     });
     Ok(futures_util::future::join_all(closing).await)
 }

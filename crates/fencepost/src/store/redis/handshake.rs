@@ -181,6 +181,13 @@ pub(super) async fn log_in(
     Ok(())
 }
 
+/// Which process it is, where it tells.
+pub(super) async fn run_id(connection: &Connection) -> Result<Option<String>, NodeError> {
+    let info = unless_hidden(connection.send(&redis::cmd("INFO")).await)?;
+    let info = info.and_then(|value| from_redis_value::<String>(value).ok());
+    Ok(info.and_then(|info| Facts::read(&info).run_id))
+}
+
 /// For the operator who looks at CLIENT LIST. Servers before 7.2 do not know it, and nothing rests
 /// on it.
 pub(super) fn introduction() -> [Cmd; 2] {

@@ -19,6 +19,7 @@ use super::handshake::{self, Maker, Memory};
 use super::link::{Connection, Link};
 use super::membership::{Alarm, Guard, Member, Server};
 use super::options::RedisOptions;
+use super::replicas::Replicas;
 use super::retention;
 use super::roster::RosterEntry;
 use super::sentinel::{GroupSpec, Named, WatchedGroup};
@@ -60,23 +61,32 @@ impl Source {
         options: &RedisOptions,
         clock: &Arc<dyn Clock>,
         runtime: &Handle,
-    ) -> Result<(Self, String), Error> {
+    ) -> Result<Opened, Error> {
         if url
             .split_once(':')
             .is_some_and(|(scheme, _)| is_group(scheme))
         {
             let spec = GroupSpec::parse(url)?;
-            let label = spec.label.clone();
+            let (label, replicas) = (spec.label.clone(), spec.replicas);
             let group = WatchedGroup::start(spec, options, Arc::clone(clock), runtime)?;
-            return Ok((Self::Group(group), label));
+            return Ok(Opened {
+                source: Self::Group(group),
+                label,
+                replicas,
+            });
         }
         let Target {
             place,
             login,
             label,
+            replicas,
         } = Target::parse(url)?;
         let route = Arc::new(Route::new(place, &options.tls)?);
-        Ok((Self::Url { route, login }, label))
+        Ok(Opened {
+            source: Self::Url { route, login },
+            label,
+            replicas,
+        })
     }
 
     /// The way to the server as of now, how to log in there, and the name that it has from its Sentinels.
@@ -99,6 +109,15 @@ impl Source {
             Self::Given(_) => None,
         })
     }
+}
+
+/// What a URL says.
+pub(super) struct Opened {
+    pub(super) source: Source,
+    /// The address in the form that all clients share.
+    pub(super) label: String,
+    /// How many replicas must have a vote before it counts.
+    pub(super) replicas: u32,
 }
 
 /// How a server is reached.
@@ -140,6 +159,8 @@ pub(super) struct Keeper {
     pub(super) source: Arc<Source>,
     pub(super) label: String,
     pub(super) options: RedisOptions,
+    /// How many replicas must have a vote before it counts.
+    pub(super) replicas: u32,
     pub(super) seat: Arc<RosterEntry>,
     /// Where the server votes only under the marker of its cluster.
     pub(super) member: Option<Member>,
@@ -347,12 +368,36 @@ impl Keeper {
                 "this server does not vote yet"
             );
         }
+        let link = match (self.replicas, way) {
+            (1.., Some(way)) => {
+                let run_id = facts.run_id.as_deref();
+                link.waiting_for(self.replicas(way, limit, run_id).await?)
+            }
+            _ => link,
+        };
         let link = Arc::new(link);
         Ok(Up {
             link,
             driver,
             named,
         })
+    }
+
+    /// A second connection to the same server, to wait for its replicas.
+    async fn replicas(
+        &self,
+        way: &Way<'_>,
+        limit: Duration,
+        run_id: Option<&str>,
+    ) -> Result<Replicas, NodeError> {
+        let (connection, driver) = way.dial(limit, None).await?;
+        if handshake::run_id(&connection).await?.as_deref() != run_id {
+            let why = "two connections to this address lead to two servers";
+            return Err(NodeError::Disconnected(why.to_owned()));
+        }
+        // Below the time-out of a node, so that the reason is told and not the time.
+        let within = self.options.mute_timeout * 2 / 5;
+        Ok(Replicas::new(connection, driver, self.replicas, within))
     }
 
     fn lost_sight(&self) {

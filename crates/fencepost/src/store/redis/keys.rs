@@ -18,6 +18,8 @@ use fencepost_core::value::AttemptValue;
 /// The fence register: one sorted set for all locks of a database, whatever their prefix. A member is a
 /// lock's key, its score the largest token ever raised there.
 pub(super) const REGISTER: &str = "fencepost:fences";
+/// What is written to wait for replicas behind it.
+pub(super) const WAIT_KEY: &str = "fencepost:wait";
 /// Where the marker stands: one for each database, whatever the prefix of the locks.
 pub(super) const MARKER: &str = "fencepost:marker";
 
@@ -65,7 +67,7 @@ impl Prefix {
     pub(super) fn keys(&self, name: &LockName) -> Result<Keys, NodeError> {
         let name = name.as_str();
         let lock = [&self.0, name].concat();
-        if [REGISTER, MARKER].contains(&&*lock) {
+        if [REGISTER, MARKER, WAIT_KEY].contains(&&*lock) {
             return Err(NodeError::Other(format!(
                 "{lock} is a key that fencepost keeps for itself; take another name"
             )));

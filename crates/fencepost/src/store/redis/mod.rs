@@ -8,6 +8,7 @@
 //! - `list`, `retention`: which locks a server knows, and when it forgets one.
 //! - `survey`, `rights`: what a server is like, and what its user may not do.
 //! - `gate`, `link`: where calls wait for a connection, and one connection's calls.
+//! - `replicas`: a vote that counts only once replicas have it.
 //! - `wire`, `resp`: a connection of our own making, and how its answers are read.
 //! - `keeper`: connecting, watching, connecting again.
 //! - `listener`: hearing whose turn it is.
@@ -45,6 +46,7 @@ mod membership;
 mod options;
 mod queue;
 mod released;
+mod replicas;
 mod resp;
 mod retention;
 mod rights;
@@ -106,7 +108,7 @@ use fencepost_core::name::LockName;
 use fencepost_core::pattern::NamePattern;
 use fencepost_core::ticket::ClientId;
 use gate::Gate;
-use keeper::{Keeper, Source};
+use keeper::{Keeper, Opened, Source};
 use keys::Prefix;
 use listener::{Ears, Followed};
 use membership::Member;
@@ -131,7 +133,8 @@ pub struct RedisNode {
 impl RedisNode {
     /// Takes a server by its URL: `redis://[user][:password]@host[:port][/db]`, `rediss://` for
     /// TLS, `redis+unix:///path?db=N&user=U&pass=P`, each with `protocol=resp3` if you like; or a
-    /// Sentinel group, `redis+sentinel://s1,s2,s3/master`.
+    /// Sentinel group, `redis+sentinel://s1,s2,s3/master`. With `replicas=K` a vote counts only once K
+    /// replicas have it.
     /// Connects in a task on `runtime` and does not wait for it.
     ///
     /// # Errors
@@ -144,16 +147,14 @@ impl RedisNode {
         runtime: &Handle,
     ) -> Result<Self, Error> {
         let prefix = Ok(Prefix::new(&options.prefix)?);
-        let (source, label) = Source::open(url, &options, &clock, runtime)?;
-        if matches!(source, Source::Group(_)) && roster.membership().is_none() {
+        let opened = Source::open(url, &options, &clock, runtime)?;
+        if matches!(opened.source, Source::Group(_)) && roster.membership().is_none() {
             return Err(Error::from(Cause::InvalidOption {
                 option: "nodes",
                 why: "a Sentinel group votes only under a marker, which needs servers only".into(),
             }));
         }
-        Ok(Self::start(
-            source, label, prefix, options, roster, clock, runtime,
-        ))
+        Ok(Self::start(opened, prefix, options, roster, clock, runtime))
     }
 
     /// Takes a connection that you made, which is never made again when it is lost. `label` stands
@@ -170,20 +171,27 @@ impl RedisNode {
     ) -> Self {
         let prefix =
             Prefix::new(&options.prefix).map_err(|error| NodeError::Other(error.to_string()));
-        let source = Source::Given(connection);
-        let label = label.to_owned();
-        Self::start(source, label, prefix, options, roster, clock, runtime)
+        let opened = Opened {
+            source: Source::Given(connection),
+            label: label.to_owned(),
+            replicas: 0,
+        };
+        Self::start(opened, prefix, options, roster, clock, runtime)
     }
 
     fn start(
-        source: Source,
-        label: String,
+        opened: Opened,
         prefix: Result<Prefix, NodeError>,
         options: RedisOptions,
         roster: &Roster,
         clock: Arc<dyn Clock>,
         runtime: &Handle,
     ) -> Self {
+        let Opened {
+            source,
+            label,
+            replicas,
+        } = opened;
         let gate = Arc::new(Gate::new(Arc::clone(&clock)));
         let source = Arc::new(source);
         let connect_timeout = options.connect_timeout;
@@ -196,6 +204,7 @@ impl RedisNode {
             source: Arc::clone(&source),
             label: label.clone(),
             options,
+            replicas,
             seat: Arc::clone(&seat),
             clock: Arc::clone(&clock),
             gate: Arc::clone(&gate),

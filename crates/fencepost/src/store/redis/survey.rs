@@ -12,7 +12,7 @@ use tokio::runtime::Handle;
 use tokio::time::timeout;
 
 use super::handshake::Facts as Handshake;
-use super::keeper::Source;
+use super::keeper::{Opened, Source};
 use super::link::Connection;
 use super::options::RedisOptions;
 use super::url::Place;
@@ -37,7 +37,7 @@ pub(crate) fn survey(
     clock: Arc<dyn Clock>,
 ) -> Result<impl Future<Output = NodeSurvey> + Send + 'static, Error> {
     let runtime = Handle::try_current().map_err(|_| Error::from(Cause::NoRuntime))?;
-    let (source, label) = Source::open(url, &options, &clock, &runtime)?;
+    let Opened { source, label, .. } = Source::open(url, &options, &clock, &runtime)?;
     Ok(async move {
         let limit = options.connect_timeout;
         let facts = async {

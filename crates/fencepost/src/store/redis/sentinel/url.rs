@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use redis::RedisConnectionInfo;
 
-use super::super::url::{Place, Target, without_login};
+use super::super::url::{MOST_REPLICAS, Place, Target, replica_count, without_login};
 use crate::error::{Cause, Error};
 use fencepost_core::quorum::failover::{
     FAILOVER, LONGEST_FAILOVER, MOST_SENTINELS, SHORTEST_FAILOVER,
@@ -16,7 +16,13 @@ const FORM: &str = "write redis+sentinel://[user]:[password]@sentinel1[:port],se
                     [?sentinel_user=U][&sentinel_password=P][&failover=10s]";
 /// Where a Sentinel listens unless told otherwise.
 const PORT: u16 = 26_379;
-const PARAMETERS: [&str; 4] = ["sentinel_user", "sentinel_password", "failover", "protocol"];
+const PARAMETERS: [&str; 5] = [
+    "sentinel_user",
+    "sentinel_password",
+    "failover",
+    "replicas",
+    "protocol",
+];
 
 fn tls_of(scheme: &str) -> Option<bool> {
     match scheme {
@@ -38,6 +44,8 @@ pub(in super::super) struct GroupSpec {
     /// How to log in at the master.
     pub(super) login: RedisConnectionInfo,
     pub(super) tls: bool,
+    /// How many replicas must have a vote before it counts.
+    pub(in super::super) replicas: u32,
     /// `F` of [`failover`](fencepost_core::quorum::failover).
     pub(super) failover: Duration,
     /// The URL in the form that all clients of the group share: without user and password.
@@ -102,7 +110,7 @@ impl GroupSpec {
         }
         let parsed = redis::parse_redis_url(&format!("redis://h/?{query}"))
             .ok_or_else(|| wrong("its parameters cannot be read"))?;
-        let (mut user, mut password, mut failover) = (None, None, FAILOVER);
+        let (mut user, mut password, mut failover, mut replicas) = (None, None, FAILOVER, 0);
         let mut for_master = String::new();
         for (key, value) in parsed.query_pairs() {
             match &*key {
@@ -113,6 +121,13 @@ impl GroupSpec {
                     failover = seconds(&value)
                         .filter(|time| in_range.contains(time))
                         .ok_or_else(|| wrong("failover is not a time of 1s to 600s"))?;
+                }
+                "replicas" => {
+                    replicas = replica_count(&value).ok_or_else(|| {
+                        wrong(&format!(
+                            "replicas is not a number from 0 to {MOST_REPLICAS}"
+                        ))
+                    })?;
                 }
                 "protocol" => for_master = format!("?protocol={value}"),
                 _ => {
@@ -156,6 +171,7 @@ impl GroupSpec {
             name: name.to_owned(),
             login: master.login,
             tls,
+            replicas,
             failover,
             label,
         })
