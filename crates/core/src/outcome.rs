@@ -124,11 +124,15 @@ pub enum NodeError {
     #[error("it is a replica; give the address of its master")]
     Replica,
     /// A Sentinel, which stores nothing.
-    #[error("it is a Sentinel, not a server that stores locks; use redis+sentinel://")]
+    #[error(
+        "it is a Sentinel, not a server that stores locks; write \
+         redis+sentinel://SENTINEL1,SENTINEL2,SENTINEL3/MASTER"
+    )]
     Sentinel,
     /// One of many servers that share the keys.
     #[error(
-        "it is a node of a Redis Cluster, which has only some of the keys; use redis+cluster://"
+        "it is a node of a Redis Cluster, which has only some of the keys; use independent servers \
+         (cluster-enabled no)"
     )]
     ClusterNode,
     /// No majority of its Sentinels names it, so that another may have taken its place: a reply that came

@@ -291,6 +291,11 @@ impl Facts {
         self.admit(options)
     }
 
+    /// Whether it is a Sentinel, which stores nothing.
+    pub(super) fn is_sentinel(&self) -> bool {
+        self.mode.as_deref() == Some("sentinel")
+    }
+
     /// Whether this server may be asked for locks at all.
     pub(super) fn admit(&self, options: &RedisOptions) -> Result<(), NodeError> {
         if self.loading {

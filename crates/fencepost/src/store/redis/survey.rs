@@ -20,6 +20,7 @@ use super::{fault, rights};
 use crate::error::{Cause, Error, NodeError};
 use crate::runtime::clock::Clock;
 use crate::store::facts::{Facts, LinkKind, NodeSurvey, RedisFacts, median};
+use fencepost_core::quorum::failover::Fencing;
 
 /// How often the time is taken.
 const PINGS: usize = 5;
@@ -37,7 +38,11 @@ pub(crate) fn survey(
     clock: Arc<dyn Clock>,
 ) -> Result<impl Future<Output = NodeSurvey> + Send + 'static, Error> {
     let runtime = Handle::try_current().map_err(|_| Error::from(Cause::NoRuntime))?;
-    let Opened { source, label, .. } = Source::open(url, &options, &clock, &runtime)?;
+    let Opened {
+        source,
+        label,
+        replicas,
+    } = Source::open(url, &options, &clock, &runtime)?;
     Ok(async move {
         let limit = options.connect_timeout;
         let facts = async {
@@ -51,7 +56,17 @@ pub(crate) fn survey(
                     let server = Server(connection);
                     let user = way.login.username().unwrap_or("default");
                     let link = kind(way.route.place());
-                    server.survey(link, user, max_ttl, &*clock).await
+                    let facts = server.survey(link, user, max_ttl, &*clock).await;
+                    match facts {
+                        Ok((mut facts, fencing)) => {
+                            facts.replicas_needed = replicas;
+                            if let Some(named) = &way.named {
+                                facts.group = Some(named.facts(fencing, max_ttl).await);
+                            }
+                            Ok(facts)
+                        }
+                        Err(error) => Err(error),
+                    }
                 }
             };
             facts.map_err(|error| way.route.explained(error))
@@ -111,12 +126,15 @@ impl Server {
         user: &str,
         max_ttl: Duration,
         clock: &dyn Clock,
-    ) -> Result<RedisFacts, NodeError> {
+    ) -> Result<(RedisFacts, Option<Fencing>), NodeError> {
         let info: Option<String> = self.tell(&redis::cmd("INFO")).await?;
         let now = clock.now();
         let info = info.unwrap_or_default();
+        if Handshake::read(&info).is_sentinel() {
+            return Err(NodeError::Sentinel);
+        }
         let mut config = HashMap::<String, String>::new();
-        for name in ["appendfsync", "save"] {
+        for name in ["appendfsync", "save", "min-replicas-*"] {
             let mut cmd = redis::cmd("CONFIG");
             cmd.arg("GET").arg(name);
             config.extend(self.tell::<HashMap<_, _>>(&cmd).await?.unwrap_or_default());
@@ -139,7 +157,14 @@ impl Server {
             Some(version) => ("Valkey", Some(version)),
             None => ("Redis", text("redis_version")),
         };
-        Ok(RedisFacts {
+        let replication = |name: &str| config.get(name).and_then(|number| number.parse().ok());
+        let min_replicas = replication("min-replicas-to-write");
+        let fencing = min_replicas.zip(replication("min-replicas-max-lag"));
+        let fencing = fencing.map(|(min_replicas, max_lag)| Fencing {
+            min_replicas,
+            max_lag,
+        });
+        let facts = RedisFacts {
             product,
             version,
             run_id: text("run_id"),
@@ -161,7 +186,11 @@ impl Server {
             link,
             missing: rights::missing(self, &user).await?,
             user,
-        })
+            replicas: number("connected_slaves"),
+            replicas_needed: 0,
+            group: None,
+        };
+        Ok((facts, fencing))
     }
 
     async fn round_trip(&self) -> Result<Duration, NodeError> {

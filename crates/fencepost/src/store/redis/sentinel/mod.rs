@@ -26,6 +26,7 @@ use super::url::Place;
 use super::wire::Heard;
 use crate::error::{Error, NodeError};
 use crate::runtime::clock::Clock;
+use crate::store::facts::GroupFacts;
 use fencepost_core::quorum::failover::{Fencing, Master, Naming, check_fencing, quarantine};
 
 pub(super) use url::GroupSpec;
@@ -55,6 +56,16 @@ struct Said {
     naming: Naming,
     /// What each Sentinel said last, for people.
     words: Vec<Result<String, String>>,
+    /// How each of them is set up, as it said last.
+    setups: Vec<Option<Setup>>,
+}
+
+/// How a Sentinel is set up for a group.
+#[derive(Clone, Copy)]
+struct Setup {
+    known: Option<usize>,
+    quorum: Option<usize>,
+    down_after: Option<Duration>,
 }
 
 /// A group, and the tasks that ask its Sentinels: gone with this.
@@ -91,6 +102,7 @@ impl WatchedGroup {
             said: Mutex::new(Said {
                 naming: Naming::of(count, spec.failover),
                 words: vec![Err(NO_ANSWER.to_owned()); count],
+                setups: vec![None; count],
             }),
             spec,
             routes,
@@ -254,12 +266,13 @@ impl Group {
                 Err(error) => return Err(error),
             };
             *has_answered = true;
-            let master = read(answer).ok_or_else(|| {
+            let (master, setup) = read(answer).ok_or_else(|| {
                 NodeError::Other("its answer to SENTINEL MASTER cannot be read".to_owned())
             })?;
             self.note(sentinel, |said| {
                 let named = format!("{}:{}", fault::printable(&master.host), master.port);
                 said.words[sentinel] = Ok(named);
+                said.setups[sentinel] = Some(setup);
                 let id = identity.as_deref();
                 said.naming.on_answer(sentinel, id, asked, Some(master));
             });
@@ -269,6 +282,33 @@ impl Group {
                 () = sleep(period) => {}
             }
         }
+    }
+
+    /// How many replicas may be promoted, as the first Sentinel says that answers.
+    async fn promotable(&self) -> Result<usize, NodeError> {
+        let mut last = NodeError::Unreachable(NO_ANSWER.to_owned());
+        for route in &self.routes {
+            let login = &self.spec.sentinel_login;
+            let limit = self.connect_timeout / 4;
+            let asked = within(limit, async {
+                let (connection, _driver) = keeper::dial(route, login, limit, None).await?;
+                let mut question = redis::cmd("SENTINEL");
+                send(&connection, question.arg("REPLICAS").arg(&self.spec.name)).await
+            });
+            match asked.await {
+                Ok(answer) => {
+                    let replicas: Vec<HashMap<String, String>> =
+                        from_redis_value(answer).unwrap_or_default();
+                    let is_fit = |replica: &&HashMap<String, String>| {
+                        replica.get("flags").is_some_and(|flags| flags == "slave")
+                            && replica.get("slave-priority").is_some_and(|n| n != "0")
+                    };
+                    return Ok(replicas.iter().filter(is_fit).count());
+                }
+                Err(error) => last = error,
+            }
+        }
+        Err(last)
     }
 
     /// Hears when a Sentinel says that a master has moved: then all of them are asked at once.
@@ -301,13 +341,25 @@ async fn send(connection: &Connection, cmd: &Cmd) -> Result<redis::Value, NodeEr
 }
 
 /// What `SENTINEL MASTER` answers.
-fn read(answer: redis::Value) -> Option<Master> {
+fn read(answer: redis::Value) -> Option<(Master, Setup)> {
     let fields: HashMap<String, String> = from_redis_value(answer).ok()?;
-    Some(Master {
+    let number = |name: &str| {
+        fields
+            .get(name)
+            .and_then(|number| number.parse::<usize>().ok())
+    };
+    let master = Master {
         host: fields.get("ip").filter(|host| !host.is_empty())?.clone(),
         port: fields.get("port")?.parse().ok()?,
         epoch: fields.get("config-epoch")?.parse().ok()?,
-    })
+    };
+    let down_after = number("down-after-milliseconds").and_then(|ms| u64::try_from(ms).ok());
+    let setup = Setup {
+        known: number("num-other-sentinels").map(|others| others + 1),
+        quorum: number("quorum"),
+        down_after: down_after.map(Duration::from_millis),
+    };
+    Some((master, setup))
 }
 
 /// A master that a majority of its Sentinels has named.
@@ -378,6 +430,39 @@ impl Named {
         match counts {
             true => Ok(()),
             false => Err(self.group.unnamed()),
+        }
+    }
+
+    /// What the group is like.
+    pub(super) async fn facts(&self, fencing: Option<Fencing>, max_ttl: Duration) -> GroupFacts {
+        let group = &self.group;
+        let promotable = within(group.connect_timeout, group.promotable()).await;
+        let said = group.said();
+        let address = self.address();
+        let is_ours = |word: &Result<String, String>| word.as_ref() == Ok(&address);
+        let others = group.spec.sentinels.iter().zip(&said.words);
+        let others = others.filter(|(_, word)| !is_ours(word));
+        let setups = || said.setups.iter().flatten();
+        GroupFacts {
+            listed: said.words.len(),
+            naming: said.words.iter().filter(|word| is_ours(word)).count(),
+            others: others
+                .map(|((sentinel, _), word)| match word {
+                    Ok(named) => format!("{sentinel} names {named}"),
+                    Err(why) => format!("{sentinel}: {why}"),
+                })
+                .collect(),
+            known: setups().filter_map(|setup| setup.known).max(),
+            quorum: setups().filter_map(|setup| setup.quorum).min(),
+            down_after: setups().filter_map(|setup| setup.down_after).max(),
+            promotable: promotable.ok(),
+            unfenced: match self.check_fencing(fencing) {
+                Err(NodeError::Unfenced(why)) => Some(why),
+                _ => None,
+            },
+            failover: group.spec.failover,
+            quarantine: quarantine(max_ttl, group.spec.failover),
+            master: address,
         }
     }
 
