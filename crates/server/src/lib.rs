@@ -20,6 +20,7 @@
 //! | `events` | server-sent events and polls; nodes, contention and timeline |
 //! | `view`, `tracker`, `waits_for`, `contention` | what a look shows, and what happened between two; pure |
 //! | `timeline` | what may have gone wrong, kept for days |
+//! | `peers`, `pem` | the other replicas, asked for their timelines; certificates in files |
 //! | `ui`, `guard` | the dashboard; what a foreign page may not send |
 //! | `metrics` | counters and histograms as Prometheus text |
 
@@ -38,6 +39,8 @@ mod locks;
 mod metrics;
 mod openapi;
 mod operations;
+mod peers;
+mod pem;
 mod problem;
 mod routes;
 mod serve;
@@ -53,6 +56,7 @@ mod watcher;
 pub use auth::{AuthError, Tokens, hash_token};
 pub use guard::Mode;
 pub use limits::Limits;
+pub use peers::{Peers, PeersError};
 pub use serve::{Options, Tls, TlsError, serve};
-pub use view::contended;
+pub use view::{contended, warnings};
 pub use watcher::Doctor;

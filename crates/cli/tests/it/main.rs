@@ -30,3 +30,4 @@ mod status;
 mod steal;
 mod terminal;
 mod tls;
+mod watching;

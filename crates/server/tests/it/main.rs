@@ -8,3 +8,4 @@ mod events;
 mod leases;
 mod quorum;
 mod service;
+mod timeline;
