@@ -32,3 +32,4 @@ mod status;
 mod steal;
 mod terminal;
 mod tls;
+mod watching;
