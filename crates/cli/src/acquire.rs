@@ -46,7 +46,7 @@ async fn take(job: &AcquireJob) -> Result<ExitCode, Failure> {
     };
     let printed = voice::print(&handed.print(job.form));
     if printed != ExitCode::SUCCESS {
-        // Nobody got the receipt, so nobody could give the lock back.
+        // The value did not reach the caller, so no one could release the lock.
         let _ = locks.release_detached(&receipt).await;
     }
     let _ = timeout(LAST_WORD, locks.shutdown()).await;

@@ -51,8 +51,8 @@ pub(crate) fn with<T>(
     outcome
 }
 
-/// What went wrong with a lock that is known by its value: who gives a wrong one, or one that was
-/// given back, must not be told only that it expired.
+/// What went wrong with a lock that is known by its value: a wrong one, or one that
+/// was released, must not be reported as merely expired.
 pub(crate) fn fault_of_value(error: &Error) -> Failure {
     let fault = fault(error);
     match fault::loss(error) {
@@ -69,5 +69,5 @@ pub(crate) fn fault_of_value(error: &Error) -> Failure {
 
 /// What went wrong in the library, where nothing changes the exit code.
 pub(crate) fn fault(error: &Error) -> Failure {
-    Failure::of(error, Exit::BUSY)
+    fault::failure(error, Exit::BUSY)
 }

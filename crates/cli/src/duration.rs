@@ -1,8 +1,8 @@
 //! Durations as people write and read them: `250ms`, `10s`, `2m`, `1h30m`, or a number of seconds.
 
-use std::fmt;
 use std::time::Duration;
 
+pub(crate) use fencepost_core::ttl::Readable;
 use humantime::DurationError;
 
 const EXPECTED: &str = "write 250ms, 10s, 2m, 1h30m, or a number of seconds";
@@ -19,7 +19,7 @@ pub(crate) fn parse(text: &str) -> Result<Duration, String> {
             let seconds = text.parse().map_err(|_| no_duration())?;
             Duration::try_from_secs_f64(seconds).map_err(|_| too_long())?
         }
-        // humantime would read months, which nobody means.
+        // humantime would read months, which is never meant.
         false if text.contains('M') => {
             return Err(format!("unknown unit \"M\"; {EXPECTED}"));
         }
@@ -43,30 +43,6 @@ fn no_duration() -> String {
 
 fn too_long() -> String {
     "longer than can be counted".into()
-}
-
-/// A duration as people read it: `85us`, `250ms`, `8.2s`, `2m 5s`, `1h 3m`, `3d 4h`.
-pub(crate) struct Readable(pub(crate) Duration);
-
-impl fmt::Display for Readable {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let two = |f: &mut fmt::Formatter<'_>, large, unit, small, of_unit| match small {
-            0 => write!(f, "{large}{unit}"),
-            small => write!(f, "{large}{unit} {small}{of_unit}"),
-        };
-        let (millis, seconds) = (self.0.as_millis(), self.0.as_secs());
-        match seconds {
-            0 if millis == 0 && !self.0.is_zero() => write!(f, "{}us", self.0.as_micros()),
-            0 => write!(f, "{millis}ms"),
-            1..60 => match millis / 100 % 10 {
-                0 => write!(f, "{seconds}s"),
-                tenth => write!(f, "{seconds}.{tenth}s"),
-            },
-            60..3600 => two(f, seconds / 60, "m", seconds % 60, "s"),
-            3600..86_400 => two(f, seconds / 3600, "h", seconds / 60 % 60, "m"),
-            _ => two(f, seconds / 86_400, "d", seconds / 3600 % 24, "h"),
-        }
-    }
 }
 
 /// Without tenths, which would only flicker: `0s`, `8s`, `2m 5s`.
@@ -101,10 +77,6 @@ mod tests {
             assert_eq!(time, Duration::from_millis(millis));
             assert_eq!(Readable(time).to_string(), text);
         }
-        let odd = Readable(Duration::from_millis(3_780_400));
-        assert_eq!(odd.to_string(), "1h 3m");
-        assert_eq!(Readable(Duration::from_millis(8_270)).to_string(), "8.2s");
-        assert_eq!(Readable(Duration::from_micros(85)).to_string(), "85us");
     }
 
     #[test]

@@ -4,9 +4,6 @@ use std::fmt;
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
 
-use fencepost::Error;
-
-use crate::fault;
 use crate::table::aligned;
 
 /// What added to a signal's number is the exit code of a command that it killed, as shells have it.
@@ -15,7 +12,7 @@ pub(crate) const SIGNAL_BASE: u8 = 128;
 /// How we end when it is not the command that decides. After `sysexits.h` and the shells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exit {
-    /// 1: there was nothing to be done: nobody holds the lock that was to be stolen.
+    /// 1: there was nothing to do: the lock to steal is free.
     Nothing,
     /// 64: the arguments cannot be used.
     Usage,
@@ -27,7 +24,7 @@ pub(crate) enum Exit {
     CannotCreate,
     /// 74: what was asked for cannot be printed.
     CannotPrint,
-    /// 75, or what `-E` says: somebody else has the lock.
+    /// 75, or what `-E` says: another holder has the lock.
     Busy(u8),
     /// 79: the lock was lost.
     Lost,
@@ -115,11 +112,6 @@ impl Failure {
 
     pub(crate) fn usage(message: impl Into<String>) -> Self {
         Self::new(Exit::Usage, message)
-    }
-
-    /// What went wrong in the library; `busy` is the code for a lock that somebody else has.
-    pub(crate) fn of(error: &Error, busy: u8) -> Self {
-        fault::failure(error, busy)
     }
 }
 

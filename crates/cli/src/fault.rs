@@ -1,7 +1,7 @@
 //! What the library says went wrong, in the words and options of the program.
 //!
 //! Whatever knows the library's errors is here: nothing that the program prints may name an item of
-//! the library, which nobody can type.
+//! the library, which cannot be typed.
 
 use std::time::{Duration, SystemTime};
 
@@ -13,12 +13,12 @@ use crate::duration::Readable;
 use crate::exit::{Exit, Failure, Holder};
 use crate::table;
 
-const FRESH_HINT: &str = "if nobody holds a lock from before these servers started, `fencepost init --fresh` \
-                          lets them vote at once";
+const FRESH_HINT: &str = "`fencepost init --fresh` before the first client saves this wait, if no lock \
+                          from before is still held";
 const TRUST_HINT: &str = "--restart-policy trust lets restarted servers vote at once: safe only if \
                           they kept their data";
 
-/// The failure that the error is; `busy` is the exit code for a lock that somebody else holds.
+/// The failure that the error is; `busy` is the exit code for a lock that is held.
 pub(crate) fn failure(error: &Error, busy: u8) -> Failure {
     let exit = match error.kind() {
         ErrorKind::Held | ErrorKind::Timeout => Exit::Busy(busy),
@@ -77,6 +77,18 @@ fn no_quorum(exit: Exit, name: &str, nodes: &[NodeReport]) -> Failure {
     by_node(exit, message, nodes)
 }
 
+/// Why a lock could not be released: nothing was asked to be granted.
+pub(crate) fn not_released(error: &Error) -> Failure {
+    let failure = failure(error, Exit::BUSY);
+    match error.kind() {
+        ErrorKind::NoQuorum => Failure {
+            message: "no quorum".into(),
+            ..failure
+        },
+        _ => failure,
+    }
+}
+
 fn unreachable_store(exit: Exit, nodes: &[NodeReport]) -> Failure {
     let usable = nodes.iter().filter(|it| !is_failed(&it.outcome)).count();
     let all = nodes.len();
@@ -102,8 +114,8 @@ fn by_node(exit: Exit, message: String, nodes: &[NodeReport]) -> Failure {
         && nodes.iter().all(|it| waits(it) || is_pending(it))
         && nodes.iter().any(waits)
     {
-        // All of them: nobody has used these servers together before. One that has forgotten among others
-        // that have not must never be initialised.
+        // All of them: these servers have not been used together before. A single one that has forgotten
+        // among others that have not must never be initialised.
         hints.push(FRESH_HINT.to_owned());
     }
     let is_group = |it: &NodeReport| it.node.contains("+sentinel://");

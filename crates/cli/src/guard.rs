@@ -27,17 +27,17 @@ impl Call {
     pub(crate) fn parse(words: &[OsString]) -> Option<Self> {
         let [_, word, group] = words else { return None };
         let group = (word == WORD).then_some(group)?.to_str()?.parse().ok()?;
-        // Groups 0 and 1 would be our own, and everybody.
+        // Group 0 would be our own, and 1 every process.
         (group > 1).then_some(Self {
             group: Pid::from_raw(group),
         })
     }
 
-    /// Waits until whoever started us is gone, and ends the group.
+    /// Waits until the process that started us is gone, and kills the group.
     pub(crate) fn watch(self) -> ExitCode {
         shim::be_called(NAME);
         let mut pipe = io::stdin().lock();
-        // Nobody writes to it. What else than its end this returns is an interruption.
+        // Nothing is ever written to it: it returns at the end of the pipe, or interrupted.
         while pipe
             .read(&mut [0])
             .is_err_and(|error| error.kind() == ErrorKind::Interrupted)
@@ -60,7 +60,7 @@ impl Guard {
             .arg0("fencepost")
             .arg(WORD)
             .arg(group.to_string())
-            // It must not hold on to anything: a directory, a pipe that somebody reads to its end,
+            // It must not hold on to anything: a directory, a pipe that is read to its end,
             // a terminal whose ^C is not for it.
             .current_dir("/")
             .stdin(Stdio::piped())
@@ -77,14 +77,14 @@ impl Guard {
         Pid::from_raw(self.process.id().cast_signed())
     }
 
-    /// Takes note of its end, if somebody killed it.
+    /// Reaps it, if it was killed.
     pub(crate) fn take_note(&mut self) {
         let _ = self.process.try_wait();
     }
 
     /// Nothing is left to be guarded.
     pub(crate) fn dismiss(mut self) {
-        // It may be gone already, if somebody killed it.
+        // It may be gone already, if it was killed.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }

@@ -117,7 +117,7 @@ impl Held {
         }
     }
 
-    /// Leaves it to whoever has the receipt.
+    /// Leaves it to the caller who has its value.
     pub(crate) async fn detach(self) -> Result<DetachedLock, Failure> {
         let detached = match self {
             Self::One(lease) => lease.detach().await,

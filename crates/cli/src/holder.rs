@@ -20,13 +20,13 @@ const MOST_SUBSHELLS: usize = 16;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ForPid {
     Pid(u32),
-    Nobody,
+    Unbound,
 }
 
 impl ForPid {
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         match text.parse() {
-            _ if text == "none" => Ok(Self::Nobody),
+            _ if text == "none" => Ok(Self::Unbound),
             Ok(pid) if pid > 0 => Ok(Self::Pid(pid)),
             _ => Err("expected a process id or `none`".into()),
         }
@@ -46,7 +46,7 @@ impl ForPid {
     /// `(…)` make it, the shell that it was forked from.
     pub(crate) fn of_the_script() -> Self {
         let Ok(mut pid) = u32::try_from(getppid().as_raw()) else {
-            return Self::Nobody;
+            return Self::Unbound;
         };
         for _ in 0..MOST_SUBSHELLS {
             match Image::of(pid) {
@@ -59,7 +59,7 @@ impl ForPid {
         }
         match pid {
             // Our parent is in another pid namespace, or gone.
-            0 => Self::Nobody,
+            0 => Self::Unbound,
             pid => Self::Pid(pid),
         }
     }
@@ -68,7 +68,7 @@ impl ForPid {
     pub(crate) fn process(self) -> HolderProcess {
         match self {
             Self::Pid(pid) => HolderProcess::Other(pid),
-            Self::Nobody => HolderProcess::Unbound,
+            Self::Unbound => HolderProcess::Unbound,
         }
     }
 
@@ -76,7 +76,7 @@ impl ForPid {
     pub(crate) fn owner(self) -> String {
         let pid = match self {
             Self::Pid(pid) => pid,
-            Self::Nobody => std::process::id(),
+            Self::Unbound => std::process::id(),
         };
         let program = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
         let host = gethostname().unwrap_or_default();
@@ -127,7 +127,7 @@ mod tests {
 
     #[test]
     fn a_process_is_a_number_or_none() {
-        assert_eq!(ForPid::parse("none"), Ok(ForPid::Nobody));
+        assert_eq!(ForPid::parse("none"), Ok(ForPid::Unbound));
         assert_eq!(ForPid::parse("17"), Ok(ForPid::Pid(17)));
         for text in ["", "0", "-1", "me", "99999999999"] {
             assert!(ForPid::parse(text).is_err(), "{text}");

@@ -11,14 +11,14 @@ use crate::args::LeaderJob;
 use crate::client::{self, Connect, fault};
 use crate::duration::millis;
 use crate::exit::Failure;
-use crate::status::FREE;
+use crate::majority::FREE;
 use crate::table::{NOTHING, aligned, clock, since_1970};
 use crate::voice;
 
-/// How often to see whether somebody still reads what we tell.
+/// How often to check that stdout still has a reader.
 const HEARD_LOOK: Duration = Duration::from_secs(1);
-/// The exit code when nobody leads.
-const NOBODY: u8 = 1;
+/// The exit code without a leader.
+const NO_LEADER: u8 = 1;
 
 pub(crate) fn run(job: &LeaderJob) -> Result<ExitCode, Failure> {
     client::with(
@@ -42,7 +42,7 @@ async fn once(job: &LeaderJob, election: &Election) -> Result<ExitCode, Failure>
     };
     let printed = voice::print(&text);
     Ok(match leader {
-        None if printed == ExitCode::SUCCESS => NOBODY.into(),
+        None if printed == ExitCode::SUCCESS => NO_LEADER.into(),
         _ => printed,
     })
 }
@@ -70,7 +70,7 @@ async fn again_and_again(
     }
 }
 
-/// What is told of a new leader.
+/// What is printed of a new leader.
 fn line(job: &LeaderJob, leader: &Leader) -> String {
     let now = since_1970();
     if !job.json {

@@ -13,8 +13,8 @@ use crate::client::{self, Connect, fault};
 use crate::duration::millis;
 use crate::exit::{Exit, Failure};
 use crate::fault;
+use crate::majority::{holder, is_held_somewhere, is_known};
 use crate::names::typed;
-use crate::status::{holder, is_held_somewhere, is_known};
 use crate::table::{
     NOTHING, clock, columns, fitted, left, since_1970, since_cell, since_json, token,
 };
@@ -51,7 +51,7 @@ async fn once(job: &ListJob, locks: &Client) -> Result<ExitCode, Failure> {
     }
 }
 
-/// Prints it anew whenever somebody else holds something, or somebody begins or ceases to wait.
+/// Prints it anew whenever a holder changes, or a waiter comes or goes.
 async fn again_and_again(
     job: &ListJob,
     locks: &Client,
@@ -153,7 +153,7 @@ fn as_text(job: &ListJob, shown: &[&Status]) -> String {
     }
 }
 
-/// Whether somebody has ever had it, or waits for it.
+/// Whether it was ever held, or has waiters.
 fn is_remembered(lock: &Status) -> bool {
     lock.register.get() > 0 || lock.waiting > 0
 }

@@ -9,6 +9,7 @@
 //! | `names` | names of locks as they are typed |
 //! | `acquire`, `extend`, `release`, `steal` | a lock in the hands of a script |
 //! | `status`, `slots`, `list`, `watch` | who holds which lock, and which slot? |
+//! | `majority` | what a majority of the nodes says of a lock |
 //! | `leader` | who leads? |
 //! | `serve` | the lock service |
 //! | `ui`, `top`, `deadlocks` | the dashboard; what of it fits a terminal; who waits for whom in a cycle |
@@ -23,6 +24,7 @@
 //! | `client` | a runtime and a client for one errand |
 //! | `shim` | what runs between our fork and the user's command |
 //! | `guard` | what ends the user's command if we are killed |
+//! | `terminal` | which process group has the terminal's foreground? |
 //! | `signals` | what would end us |
 //! | `orphans` | children that are ours because their parents have ended |
 //! | `voice`, `teller` | what people and programs read on stderr, and who writes it |
@@ -50,6 +52,7 @@ mod holder;
 mod init;
 mod leader;
 mod list;
+mod majority;
 mod names;
 mod orphans;
 mod owner;
@@ -66,6 +69,7 @@ mod store;
 mod table;
 mod target;
 mod teller;
+mod terminal;
 mod top;
 mod ui;
 mod voice;

@@ -20,7 +20,7 @@ const NAMED: [&str; 9] = [
     "run", "elect", "acquire", "extend", "release", "status", "watch", "leader", "steal",
 ];
 
-/// What a command under a lock is told.
+/// The environment of a command under a lock.
 const TOLD: [(&str, &str); 7] = [
     (
         "FENCEPOST_LOCK",

@@ -10,7 +10,7 @@ use crate::exit::Failure;
 use crate::voice;
 
 pub(crate) fn run(job: &ReleaseJob) -> Result<ExitCode, Failure> {
-    // Whoever can be told is told, also when they are too few.
+    // Every node that can be reached is asked, also when they are too few.
     client::with(
         || job.place.builder(),
         Connect::Meanwhile,

@@ -14,7 +14,7 @@ use nix::time::{ClockId, clock_gettime};
 use nix::unistd::{Pid, getpgrp, getppid};
 
 use crate::exit::{Exit, Failure};
-use crate::run::terminal;
+use crate::terminal;
 use crate::voice::{Event, Voice};
 
 /// The word that no user types.

@@ -62,7 +62,7 @@ impl Signals {
     }
 
     /// The next that would end us, while there is no command. ^Z stops us, as long as there is
-    /// nothing but us to stop. Whoever became a child of ours is not left lying about.
+    /// nothing but us to stop. Orphans that became our children are reaped.
     pub(crate) async fn next(&mut self) -> Signal {
         loop {
             match self.next_or_child().await {

@@ -10,7 +10,7 @@ use crate::client::{self, Connect, fault};
 use crate::duration::millis;
 use crate::exit::Failure;
 use crate::fault;
-use crate::status::{holder, is_known, too_few};
+use crate::majority::{holder, is_known, too_few};
 use crate::table::{NOTHING, aligned, columns, fitted, left, since_cell, since_json, token};
 use crate::voice;
 
@@ -58,7 +58,7 @@ impl Slots<'_> {
         known.then(|| free.count())
     }
 
-    /// Whoever waits, waits in the lines of all slots.
+    /// A waiter is in the queue of every slot.
     fn waiting(&self) -> usize {
         let waiting = self.all.iter().map(|slot| slot.waiting);
         waiting.max().unwrap_or(0)

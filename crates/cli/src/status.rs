@@ -3,15 +3,15 @@
 use std::process::ExitCode;
 
 use fencepost::{Client, HolderStatus, LockName, NodeStatus, Status};
-use fencepost_core::lock::Snapshot;
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 
 use crate::args::StatusJob;
 use crate::client::{self, Connect, fault};
 use crate::duration::millis;
-use crate::exit::{Exit, Failure};
+use crate::exit::Failure;
 use crate::fault::{self, expiry};
+use crate::majority::{FREE, UNKNOWN, is_known, too_few};
 use crate::slots;
 use crate::table::{self, NOTHING, aligned, columns, fitted, left, since_json, token};
 use crate::voice;
@@ -66,53 +66,6 @@ async fn look(job: &StatusJob, locks: &Client, name: &LockName) -> Result<(Statu
     let has_slots = async { !job.json && slots::are_used(locks, name).await };
     let (status, has_slots) = tokio::join!(locks.status(name.as_str()), has_slots);
     Ok((status.map_err(|error| fault(&error))?, has_slots))
-}
-
-/// That fewer than a majority of the nodes answered.
-pub(crate) fn too_few(status: &Status) -> Failure {
-    let (answered, all) = (answered(status), status.nodes.len());
-    let message = format!("no quorum: {answered} of {all} nodes answered");
-    Failure::new(Exit::Unavailable, message)
-}
-
-/// Each node that did not answer, and why.
-pub(crate) fn reasons(status: &Status) -> Vec<(String, String)> {
-    let nodes = status.nodes.iter().filter_map(|node| {
-        let error = node.lock.as_ref().err()?;
-        Some((node.node.clone(), fault::node(error)))
-    });
-    nodes.collect()
-}
-
-fn answered(status: &Status) -> usize {
-    status.nodes.iter().filter(|node| node.lock.is_ok()).count()
-}
-
-/// Whether enough nodes answered to tell that nobody holds it.
-pub(crate) fn is_known(status: &Status) -> bool {
-    answered(status) * 2 > status.nodes.len()
-}
-
-/// Who has a lock that is free.
-pub(crate) const FREE: &str = "nobody";
-/// Who has one of which too few nodes tell.
-const UNKNOWN: &str = "unknown";
-
-/// Whether any node has it for somebody.
-pub(crate) fn is_held_somewhere(lock: &Status) -> bool {
-    let held = |lock: &Snapshot| lock.holder.is_some();
-    let mut nodes = lock.nodes.iter();
-    nodes.any(|node| node.lock.as_ref().is_ok_and(held))
-}
-
-/// Who holds it, as one cell.
-pub(crate) fn holder(lock: &Status) -> String {
-    match &lock.holder {
-        Some(holder) => holder.owner.to_string(),
-        None if is_held_somewhere(lock) => "nobody on a majority".into(),
-        None if is_known(lock) => FREE.into(),
-        None => UNKNOWN.into(),
-    }
 }
 
 fn as_table(status: &Status) -> String {

@@ -6,7 +6,7 @@
 use std::fs::File;
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use fencepost::{Client, Status};
 use serde_json::{Value, json};
@@ -16,8 +16,11 @@ use crate::client::{self, Connect, fault};
 use crate::exit::{Exit, Failure};
 use crate::fault::held;
 use crate::handed::Handed;
-use crate::status::{holder, is_held_somewhere, too_few};
-use crate::{status, teller, voice};
+use crate::majority::{holder, is_held_somewhere, too_few};
+use crate::{majority, teller, voice};
+
+/// How long a stderr that is not read may keep the result back.
+const TELLING_LIMIT: Duration = Duration::from_millis(50);
 
 pub(crate) fn run(job: &StealJob) -> Result<ExitCode, Failure> {
     if !job.yes && !std::io::stdin().is_terminal() {
@@ -109,13 +112,13 @@ async fn steal(job: &StealJob, locks: &Client, audit: Option<File>) -> Result<Ex
 fn check(job: &StealJob, seen: &Status) -> Result<(), Failure> {
     let lock = &job.name;
     if !is_held_somewhere(seen) {
-        return Err(match status::is_known(seen) {
+        return Err(match majority::is_known(seen) {
             true => Failure::new(
                 Exit::Nothing,
-                format!("nobody holds lock \"{lock}\"; nothing was stolen"),
+                format!("lock \"{lock}\" is free; nothing was stolen"),
             ),
             false => Failure {
-                nodes: status::reasons(seen),
+                nodes: majority::reasons(seen),
                 ..too_few(seen)
             },
         });
@@ -165,7 +168,7 @@ fn tell(job: &StealJob, record: &Value, audit: Option<File>) {
         _ => {
             let text = |key: &str| match &record[key] {
                 Value::String(text) => text.clone(),
-                Value::Null => "nobody".into(),
+                Value::Null => "no holder".into(),
                 other => other.to_string(),
             };
             format!(
@@ -180,6 +183,8 @@ fn tell(job: &StealJob, record: &Value, audit: Option<File>) {
             )
         }
     });
+    // Before the result, where both are read together.
+    teller::finish(Some(TELLING_LIMIT));
 }
 
 fn confirmed(status: &Status) -> bool {

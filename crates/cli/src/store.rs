@@ -34,8 +34,18 @@ impl Store {
         match self {
             Self::Urls(urls) => split_urls(urls).iter().any(|url| {
                 let scheme = url.split([':', '+']).next();
-                matches!(scheme, Some("rediss" | "valkeys"))
+                matches!(scheme, Some("rediss" | "valkeys" | "https"))
             }),
+            Self::File(_) => false,
+        }
+    }
+
+    /// Whether it is a lock service.
+    pub(crate) fn is_service(&self) -> bool {
+        match self {
+            Self::Urls(urls) => split_urls(urls)
+                .iter()
+                .any(|url| url.starts_with("http:") || url.starts_with("https:")),
             Self::File(_) => false,
         }
     }
@@ -66,10 +76,10 @@ fn misuse(url: &str) -> Option<String> {
         Some(
             "file" | "redis" | "rediss" | "redis+unix" | "valkey" | "valkeys" | "valkey+unix"
             | "unix" | "redis+sentinel" | "rediss+sentinel" | "valkey+sentinel"
-            | "valkeys+sentinel",
+            | "valkeys+sentinel" | "http" | "https",
         ) => None,
         Some("memory") => Some(
-            "--store memory: would exclude nobody: each process has its own; use file:PATH or \
+            "--store memory: would exclude no other process: each has its own; use file:PATH or \
              redis://HOST"
                 .into(),
         ),

@@ -63,7 +63,7 @@ impl Target {
         }
     }
 
-    /// As it is typed, and as the command is told.
+    /// As it is typed, and as the command gets it in its environment.
     pub(crate) fn typed(&self) -> String {
         match self {
             Self::All(names) => typed(names.iter()),
@@ -91,7 +91,7 @@ impl Target {
         }
     }
 
-    /// What is told of it while others have it, before how long and who.
+    /// How a message about its holder begins, before who and since when.
     pub(crate) fn taken(&self) -> String {
         match self {
             Self::Slot { slots, .. } if *slots > 1 => format!("all {slots} are taken, one"),

@@ -1,7 +1,7 @@
 //! Writes to stderr, from a thread of its own.
 //!
-//! Whoever has something to say must never wait for whoever reads it: between the grant of a lock and
-//! the start of its command, a stderr that nobody reads would let the lock expire; while the command
+//! A writer must never wait for a reader: between the grant of a lock and
+//! the start of its command, a stderr without a reader would let the lock expire; while the command
 //! runs, it would keep us from stopping it in time.
 
 use std::io::Write;
@@ -17,7 +17,7 @@ enum Said {
     Mark(Sender<()>),
 }
 
-/// How much may wait to be written. What is said beyond it is lost: nobody has read for long.
+/// How much may wait to be written. More than that is dropped: there has been no reader for long.
 const MOST_PENDING: usize = 1000;
 
 static TELLER: OnceLock<Option<Mutex<Sender<Said>>>> = OnceLock::new();
@@ -75,7 +75,7 @@ fn write_all(said: &Receiver<Said>) {
     for said in said {
         match said {
             Said::Text(text) => write(&text),
-            // Whoever asked may have gone on.
+            // The caller may have gone on.
             Said::Mark(done) => drop(done.send(())),
         }
     }

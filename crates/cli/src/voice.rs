@@ -1,8 +1,8 @@
 //! [`Voice`]: what we say on stderr: a line for people, a line of JSON for programs, or nothing.
 //!
 //! Nothing here may panic or fail: a closed stderr must not end a command that runs under a lock.
-//! Nothing that is told may block either: stderr may be a pipe that nobody reads, and whoever waits
-//! for it can neither renew a lock nor stop a command. So all of it is written by `teller`.
+//! No message may block either: stderr may be a pipe without a reader, and a thread that waits for it
+//! can neither renew a lock nor stop a command. So `teller` writes them all.
 
 use std::io::{ErrorKind, Write};
 use std::process::ExitCode;
@@ -53,9 +53,9 @@ pub(crate) enum Event<'a> {
     Lost { lock: &'a Target, why: Loss },
     /// The command ended.
     Exited { lock: &'a Target, ended: Ended },
-    /// The lock was given back.
+    /// The lock was released.
     Released { lock: &'a Target },
-    /// It could not be given back and ends by its TTL.
+    /// It could not be released and expires with its TTL.
     NotReleased { lock: &'a Target, why: &'a Failure },
     /// We end with an error.
     Failed(&'a Failure),
@@ -142,8 +142,7 @@ impl Voice {
     }
 }
 
-/// Says it on stdout, for whoever asked for it. What cannot be written there is told on stderr,
-/// unless it is only that nobody reads on.
+/// Prints to stdout. A failure to write is reported on stderr, except for a closed pipe.
 pub(crate) fn print(text: &str) -> ExitCode {
     let mut out = std::io::stdout();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
@@ -163,13 +162,13 @@ pub(crate) fn print(text: &str) -> ExitCode {
 pub(crate) fn go_on_printing(text: &str) -> Result<(), ExitCode> {
     match print(text) {
         ExitCode::SUCCESS => Ok(()),
-        // Nobody reads it any more, which is no fault.
+        // The reader has closed the pipe, which is no error.
         ExitCode::FAILURE => Err(ExitCode::SUCCESS),
         code => Err(code),
     }
 }
 
-/// Whether somebody may still read our stdout: not once the other end of a pipe is closed.
+/// Whether stdout may still have a reader: not once the other end of a pipe is closed.
 pub(crate) fn is_heard() -> bool {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
 

@@ -13,7 +13,7 @@ use crate::client::{self, Connect, fault};
 use crate::duration::millis;
 use crate::exit::Failure;
 use crate::fault::held;
-use crate::status::is_known;
+use crate::majority::is_known;
 use crate::table::{clock, since_1970, since_json, token};
 use crate::voice;
 

@@ -11,9 +11,9 @@ use crate::words::{Owner, Readable};
 pub enum LossReason {
     /// Its time ran out without being renewed, or the nodes forgot it.
     Expired,
-    /// Another holder has it now.
+    /// Another has acquired it, and may have released it again.
     Stolen {
-        /// Who.
+        /// Who has it, or took it from this lease.
         by: Owner,
     },
     /// It could not be renewed in time: too few nodes answered.
@@ -45,7 +45,7 @@ impl fmt::Display for LossReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Expired => f.write_str("it expired"),
-            Self::Stolen { by } => write!(f, "{by} has it now"),
+            Self::Stolen { by } => write!(f, "{by} acquired it"),
             Self::NoQuorum => f.write_str("too few nodes answered to renew it in time"),
             Self::MaxHold => f.write_str("it was held as long as it may be"),
             Self::Suspended => f.write_str("this process or machine slept past its end"),
@@ -182,9 +182,12 @@ pub enum NodeError {
     /// It was to be promised that every write is synced, and it is not.
     #[error(
         "does not sync every write; set appendonly yes, appendfsync always and \
-         no-appendfsync-on-rewrite no"
+         no-appendfsync-on-rewrite no, and wait until the append-only file is complete"
     )]
     NotDurable,
+    /// A lock service refuses it, and will again: who asks has no right, or it cannot be used.
+    #[error("refused: {0}")]
+    Refused(String),
     /// It refuses writes.
     #[error("read-only: {0}")]
     ReadOnly(String),
@@ -244,6 +247,7 @@ impl NodeError {
         matches!(
             self,
             Self::Permission(_)
+                | Self::Refused(_)
                 | Self::SameServer(_)
                 | Self::Evicts(_)
                 | Self::Sentinel

@@ -11,12 +11,12 @@ async fn main() -> Result<(), Error> {
     let first = election.campaign("10.0.0.7:8080").await?;
     let second = tokio::spawn(election.campaign("10.0.0.8:8080").into_future());
 
-    let leader = election.leader().await?.expect("somebody leads");
+    let leader = election.leader().await?.expect("a leader");
     println!("{} leads with token {}", leader.value, leader.token);
     first.resign().await?;
 
     let second = second.await.expect("no panic")?;
-    let leader = election.leader().await?.expect("somebody leads");
+    let leader = election.leader().await?.expect("a leader");
     println!("{} leads with token {}", leader.value, leader.token);
     second.resign().await
 }

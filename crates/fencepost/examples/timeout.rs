@@ -18,7 +18,7 @@ async fn main() -> Result<(), Error> {
     let late = locks.lock("report").timeout(limit).await;
     println!("{}", late.expect_err("it is still held"));
 
-    // Whoever waits is woken by the release.
+    // The release wakes the waiter.
     let request = locks.lock("report").timeout(Duration::from_secs(10));
     let waiter = tokio::spawn(request.into_future());
     lease.release().await?;

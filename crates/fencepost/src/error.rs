@@ -41,11 +41,11 @@ pub struct Error(Cause);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// Somebody else holds the lock, and this was a single attempt.
+    /// The lock is held, and this was a single attempt.
     Held,
-    /// A wait ended by its limit: somebody else held the lock all the time.
+    /// The timeout of a wait was over: the lock was held all the time.
     Timeout,
-    /// Too few nodes answered. Nobody is known to hold the lock.
+    /// Too few nodes answered. No holder of the lock is known.
     NoQuorum,
     /// Fewer than a majority of the nodes could be reached when the client connected.
     Unreachable,
@@ -81,7 +81,7 @@ pub enum ErrorKind {
 pub struct HolderStatus {
     /// The label.
     pub owner: Owner,
-    /// How long still, if nobody extends it. `None` when it never expires.
+    /// Time until it expires, unless it is extended. `None` when it never expires.
     pub remaining: Option<Duration>,
     /// The holder's own token. `None` for a client of another library, and for all who read together.
     pub token: Option<FencingToken>,
@@ -105,13 +105,47 @@ impl HolderStatus {
     }
 }
 
+/// Who is in the way of an attempt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum HeldBy {
+    /// This one holds the lock.
+    One(HolderStatus),
+    /// These hold it on some nodes each, and nobody on a majority.
+    Split(Vec<Owner>),
+    /// Nobody holds it, and no token could be certified: other attempts were faster each time.
+    Overtaken,
+}
+
+impl HeldBy {
+    fn write(&self, name: &LockName, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::One(HolderStatus {
+                owner, remaining, ..
+            }) => write!(f, "lock \"{name}\" is held by {owner}{}", still(*remaining)),
+            Self::Split(owners) => {
+                write!(f, "lock \"{name}\" is split between ")?;
+                for (place, owner) in owners.iter().enumerate() {
+                    let link = if place == 0 { "" } else { " and " };
+                    write!(f, "{link}{owner}")?;
+                }
+                f.write_str("; none of them has a majority of the nodes")
+            }
+            Self::Overtaken => write!(
+                f,
+                "no token could be certified for lock \"{name}\": other attempts raised the fence \
+                 registers at the same moment; try again"
+            ),
+        }
+    }
+}
+
 /// What went wrong, for those who make errors.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub(crate) enum Cause {
     #[error(fmt = held)]
     Held {
         name: LockName,
-        holder: HolderStatus,
+        by: HeldBy,
         /// The limit of the wait that ended so, unless it was a single attempt.
         waited: Option<Duration>,
     },
@@ -213,11 +247,15 @@ impl Error {
         }
     }
 
-    /// Who holds the lock, if it is held or the wait for it has timed out.
+    /// Who holds the lock, if it is held or the wait for it has timed out. `None` where several attempts
+    /// have it on some nodes each, and nobody on a majority.
     #[must_use]
     pub fn holder(&self) -> Option<&HolderStatus> {
         match &self.0 {
-            Cause::Held { holder, .. } => Some(holder),
+            Cause::Held {
+                by: HeldBy::One(holder),
+                ..
+            } => Some(holder),
             _ => None,
         }
     }
@@ -264,7 +302,7 @@ impl Error {
         }
     }
 
-    /// Whether somebody else holds the lock that a single attempt wanted.
+    /// Whether the lock that a single attempt wanted is held.
     #[must_use]
     pub fn is_held(&self) -> bool {
         self.kind() == ErrorKind::Held
@@ -303,11 +341,16 @@ impl Error {
         &self.0
     }
 
-    /// Somebody else holds it: what one attempt learnt.
+    /// It is held: what one attempt learnt.
     pub(crate) fn held(name: LockName, holder: HolderStatus) -> Self {
+        Self::not_free(name, HeldBy::One(holder))
+    }
+
+    /// Others are in the way.
+    pub(crate) fn not_free(name: LockName, by: HeldBy) -> Self {
         Self(Cause::Held {
             name,
-            holder,
+            by,
             waited: None,
         })
     }
@@ -324,7 +367,7 @@ impl Error {
         self
     }
 
-    /// Whether an attempt was refused because somebody else holds the lock, waited for or not.
+    /// Whether an attempt was refused because the lock is held, waited for or not.
     pub(crate) fn is_refusal(&self) -> bool {
         matches!(self.0, Cause::Held { .. })
     }
@@ -377,19 +420,24 @@ impl From<InvalidShare> for Error {
     }
 }
 
+/// That a lock service does not have it.
+pub(crate) fn not_offered(what: &str) -> Error {
+    Error::from(Cause::InvalidOption {
+        option: "store",
+        why: format!("a lock service does not offer {what}; connect to its nodes for that"),
+    })
+}
+
 fn held(
     name: &LockName,
-    holder: &HolderStatus,
+    by: &HeldBy,
     waited: &Option<Duration>,
     f: &mut fmt::Formatter<'_>,
 ) -> fmt::Result {
     if let Some(waited) = waited {
         write!(f, "timed out after {}: ", Readable(*waited))?;
     }
-    let HolderStatus {
-        owner, remaining, ..
-    } = holder;
-    write!(f, "lock \"{name}\" is held by {owner}{}", still(*remaining))
+    by.write(name, f)
 }
 
 fn no_quorum(

@@ -65,7 +65,7 @@ pub(crate) fn renewing(lock: &LockName, token: FencingToken) -> Span {
     tracing::trace_span!(target: TARGET, "renew", %lock, %token)
 }
 
-/// Around a release that somebody waits for.
+/// Around a release that is awaited.
 pub(crate) fn releasing(lock: &LockName, token: FencingToken) -> Span {
     tracing::debug_span!(target: TARGET, "release", %lock, %token)
 }

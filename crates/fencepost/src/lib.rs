@@ -7,7 +7,7 @@
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), fencepost::Error> {
-//! // Or "file:/var/lib/app/locks.db", or "redis://a,redis://b,redis://c".
+//! // Or "file:/var/lib/app/locks.db", "redis://a,redis://b,redis://c", or "https://locks.example".
 //! let locks = Client::connect("memory:").await?;
 //!
 //! // Waits for the lock, renews it while the body runs, drops the body if the lock is lost,
@@ -34,7 +34,7 @@
 //! - **Tokens that only grow.** The [`FencingToken`]s of one name are unique, and an acquisition
 //!   that began after another had returned has the larger one. This holds under any delay, pause,
 //!   partition and clock error, as long as the nodes keep their data.
-//! - **The holder is told.** A lease that can no longer be trusted says so [at or before](Lease::lost)
+//! - **Loss is reported.** A lease that can no longer be trusted says so [at or before](Lease::lost)
 //!   the end of its validity, even when every node hangs, and says why.
 //! - **No deadlock.** The lock of a holder that died is free one TTL later at the latest; on one
 //!   machine (`file:`) at once.
@@ -71,22 +71,32 @@
 //!   [nodes](Error::nodes) and the [loss](Error::loss).
 //!
 //! # The words
+//! One word per idea, in code, documentation and output alike.
+//!
 //! | word | meaning |
 //! | --- | --- |
-//! | node | one independent voter: a Redis master, a SQLite file, a table in memory |
-//! | quorum | more than half of the *configured* nodes |
+//! | node | one independent voter: a Redis master, a Sentinel group, a Cluster, a SQLite file, a table in memory |
+//! | quorum | a majority of the *configured* nodes: `n / 2 + 1` |
+//! | lock, mutex | what a name stands for; at most one holder at a time |
 //! | acquire, release, extend, renew | the verbs; to renew is to extend by a timer |
-//! | lease | what an acquisition gives: a token and a deadline |
-//! | value | what a node stores for a holder; random, then the owner's label |
+//! | lease | what an acquisition gives: lease id, token, deadline |
+//! | lease id | 128 random bits that name one lease |
+//! | value | what a node stores for a holder: lease id, attempt, token, owner |
 //! | owner | the readable label of a holder |
-//! | attempt | one try at acquiring, with a value of its own |
-//! | token | the number that grows with every acquisition of a name |
-//! | TTL, expiry | how long a node keeps the lock of a silent holder; the end of that |
-//! | timeout | the limit on waiting |
+//! | attempt | one try at acquiring, with a value of its own; a failed one cleans up exactly that value |
+//! | fencing token | the number that grows with every acquisition of a name |
+//! | fence register | per node and lock, the largest token ever raised there; no holder's token |
+//! | TTL, expiry | how long a node keeps the lock of a silent holder; the end of that time |
+//! | deadline, validity | until when the holder may rely on its lease, by its own clock |
 //! | lost | of a lease: no longer trustworthy |
-//! | queue, waiter, ticket, wake | waiting |
+//! | in flight, unknown outcome | of a call: sent and not answered; not known whether it had its effect |
+//! | duplicate, idempotent | a call that arrives twice; one for which that changes nothing |
+//! | timeout | the limit on waiting |
+//! | queue, waiter, ticket, wake, hand-off | waiting; a ticket is a waiter's place; a release wakes the head of the queue |
+//! | retry, backoff | another attempt; the random pause before it |
 //! | tombstone | refuses an acquire that arrives after its release |
 //! | quarantine | a node that may have forgotten locks does not vote |
+//! | marker | per node: which cluster it belongs to, and which incarnation of its data this is |
 //! | detached lock | a lock that outlives the process that acquired it: name, value, token |
 //!
 //! # The map
@@ -103,14 +113,14 @@
 //! | `leased` | leases whose id the client of a lock service chose |
 //! | `detached`, `inspect` | locks that outlive their process; looking without taking part |
 //! | `driver` | what sends, sleeps and spawns: coordinator, releases, renewer, waiters |
-//! | `store` | one place that stores locks: `redis`, `sqlite`, `memory` |
+//! | `store` | one place that stores locks: `redis`, `sqlite`, `memory`, `service` |
 //! | `runtime` | clocks, random numbers, tasks, the background thread |
 //! | [`events`], `error` | what logs and metrics tell; what can go wrong |
 //! | `fencepost_core` | the pure decisions and the words |
 //!
 //! # Features
 //! `redis`, `sqlite`, `tls` and `blocking` are on by default, and each is usable alone. The memory
-//! store is always there. `metrics` counts what happens: see [`events`]. `serde` makes a
+//! store is always there. `service` makes a lock service a store: `fencepost serve`, at `https://`. `metrics` counts what happens: see [`events`]. `serde` makes a
 //! [`FencingToken`] a number in whatever serde writes. `testing` lets a test lose a lease.
 
 mod acquire;
@@ -171,6 +181,7 @@ pub mod diagnostics {
 #[doc(hidden)]
 pub mod internals {
     pub use crate::runtime::{clock, randomness, tasks};
+    pub use crate::store::lock_service::{LockService, Served, Serving, Wanted};
     pub use crate::store::open::split_urls;
     #[cfg(feature = "redis")]
     pub use crate::store::redis;

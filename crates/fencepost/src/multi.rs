@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn whoever_asks_is_told_for_whom_it_waits() {
+    async fn a_waiter_learns_who_holds_the_lock_it_waits_for() {
         let locks = Client::memory().unwrap();
         let taken = locks.lock("b").await.unwrap();
         let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();

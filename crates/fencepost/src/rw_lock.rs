@@ -147,7 +147,7 @@ impl WriteLease {
     ///
     /// Every node turns the writer into a reader by itself, so that it makes no difference to this
     /// lease how many of them could be asked: those that could not do so when the lease is renewed
-    /// or extended, and until then let nobody else in. Dropping the future releases the lock.
+    /// or extended, and admit no one else until then. Dropping the future releases the lock.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]

@@ -1,7 +1,7 @@
 //! [`Semaphore`]: at most k holders at a time.
 //!
-//! A permit is a lock of one of k slots. It must never become "k on each node, and whoever has a
-//! majority is in": that lets up to `n * k / q` in, five where three were asked for.
+//! A permit is a lock of one of k slots. It must never become "k on each node, and a majority
+//! of them is a permit": that admits up to `n * k / q` holders, five where three were asked for.
 
 use std::fmt;
 use std::sync::Arc;
@@ -35,7 +35,7 @@ use fencepost_core::name::LockName;
 ///
 /// Keep it, and clone it: clones share the knowledge which slots were free a moment ago. While there
 /// are free ones, a permit takes one round trip if one is known, two if none is, and a third if
-/// somebody else was faster.
+/// another client was faster.
 ///
 /// # What is promised
 /// - **Never more than k.** A permit is the lock of one of k *slots*, numbered from 0, taken, kept
@@ -43,11 +43,12 @@ use fencepost_core::name::LockName;
 /// - **A token for each permit.** The [tokens](Lease::token) of one *slot* are unique and grow.
 ///   Those of different slots have nothing to do with each other: let the resource remember the
 ///   newest token of each slot.
-/// - **No polling.** Whoever finds all permits taken gets in the lines of all slots, and is
+/// - **No polling.** Whoever finds all permits taken waits in the one queue of all slots, and is
 ///   [woken](crate::LockRequest#how-it-waits) by whichever is given back first. It makes one attempt
-///   at a time, so it never holds two. A client with waiters costs each node k commands a second,
-///   however many of them there are.
-/// - With [`fair`](crate::LockOptions::fair), whoever stands in all lines before another comes is served
+///   at a time, so it never holds two. A client with waiters costs each node one command a second,
+///   however many of them and however many slots there are; whoever is next looks at all slots by
+///   one more.
+/// - With [`fair`](crate::LockOptions::fair), whoever is in the queue before another comes is served
 ///   before it.
 ///
 /// # Changing k
@@ -55,16 +56,19 @@ use fencepost_core::name::LockName;
 /// k uses the slots below k. So at any time there are at most as many valid permits as the *largest*
 /// k of all who hold one or are asking for one.
 ///
-/// - **Growing** needs nothing: the new slots are there for whoever asks with the larger k.
-/// - **Shrinking**: those who hold a slot that is no longer one keep it until they give it back or
+/// - **Growing** needs nothing: the new slots are there for clients with the larger k.
+/// - **Shrinking**: those who hold a slot that is no longer one keep it until they release or
 ///   lose it, and those who ask with the smaller k do not count them. There are at most k again as
-///   soon as nobody asks with a larger k any more, nor waits so, and each slot from k on has been
-///   given back or lost. [`holders`](Self::holders), asked with the *old* k, tells who has one still;
+///   soon as no client asks or waits with a larger k any more, and each slot from k on has been
+///   released or lost. [`holders`](Self::holders), asked with the *old* k, tells who has one still;
 ///   with [`max_hold`](crate::LockOptions::max_hold) that time has a bound.
+/// - **While they differ**, all wait in one queue: one who asks with a larger k may wait behind one who
+///   asks with a smaller, also while a slot is free that only the larger k has.
 ///
 /// # Names
-/// The slots of `pool` are the locks `{pool}:semaphore:0`, `{pool}:semaphore:1`, …; a name with a
-/// `{tag}` of its own keeps it: `{tenant}:pool:semaphore:0`. So all slots of one semaphore share a
+/// The slots of `pool` are the locks `{pool}:semaphore:0`, `{pool}:semaphore:1`, …, and their queue is that
+/// of the name `{pool}:semaphore`, which nobody holds; a name with a `{tag}` of its own keeps it:
+/// `{tenant}:pool:semaphore:0`. So all slots of one semaphore share a
 /// hash slot, and no two semaphores share a lock; nor does a semaphore share one with the lock of the
 /// same name. Do not use names of this form for locks of your own. A semaphore's name has at most
 /// 480 bytes.
@@ -233,7 +237,7 @@ async fn permit(ask: Ask<Arc<Slots>>) -> Result<Permit, Error> {
 /// A permit of a [`Semaphore`]: the [`Lease`] on one of its slots.
 ///
 /// It renews itself until it is released, dropped, or has been held for as long as it may be, and it
-/// says when it is lost. Dropping it gives it back in the background.
+/// says when it is lost. Dropping it releases it in the background.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -249,7 +253,7 @@ async fn permit(ask: Ask<Arc<Slots>>) -> Result<Permit, Error> {
 /// ```
 #[must_use = "the permit is released as soon as it is dropped"]
 pub struct Permit {
-    // Before its place, so that it is on its way back when that is told.
+    // Before its place, so that its release is under way when the place is reported free.
     lease: Lease,
     place: Place,
 }

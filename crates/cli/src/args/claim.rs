@@ -8,6 +8,7 @@ use fencepost::Ttl;
 use super::{flag, rank};
 use crate::duration;
 use crate::exit::{Exit, Failure};
+use crate::fault;
 
 #[derive(Args)]
 #[command(next_help_heading = "Waiting")]
@@ -18,7 +19,7 @@ pub(super) struct RawClaim {
     #[arg(env = "FENCEPOST_WAIT", hide_env_values = true)]
     wait: Option<Duration>,
 
-    /// Fail at once if somebody else holds the lock
+    /// Fail at once if the lock is held
     #[arg(short = 'n', long, visible_aliases = ["nonblock", "nb"], value_parser = flag)]
     #[arg(env = "FENCEPOST_NO_WAIT", hide_env_values = true)]
     no_wait: bool,
@@ -33,7 +34,7 @@ pub(super) struct RawClaim {
     #[arg(env = "FENCEPOST_REMIND", hide_env_values = true)]
     remind: Duration,
 
-    /// Exit code if somebody else holds the lock, or still did when the wait was over
+    /// Exit code if the lock is held, or still was when --wait was over
     #[arg(short = 'E', long, value_name = "CODE", default_value_t = Exit::BUSY)]
     #[arg(env = "FENCEPOST_CONFLICT_EXIT_CODE", hide_env_values = true)]
     conflict_exit_code: u8,
@@ -44,7 +45,7 @@ pub(super) struct RawClaim {
     #[arg(help_heading = "Holding")]
     ttl: Duration,
 
-    /// Print errors only, and nothing if somebody else holds the lock
+    /// Print errors only, and nothing if the lock is held
     #[arg(short, long, value_parser = flag)]
     #[arg(env = "FENCEPOST_QUIET", hide_env_values = true)]
     #[arg(help_heading = "Output")]
@@ -58,7 +59,7 @@ pub(crate) struct Claim {
     pub(crate) fair: bool,
     /// How often to say again what is waited for; zero for never.
     pub(crate) remind: Duration,
-    /// The exit code when somebody else has it.
+    /// The exit code when it is held.
     pub(crate) busy: u8,
 }
 
@@ -100,6 +101,6 @@ impl RawClaim {
 
 /// Refuses a TTL that no lock can have.
 pub(super) fn checked_ttl(ttl: Duration) -> Result<(), Failure> {
-    Ttl::new(ttl).map_err(|error| Failure::of(&error.into(), Exit::BUSY))?;
+    Ttl::new(ttl).map_err(|error| fault::failure(&error.into(), Exit::BUSY))?;
     Ok(())
 }

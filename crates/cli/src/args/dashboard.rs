@@ -61,7 +61,7 @@ pub(super) struct RawTop {
 
 /// Find cycles of sessions that wait for each other's locks
 ///
-/// Who waits and who holds is told by the session ids that the nodes store, never by labels. A
+/// Waiters and holders are matched by the session ids that the nodes store, never by labels. A
 /// process that does several things at once may be in a cycle that ends by itself. Exits with 0 if
 /// there is no cycle, with 1 if there is one, and with 69 if fewer than a majority of the nodes
 /// answered.
@@ -101,7 +101,7 @@ impl RawUi {
             listen: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), self.port),
             allow_steal: self.allow_steal,
             timeline: self.timeline,
-            place: self.place.checked(matches)?,
+            place: self.place.checked(matches)?.of_nodes("ui")?,
         })
     }
 }
@@ -116,7 +116,7 @@ impl RawTop {
         Ok(TopJob {
             every: self.every,
             count: self.count,
-            place: self.place.checked(matches)?,
+            place: self.place.checked(matches)?.of_nodes("top")?,
         })
     }
 }
@@ -124,7 +124,7 @@ impl RawTop {
 impl RawDeadlocks {
     pub(super) fn checked(self, matches: &ArgMatches) -> Result<DeadlocksJob, Failure> {
         Ok(DeadlocksJob {
-            place: self.place.checked(matches)?,
+            place: self.place.checked(matches)?.of_nodes("deadlocks")?,
             json: self.json.json,
         })
     }

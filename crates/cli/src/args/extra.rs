@@ -17,7 +17,7 @@ const USAGE: ExitCase = ("64", "the arguments or the config file cannot be used"
 const UNAVAILABLE: ExitCase = ("69", "no quorum, or the store cannot be reached");
 const BUSY: ExitCase = (
     "75",
-    "somebody else holds the lock, or still did when --wait was over (-E changes it)",
+    "the lock is held by another process, or still was when --wait was over (-E changes it)",
 );
 
 /// The examples of a command; of the whole program for `fencepost`.
@@ -131,7 +131,7 @@ pub(crate) fn examples(command: &str) -> &'static [Example] {
         "steal" => &[
             ("asks first", "fencepost steal nightly"),
             (
-                "from a script, for whoever waits",
+                "from a script, for the next waiter",
                 "fencepost steal nightly --yes --free",
             ),
         ],
@@ -147,7 +147,7 @@ pub(crate) fn examples(command: &str) -> &'static [Example] {
             "fencepost top --store redis://a,redis://b,redis://c",
         )],
         "deadlocks" => &[(
-            "tell somebody when there is one",
+            "send mail when there is one",
             "fencepost deadlocks || notify-oncall",
         )],
         "serve" => &[
@@ -164,7 +164,7 @@ pub(crate) fn examples(command: &str) -> &'static [Example] {
         )],
         "init" => &[
             (
-                "three servers that nobody has used yet",
+                "three new servers",
                 "fencepost init --fresh --store redis://a,redis://b,redis://c",
             ),
             (
@@ -227,7 +227,7 @@ pub(crate) fn exits(command: &str) -> &'static [ExitCase] {
         ],
         "steal" => &[
             ("0", "the lock was stolen"),
-            ("1", "nobody holds it"),
+            ("1", "it is free"),
             (
                 "64",
                 "the arguments cannot be used, or the key is no lock of fencepost's",
@@ -237,8 +237,8 @@ pub(crate) fn exits(command: &str) -> &'static [ExitCase] {
             ("75", "not confirmed"),
         ],
         "leader" => &[
-            ("0", "somebody leads"),
-            ("1", "nobody leads"),
+            ("0", "there is a leader"),
+            ("1", "there is no leader"),
             USAGE,
             ("69", "too few nodes answered"),
         ],
@@ -267,7 +267,7 @@ pub(crate) fn exits(command: &str) -> &'static [ExitCase] {
             ),
             (
                 "1",
-                "`doctor`: something is unsafe; `leader`: nobody leads; `steal`: nobody holds it",
+                "`doctor`: something is unsafe; `leader`: there is none; `steal`: the lock is free",
             ),
             USAGE,
             UNAVAILABLE,
@@ -325,7 +325,9 @@ mod tests {
             assert!(!examples(command).is_empty(), "{command}");
             for (_, line) in examples(command) {
                 let line = line.trim_start_matches("eval \"$(").trim_end_matches(")\"");
-                let (line, _) = line.split_once(" >").unwrap_or((line, ""));
+                let line = [" >", " ||"].iter().fold(line, |line, end| {
+                    line.split_once(end).map_or(line, |(command, _)| command)
+                });
                 let parsed = definition.clone().try_get_matches_from(words(line));
                 assert!(parsed.is_ok(), "{line}: {}", parsed.unwrap_err());
                 seen += 1;

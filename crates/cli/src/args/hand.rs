@@ -12,6 +12,7 @@ use super::place::{Place, RawPlace};
 use super::{RawJson, flag};
 use crate::duration;
 use crate::exit::{Exit, Failure};
+use crate::fault;
 use crate::holder::ForPid;
 use crate::names::{Names, suffix, typed};
 use crate::target::Target;
@@ -19,8 +20,8 @@ use crate::voice::Voice;
 
 /// Acquire a lock for a script
 ///
-/// Prints the lock's value and its fencing token, which `extend` and `release` need. Nobody renews
-/// the lock: it expires after its TTL unless it is extended. In a file it also ends with the process
+/// Prints the lock's value and its fencing token, which `extend` and `release` need. The lock
+/// is not renewed: it expires after its TTL unless it is extended. In a file it also ends with the process
 /// that it was acquired for, the script that runs this command; see --for-pid. For a command that
 /// needs a lock while it runs, use `run`.
 #[derive(Args)]
@@ -129,9 +130,9 @@ pub(super) struct RawRelease {
 ///
 /// An operator's act, for a holder that hangs. The old holder notices when it next renews the lock,
 /// and may go on working until then: only a resource that checks the fencing token is safe from it.
-/// Then the lock is ours, as after `acquire`; with --free it is released at once, to whoever waits.
-/// A lock that nobody holds is not stolen (exit code 1), and a key that is no lock of fencepost's only
-/// with --overwrite-foreign. Each theft is told on stderr, and in the --audit file.
+/// Then the lock is ours, as after `acquire`; with --free it is released at once, for the next waiter.
+/// A free lock is not stolen (exit code 1), and a key that is no lock of fencepost's only
+/// with --overwrite-foreign. Each theft is logged on stderr, and in the --audit file.
 #[derive(Args)]
 pub(super) struct RawSteal {
     /// Name of the lock
@@ -210,7 +211,7 @@ pub(crate) struct ExtendJob {
     pub(crate) form: Form,
 }
 
-/// A lock that is to be given back.
+/// A lock to release.
 pub(crate) struct ReleaseJob {
     pub(crate) receipt: DetachedLock,
     pub(crate) place: Place,
@@ -298,7 +299,7 @@ impl RawReceipt {
             None => FencingToken::default(),
         };
         DetachedLock::new(name.as_str(), value, token)
-            .map_err(|error| Failure::of(&error, Exit::BUSY))
+            .map_err(|error| fault::failure(&error, Exit::BUSY))
     }
 }
 
@@ -319,14 +320,14 @@ impl RawExtend {
             receipt: self.receipt.checked(matches, true)?,
             ttl: self.ttl,
             holder: match self.for_pid {
-                Some(ForPid::Nobody) => {
+                Some(ForPid::Unbound) => {
                     return Err(Failure::usage(
                         "--for-pid none cannot be used with `extend`: leave it out, or give another \
                          process",
                     ));
                 }
                 Some(holder) => holder.checked()?,
-                None => ForPid::Nobody,
+                None => ForPid::Unbound,
             },
             place: self.place.checked(matches)?,
             form: Form::of(&self.json),

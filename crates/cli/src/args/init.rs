@@ -15,7 +15,7 @@ use crate::exit::Failure;
 /// cluster that exists it changes nothing but --durable. One server alone needs no marker.
 #[derive(Args)]
 pub(super) struct RawInit {
-    /// Nobody holds a lock from before these servers started: let them vote at once
+    /// No lock from before these servers started is still held: let them vote at once
     #[arg(long, value_parser = flag)]
     #[arg(env = "FENCEPOST_INIT_FRESH", hide_env_values = true)]
     fresh: bool,
@@ -39,6 +39,7 @@ pub(super) struct RawInit {
 /// Make a cluster.
 pub(crate) struct InitJob {
     pub(crate) options: InitOptions,
+    pub(crate) fresh: bool,
     pub(crate) place: Place,
 }
 
@@ -50,7 +51,8 @@ impl RawInit {
         }
         Ok(InitJob {
             options,
-            place: self.place.checked(matches)?,
+            fresh: self.fresh,
+            place: self.place.checked(matches)?.of_nodes("init")?,
         })
     }
 }

@@ -50,7 +50,7 @@ pub(super) struct RawList {
     #[arg(default_value = "*")]
     pattern: String,
 
-    /// Also locks that nobody holds, as long as their counters are remembered
+    /// Also free locks, as long as their tokens are remembered
     #[arg(short, long, value_parser = flag)]
     #[arg(env = "FENCEPOST_ALL", hide_env_values = true)]
     all: bool,
@@ -86,8 +86,8 @@ pub(super) struct RawWatch {
 /// Show who leads an election
 ///
 /// Shows the value that the leader has proclaimed (see `elect`), and its fencing token. Exits with 0
-/// if somebody leads, with 1 if nobody does, and with 69 if fewer than a majority of the nodes
-/// answered. With --watch it prints each new leader once, until interrupted; that nobody leads is
+/// if there is a leader, with 1 if there is none, and with 69 if fewer than a majority of the nodes
+/// answered. With --watch it prints each new leader once, until interrupted; the end of a leadership is
 /// printed by `watch` only.
 #[derive(Args)]
 pub(super) struct RawLeader {

@@ -6,7 +6,7 @@
 //! | `tls` | whom to trust there, and who we are |
 //! | `claim` | how to take a lock: common to those that take one |
 //! | `run` | a command under a lock: `run`, `elect` |
-//! | `hand` | a lock taken, kept and given back by hand: `acquire`, `extend`, `release`, `steal` |
+//! | `hand` | a lock acquired, extended and released by hand: `acquire`, `extend`, `release`, `steal` |
 //! | `look` | what is to be seen: `status`, `list`, `watch`, `leader` |
 //! | `init` | a cluster of several servers |
 //! | `serve` | the lock service |

@@ -79,8 +79,8 @@ pub(super) struct RawRun {
 
 /// Run a command while this process leads an election
 ///
-/// At most one process leads at a time: whoever holds the lock of the election's name. It proclaims a
-/// value, an address for example, that `fencepost leader` shows to everybody. The command starts when
+/// At most one process leads at a time: the holder of the lock of the election's name. It proclaims a
+/// value, an address for example, that `fencepost leader` shows. The command starts when
 /// we are elected, and when it ends we resign. If the leadership is lost, the command is stopped as
 /// `run` does it. It has FENCEPOST_LOCK (the election), FENCEPOST_TOKEN, FENCEPOST_DEADLINE and
 /// FENCEPOST_ELECT_VALUE in its environment.
@@ -90,7 +90,7 @@ pub(super) struct RawElect {
     #[arg(value_parser = Names::parse_one)]
     name: LockName,
 
-    /// What everybody sees of us while we lead [default: host:pid:command]
+    /// What `fencepost leader` shows while we lead [default: host:pid:command]
     // Not from the environment: an election inside an election would proclaim the outer one's value.
     #[arg(long, help_heading = "Election")]
     value: Option<String>,

@@ -42,17 +42,28 @@ pub(super) struct RawServe {
     client_ca: Option<PathBuf>,
 
     /// Directory to keep the timeline of losses, near misses and steals in, for the dashboard at /ui
-    /// (at most 32 MiB); without it, it is kept in memory while somebody watches
+    /// (at most 32 MiB); without it, it is kept in memory while a client watches
     #[arg(long, value_name = "DIR")]
     #[arg(env = "FENCEPOST_TIMELINE", hide_env_values = true)]
     timeline: Option<PathBuf>,
 
-    /// Serve without TLS beyond this machine: whoever is on the way reads tokens and lease ids
+    /// Another replica, http://HOST:PORT or https://HOST:PORT: its timeline is shown together with this
+    /// one's. Repeat it, or separate several by commas
+    #[arg(long = "peer", value_name = "URL", value_delimiter = ',')]
+    #[arg(env = "FENCEPOST_PEERS", hide_env_values = true)]
+    peers: Vec<String>,
+
+    /// Certificate authority (PEM) of the https:// peers
+    #[arg(long, value_name = "FILE", requires = "peers")]
+    #[arg(env = "FENCEPOST_PEER_CA", hide_env_values = true)]
+    peer_ca: Option<PathBuf>,
+
+    /// Serve without TLS beyond this machine: anyone on the network path can read tokens and lease ids
     #[arg(long, value_parser = flag)]
     #[arg(env = "FENCEPOST_ALLOW_PLAINTEXT", hide_env_values = true)]
     allow_plaintext: bool,
 
-    /// Serve without authentication beyond this machine: whoever reaches it may do everything
+    /// Serve without authentication beyond this machine: any client that reaches it may do everything
     #[arg(long, value_parser = flag)]
     #[arg(env = "FENCEPOST_ALLOW_ANONYMOUS", hide_env_values = true)]
     allow_anonymous: bool,
@@ -68,6 +79,8 @@ pub(crate) struct ServeJob {
     pub(crate) certificate: Option<(PathBuf, PathBuf)>,
     pub(crate) client_ca: Option<PathBuf>,
     pub(crate) timeline: Option<PathBuf>,
+    pub(crate) peers: Vec<String>,
+    pub(crate) peer_ca: Option<PathBuf>,
     pub(crate) place: Place,
 }
 
@@ -84,7 +97,7 @@ impl RawServe {
             }
             if self.tokens.is_none() && self.client_ca.is_none() && !self.allow_anonymous {
                 return Err(Failure::usage(format!(
-                    "--listen {address} is reached from other machines, and nobody has to log in: \
+                    "--listen {address} can be reached from other machines without authentication: \
                      give --tokens or --client-ca, or --allow-anonymous"
                 )));
             }
@@ -95,7 +108,9 @@ impl RawServe {
             certificate,
             client_ca: self.client_ca,
             timeline: self.timeline,
-            place: self.place.checked(matches)?,
+            peers: self.peers,
+            peer_ca: self.peer_ca,
+            place: self.place.checked(matches)?.of_nodes("serve")?,
         })
     }
 }

@@ -3,7 +3,7 @@
 //! - `histogram`: from times to figures and bars.
 //! - `svg`: the bars as a picture.
 //!
-//! It must never take a lock that could be somebody's: its names are its own.
+//! It must never acquire a lock that is in use: its names are its own.
 
 mod histogram;
 mod svg;

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use fencepost::diagnostics::{
-    Facts, FileFacts, GroupFacts, LinkKind, NeededFor, NodeSurvey, RedisFacts,
+    ClusterFacts, Facts, FileFacts, GroupFacts, LinkKind, NeededFor, NodeSurvey, RedisFacts,
 };
 use fencepost::{NodeError, RestartPolicy};
 
@@ -84,6 +84,9 @@ pub(super) fn judge(surveys: &[NodeSurvey], policy: Policy) -> Diagnosis {
         findings: Vec::new(),
         at: None,
     };
+    let mut addresses: Vec<_> = surveys.iter().map(|survey| survey.node.clone()).collect();
+    addresses.sort_unstable();
+    let is_made = surveys.iter().any(is_member);
     let mut voters = 0;
     for (index, survey) in surveys.iter().enumerate() {
         ward.at = Some(index);
@@ -92,6 +95,7 @@ pub(super) fn judge(surveys: &[NodeSurvey], policy: Policy) -> Diagnosis {
             Err(error) => ward.unreachable(&survey.node, error),
             Ok(Facts::Redis(facts)) => {
                 ward.redis(facts);
+                ward.membership(facts, &addresses, is_made);
                 ward.same_server(&surveys[..index], facts);
             }
             Ok(Facts::File(facts)) => ward.file(facts),
@@ -106,6 +110,14 @@ pub(super) fn judge(surveys: &[NodeSurvey], policy: Policy) -> Diagnosis {
         findings: ward.findings,
         voters,
         needed: surveys.len() / 2 + 1,
+    }
+}
+
+/// Whether it belongs to a cluster of fencepost.
+fn is_member(survey: &NodeSurvey) -> bool {
+    match &survey.facts {
+        Ok(Facts::Redis(facts)) => matches!(facts.cluster, ClusterFacts::Member { .. }),
+        _ => false,
     }
 }
 
@@ -193,13 +205,13 @@ impl Ward {
         self.role(facts);
         self.eviction(facts);
         match &facts.group {
-            Some(group) => self.group(group),
+            Some(group) => self.group(group, facts),
             None => self.restart(facts),
         }
         self.replicas(facts);
         self.rights(facts);
         self.version(facts);
-        if facts.cluster {
+        if facts.redis_cluster {
             self.find(
                 Severity::Bad,
                 "cluster",
@@ -236,7 +248,7 @@ impl Ward {
             self.find(
                 Severity::Warning,
                 "tls",
-                "reached over a network without TLS: whoever listens in sees the password and can \
+                "reached over a network without TLS: an eavesdropper sees the password and can \
                  acquire or release any lock",
                 "enable TLS (tls-port in redis.conf) and write rediss://, or use a private network",
             );
@@ -244,7 +256,20 @@ impl Ward {
     }
 
     /// What is unsafe about a Sentinel group, and what a failover costs.
-    fn group(&mut self, group: &GroupFacts) {
+    fn group(&mut self, group: &GroupFacts, facts: &RedisFacts) {
+        let is_member = matches!(facts.cluster, ClusterFacts::Member { .. });
+        if let Some(left) = facts.quarantine.filter(|_| is_member) {
+            let left = Readable(left);
+            self.find(
+                Severity::Bad,
+                "restarted",
+                format!(
+                    "may have forgotten locks (failed over, restarted, flushed or new), so it does \
+                     not vote for another {left}"
+                ),
+                "wait; it votes again by itself",
+            );
+        }
         if let Some(why) = &group.unfenced {
             self.find(
                 Severity::Bad,
@@ -376,23 +401,81 @@ impl Ward {
         }
     }
 
+    /// Whether the nodes vote only as members of a cluster.
+    fn needs_cluster(&self) -> bool {
+        self.nodes > 1 && self.delays()
+    }
+
+    /// What keeps it from voting in the cluster of these nodes; `is_made`: others are members already.
+    fn membership(&mut self, facts: &RedisFacts, addresses: &[String], is_made: bool) {
+        const WAIT: &str = "wait; it votes again by itself";
+        if !self.needs_cluster() && facts.group.is_none() {
+            return;
+        }
+        let wait = facts.group.as_ref().map(|group| group.quarantine);
+        let max_ttl = Readable(wait.unwrap_or(self.policy.max_ttl));
+        let (why, fix) = match &facts.cluster {
+            ClusterFacts::None if is_made => (
+                format!(
+                    "has lost its marker and may have forgotten locks: it votes {max_ttl} after the \
+                         next client has seen it"
+                ),
+                WAIT.into(),
+            ),
+            ClusterFacts::None => (
+                format!(
+                    "belongs to no cluster yet: the first client makes it, and waits for {max_ttl} \
+                         once"
+                ),
+                "if no lock from before these servers started is still held, run `fencepost init \
+                 --fresh` before the first client: then they vote at once"
+                    .into(),
+            ),
+            ClusterFacts::Pending => (
+                "its cluster is being made: not every node has joined".into(),
+                "start the nodes that are missing; the next client completes it".into(),
+            ),
+            ClusterFacts::Replaced => (
+                "its cluster was replaced by another (`fencepost init --replace`)".into(),
+                "use the new list of nodes".into(),
+            ),
+            ClusterFacts::Member { nodes, .. } if nodes != addresses => (
+                format!(
+                    "belongs to the cluster {}, so this list of nodes is refused",
+                    nodes.join(",")
+                ),
+                "use that list, or replace the cluster by `fencepost init --replace`".into(),
+            ),
+            ClusterFacts::Member { max_ttl, .. } if *max_ttl != self.policy.max_ttl => (
+                format!("its cluster has a --max-ttl of {}", Readable(*max_ttl)),
+                format!("use --max-ttl {}", Readable(*max_ttl)),
+            ),
+            _ => return,
+        };
+        self.find(Severity::Bad, "membership", why, fix);
+    }
+
     fn restart(&mut self, facts: &RedisFacts) {
         let keeps_all = facts.append_only == Some(true) && facts.fsync.as_deref() == Some("always");
-        if keeps_all {
+        // A member's marker says whether it votes, whatever it writes to disk.
+        if keeps_all && facts.quarantine.is_none() {
             return;
         }
         const MEND: &str = "CONFIG SET appendonly yes, CONFIG SET appendfsync always, the same in \
                             redis.conf, and say so by `fencepost init --durable`";
         let max_ttl = Readable(self.policy.max_ttl);
+        let is_member = matches!(facts.cluster, ClusterFacts::Member { .. });
         match (facts.quarantine, self.delays()) {
+            // It has no vote that it could lose.
+            (Some(_), true) if self.needs_cluster() && !is_member => {}
             (Some(left), true) => {
                 let left = Readable(left);
                 self.find(
                     Severity::Bad,
                     "restarted",
                     format!(
-                        "restarted less than {max_ttl} ago and may have forgotten locks, so it does not \
-                         vote for another {left}"
+                        "may have forgotten locks (restarted, flushed or new), so it does not vote for \
+                         another {left}"
                     ),
                     format!("wait; to vote at once after the next restart: {MEND}"),
                 );
@@ -538,7 +621,7 @@ impl Ward {
     }
 
     fn together(&mut self, surveys: &[NodeSurvey]) {
-        // Also those that cannot be used: whoever has a broken file does not want to hear of servers.
+        // Also those that cannot be used: a user with a broken file needs no advice about servers.
         let files = surveys.iter().filter(|survey| is_file(&survey.node));
         let files = files.count();
         if self.nodes.is_multiple_of(2) {

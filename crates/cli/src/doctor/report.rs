@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use anstyle::AnsiColor;
-use fencepost::diagnostics::{Facts, FileFacts, GroupFacts, LinkKind, NodeSurvey, RedisFacts};
+use fencepost::diagnostics::{
+    ClusterFacts, Facts, FileFacts, GroupFacts, LinkKind, NodeSurvey, RedisFacts,
+};
 use serde_json::{Value, json};
 
 use super::findings::{Diagnosis, Finding, Severity};
@@ -19,7 +21,7 @@ pub(super) struct Look {
 }
 
 impl Look {
-    /// For whoever reads stdout.
+    /// For stdout.
     pub(super) fn of_stdout() -> Self {
         // It knows of NO_COLOR, of dumb terminals, and of pipes.
         let choice = anstream::AutoStream::choice(&std::io::stdout());
@@ -108,7 +110,7 @@ fn shown(surveys: &[NodeSurvey], group: &[&Finding], look: Look) -> String {
     text + &wrapped(&format!("fix: {fix}"), look.width, "    ", "      ")
 }
 
-/// The table. What is told of none of these nodes has no column.
+/// The table. A column that no node has a value for is left out.
 fn rows(surveys: &[NodeSurvey]) -> Vec<Vec<String>> {
     let titles = [
         "node",
@@ -253,6 +255,7 @@ fn redis(node: &str, facts: &RedisFacts) -> Value {
         "maxmemory": facts.memory_limit,
         "eviction_policy": facts.eviction_policy,
         "quarantine_ms": facts.quarantine.map(millis),
+        "cluster": cluster(&facts.cluster),
         "clock_ahead_us": facts.clock_ahead_us,
         "round_trip_us": micros(facts.round_trip),
         "link": link(facts.link),
@@ -276,6 +279,17 @@ fn group(group: &GroupFacts) -> Value {
         "failover_ms": millis(group.failover),
         "quarantine_ms": millis(group.quarantine),
     })
+}
+
+/// One word, or the list of its nodes.
+fn cluster(facts: &ClusterFacts) -> Value {
+    match facts {
+        ClusterFacts::None => "none".into(),
+        ClusterFacts::Pending => "pending".into(),
+        ClusterFacts::Replaced => "replaced".into(),
+        ClusterFacts::Member { nodes, .. } => nodes.clone().into(),
+        _ => Value::Null,
+    }
 }
 
 fn file(node: &str, facts: &FileFacts) -> Value {

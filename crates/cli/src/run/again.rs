@@ -15,7 +15,7 @@ pub(super) const PAUSE: Duration = Duration::from_secs(1);
 /// How a turn ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
-    /// The command ended, and what was held was given back.
+    /// The command ended, and what was held was released.
     Command(Ended),
     /// What was held was lost.
     Lost,
@@ -48,7 +48,7 @@ pub(super) fn follows(again: Again, end: End, now: Circumstances) -> bool {
     }
 }
 
-/// Whether a command that ended so shall not run again: somebody ended it (at a terminal ^C is for
+/// Whether a command that ended so shall not run again: it was ended on purpose (at a terminal ^C is for
 /// it, and not for us), or it cannot be executed.
 fn is_final(ended: Ended) -> bool {
     match ended {
@@ -68,7 +68,7 @@ mod tests {
     };
 
     #[test]
-    fn another_turn_follows_when_the_user_wants_it_and_nobody_ended_it() {
+    fn another_turn_follows_when_the_user_wants_it_and_it_was_not_ended_on_purpose() {
         let done = |code| End::Command(Ended::Code(code));
         let killed = |number| End::Command(Ended::Signal(number));
         for (again, end, expected) in [

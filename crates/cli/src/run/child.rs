@@ -12,8 +12,8 @@ use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid};
 use nix::unistd::{Pid, getpgrp};
 
 use super::env::Environment;
-use super::terminal;
 use crate::shim;
+use crate::terminal;
 use crate::voice::Ended;
 
 /// A command that was started, with everything in its process group.
@@ -105,7 +105,7 @@ impl Child {
     }
 
     /// If the command was stopped at our terminal (^Z, or because it reads there in the background),
-    /// stops with it, so that the shell is told, and returns when the shell has us go on. Then it
+    /// stops with it, so that the shell notices, and returns when the shell has us go on. Then it
     /// is for the caller to [wake](Self::wake) it.
     pub(super) fn stop_with_it(&self) -> bool {
         let flags = WaitPidFlag::WSTOPPED | WaitPidFlag::WNOHANG;
@@ -126,7 +126,7 @@ impl Child {
         true
     }
 
-    /// What stops us. TSTP spares those whom nobody could wake, but not those who listen to it.
+    /// What stops us. TSTP spares an orphaned group, which no shell could wake, but not a process that handles it.
     fn stop_signal(&self) -> Signal {
         match self.foreground {
             true => Signal::SIGTSTP,
@@ -134,7 +134,7 @@ impl Child {
         }
     }
 
-    /// Stops the group and us: a command must not run while nobody renews its lock. Returns when
+    /// Stops the group and us: a command must not run while its lock is not renewed. Returns when
     /// we are to go on; then it is for the caller to [wake](Self::wake) it.
     pub(super) fn stop_with_us(&self) {
         self.signal(Signal::SIGSTOP);

@@ -1,4 +1,4 @@
-//! [`Environment`]: what the command is told of what is held.
+//! [`Environment`]: the variables that tell the command what is held.
 //!
 //! It must never let the command take what an outer `fencepost run` has told for what we hold. What
 //! the outer one holds stays visible under the lock's name: `FENCEPOST_TOKEN_NAME`.

@@ -1,18 +1,16 @@
 //! `fencepost run` and `fencepost elect`: a command under a lock, or what else it is to hold.
 //!
 //! - `again`: whether it runs once more. Pure decisions.
-//! - `env`: what it is told.
+//! - `env`: its environment.
 //! - `supervise`: looks after the command while it runs.
 //! - `plan`: when it has to stop. Pure decisions.
 //! - `child`: the command and its process group.
-//! - `terminal`: whose turn it is there.
 
 mod again;
 mod child;
 mod env;
 mod plan;
 mod supervise;
-pub(crate) mod terminal;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -36,6 +34,7 @@ use crate::owner;
 use crate::shim::cannot_run;
 use crate::signals::Signals;
 use crate::teller;
+use crate::terminal;
 use crate::voice::{Ended, Event, Loss};
 use crate::wait::{self, Acquired, Want};
 
@@ -99,7 +98,7 @@ impl Turn {
     }
 }
 
-/// Waits, runs the command, and gives back what was held.
+/// Waits, runs the command, and releases what was held.
 async fn turn(job: &RunJob, signals: &mut Signals) -> Turn {
     let (locks, held) = match wait::acquire(&want(job), signals).await {
         Ok(Acquired::Ours(locks, held)) => (locks, held),
@@ -113,7 +112,7 @@ async fn turn(job: &RunJob, signals: &mut Signals) -> Turn {
     let env = Environment::of(&job.target, &held);
     let env = env.with(wait::SESSION, &locks.session().to_string());
     let outcome = command(job, &env, &held, signals).await;
-    // Before a word is said: nobody may have to wait for whoever reads it.
+    // Before anything is printed: the next holder must not wait for a reader of stderr.
     let released = held.release().await;
     let _ = timeout(LAST_WORD, locks.shutdown()).await;
     let outcome = outcome.inspect(|outcome| {
@@ -125,7 +124,7 @@ async fn turn(job: &RunJob, signals: &mut Signals) -> Turn {
         Ok(outcome) => outcome,
         Err(failure) => return Turn::not_begun(failure),
     };
-    // It may have ended in time by our clock, and yet somebody else may have been at work meanwhile.
+    // It may have ended in time by our clock, and yet another holder may have been at work meanwhile.
     let late = released.as_ref().err();
     let late = late.and_then(|error| Some((error, fault::loss(error)?)));
     let (lost, outcome) = match (lost, late) {
@@ -170,7 +169,7 @@ async fn command(
         signals.listen_to_stop().map_err(fault)?;
     }
     // So that what was said does not mix with what the command says; but a terminal that was stopped
-    // (^S) or a pipe that nobody reads must not keep us.
+    // (^S) or a pipe without a reader must not block us.
     teller::finish(Some(TELLING_LIMIT));
     // Last of all: we may have been stopped since the lock was granted.
     let valid_for = held.remaining();
@@ -215,10 +214,10 @@ fn tell_release(job: &RunJob, released: &Result<(), Error>) {
     let lock = &job.target;
     match released {
         Ok(()) => job.voice.tell(&Event::Released { lock }),
-        // That is told by whoever knows more of it.
+        // The loss is reported elsewhere, with its reason.
         Err(error) if fault::loss(error).is_some() => {}
         Err(error) => {
-            let why = &Failure::of(error, job.claim.busy);
+            let why = &fault::not_released(error);
             job.voice.tell(&Event::NotReleased { lock, why });
         }
     }

@@ -1,7 +1,7 @@
 //! Looks after the command while it runs: passes signals on, and stops it in time when the lock
 //! cannot be kept.
 //!
-//! Nothing here may block: whoever blocks cannot stop the command in time.
+//! Nothing here may block: a thread that blocks cannot stop the command in time.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -19,8 +19,8 @@ use crate::orphans;
 use crate::signals::Signals;
 use crate::voice::{Ended, Event, Loss};
 
-/// How long something of the group that got KILL may still be seen. It is dead, but nobody may
-/// have taken note of it.
+/// How long something of the group that got KILL may still be seen. It is dead, but may not
+/// have been reaped.
 const DEAD_LIMIT: Duration = Duration::from_secs(1);
 /// How often a group that got KILL is looked at, beside the moments when a child of ours ends.
 const DEAD_LOOK: Duration = Duration::from_millis(5);
@@ -120,7 +120,7 @@ impl Done {
     ) -> Duration {
         match step {
             _ if self.killed.is_some() => return DEAD_LOOK,
-            // Its head is gone, and with it whoever could have made use of the grace.
+            // Its leader is gone, and with it the process that could have used the grace.
             Step::Wait(_) if self.lost.is_some() && self.ended.is_some() => self.kill(child),
             Step::Wait(time) => return time,
             Step::StopLeftovers => self.stop(child),

@@ -70,7 +70,7 @@ pub(crate) async fn acquire(want: &Want<'_>, signals: &mut Signals) -> Result<Ac
         },
         signal = signals.next() => Ok(Acquired::Ended(signal)),
     };
-    // What was half granted is given back before we end.
+    // A partial grant is released before we end.
     let _ = timeout(LAST_WORD, locks.shutdown()).await;
     outcome
 }
@@ -82,7 +82,7 @@ fn inherited_session() -> Option<SessionId> {
 }
 
 fn refused(want: &Want<'_>, error: &Error) -> Failure {
-    want.target.refused(Failure::of(error, want.claim.busy))
+    want.target.refused(fault::failure(error, want.claim.busy))
 }
 
 async fn wait(want: &Want<'_>, locks: &Client) -> Result<Held, Failure> {
@@ -155,7 +155,7 @@ async fn watched(
     }
 }
 
-/// Says again and again what is waited for: whoever reads a log shall not wonder.
+/// Repeats what is waited for, for the readers of a log.
 async fn remind(want: &Want<'_>, spinner: &Spinner) -> Infallible {
     let began = Instant::now();
     loop {

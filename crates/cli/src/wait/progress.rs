@@ -18,7 +18,7 @@ pub(super) struct Told {
     pub(super) since: Option<SystemTime>,
     /// How long still, if it is not renewed. `None` when it never expires.
     pub(super) remaining: Option<Duration>,
-    /// Our place in line; 1 is next. `None` while we have none.
+    /// Our place in the queue; 1 is next. `None` while we have none.
     pub(super) place: Option<usize>,
 }
 

@@ -90,7 +90,7 @@ impl Spinner {
         self.board.tell(told);
     }
 
-    /// For whoever learns more.
+    /// Where progress is reported.
     pub(super) fn board(&self) -> Board {
         self.board.clone()
     }

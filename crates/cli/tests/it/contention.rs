@@ -75,7 +75,7 @@ fn a_second_run_waits_for_the_first_and_says_for_whom() {
 }
 
 #[test]
-fn in_a_fair_line_whoever_came_first_is_served_first() {
+fn in_a_fair_queue_the_first_to_come_is_served_first() {
     let cluster = Cluster::start(3);
     let urls = cluster.urls();
     let servers = ["--store", &urls, "--restart-policy", "trust"];

@@ -43,6 +43,28 @@ fn every_command_under_a_lock_in_the_documentation_runs() {
 }
 
 #[test]
+fn every_question_of_contributing_is_answered_in_at_most_three_files_that_exist() {
+    let page = page("CONTRIBUTING.md");
+    let rows = page
+        .lines()
+        .filter(|line| line.starts_with("| ") && line.contains("? | "));
+    let mut seen = 0;
+    for row in rows {
+        let files: Vec<_> = row
+            .split('`')
+            .filter(|word| word.ends_with(".rs"))
+            .collect();
+        assert!((1..=3).contains(&files.len()), "{row}");
+        for file in files {
+            let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(file);
+            assert!(path.is_file(), "{file}: {row}");
+        }
+        seen += 1;
+    }
+    assert!(seen >= 6, "{seen}");
+}
+
+#[test]
 fn the_script_of_the_documentation_works() {
     let page = page("docs/program.md");
     let (_, script) = page.split_once("```sh\n").expect("a script");

@@ -54,13 +54,17 @@ fn good_nodes_are_called_good_and_the_table_shows_them() {
     let always = ["--appendonly", "yes", "--appendfsync", "always"];
     let servers: Vec<_> = (0..3).map(|_| RedisServer::start_args(&always)).collect();
     let urls: Vec<_> = servers.iter().map(RedisServer::url).collect();
+    let ran = bench.run(&["init", "--fresh", "--durable", "--store", &urls.join(",")]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let keys = servers[0].cli(&["KEYS", "*"]);
     let (code, json) = diagnose(&bench, &urls.join(","), &[]);
     assert_eq!(code, Some(0), "{json:#}");
     assert_eq!(json["voters"], 3);
     // A round trip may be long on a busy machine.
     let mut found = json["findings"].as_array().unwrap().iter();
     assert!(found.all(|it| it["what"] == "latency"), "{json:#}");
-    assert_eq!(servers[0].cli(&["KEYS", "*"]), "", "nothing is left behind");
+    let left = servers[0].cli(&["KEYS", "*"]);
+    assert_eq!(left, keys, "nothing is left behind");
     let ran = bench.run(&["doctor", "--store", &urls.join(",")]);
     assert_eq!(ran.code, Some(0));
     for words in ["aof always", "master", "loopback", "3 of 3 nodes can vote"] {
@@ -140,12 +144,58 @@ fn a_server_that_was_restarted_just_now_is_named_by_the_policy() {
     let urls: Vec<_> = servers.iter().map(RedisServer::url).collect();
     let (code, json) = diagnose(&bench, &urls.join(","), &[]);
     assert_eq!(code, Some(69), "{json:#}");
+    let says = ["belongs to no cluster yet", "fencepost init --fresh"];
+    finds(&json, 0, "membership", "unsafe", &says);
+    let ran = bench.run(&["init", "--store", &urls.join(",")]);
+    assert!(ran.out.contains("is made, and votes in "), "{ran:?}");
+    let (code, json) = diagnose(&bench, &urls.join(","), &[]);
+    assert_eq!(code, Some(69), "{json:#}");
     let says = ["does not vote for another", "CONFIG SET appendfsync always"];
     finds(&json, 0, "restarted", "unsafe", &says);
     let (code, json) = diagnose(&bench, &urls.join(","), &TRUST);
     assert_eq!(code, Some(0), "{json:#}");
     let says = ["votes all the same", "--restart-policy delay"];
     finds(&json, 0, "restarted", "warning", &says);
+}
+
+/// The doctor looked at the uptime: right after `init --fresh` it called nodes unsafe that voted, and a
+/// flushed one, or one of another cluster, good.
+#[test]
+fn whether_a_node_votes_is_judged_by_its_marker() {
+    let bench = Bench::new();
+    let servers = RedisServer::start_many(4);
+    let mut urls: Vec<_> = servers.iter().map(RedisServer::url).collect();
+    let other = urls.join(",");
+    urls.pop();
+    let store = urls.join(",");
+    let ran = bench.run(&["init", "--fresh", "--store", &store]);
+    assert_eq!(ran.out, "the cluster is ready\n", "{ran:?}");
+    let (code, json) = diagnose(&bench, &store, &[]);
+    assert_eq!((code, &json["voters"]), (Some(0), &3.into()), "{json:#}");
+
+    assert_eq!(servers[0].cli(&["FLUSHALL"]), "OK");
+    let (code, json) = diagnose(&bench, &store, &[]);
+    assert_eq!((code, &json["voters"]), (Some(1), &2.into()), "{json:#}");
+    finds(
+        &json,
+        0,
+        "membership",
+        "unsafe",
+        &["lost its marker", "wait"],
+    );
+
+    let (code, json) = diagnose(&bench, &other, &[]);
+    assert_eq!(code, Some(69), "{json:#}");
+    finds(
+        &json,
+        1,
+        "membership",
+        "unsafe",
+        &["belongs to the cluster ", &urls[2]],
+    );
+    let (code, json) = diagnose(&bench, &store, &["--max-ttl", "2m"]);
+    assert_eq!(code, Some(69), "{json:#}");
+    finds(&json, 1, "membership", "unsafe", &["use --max-ttl 1m"]);
 }
 
 #[test]
@@ -232,7 +282,13 @@ fn a_sentinel_group_is_judged_by_what_a_failover_would_do() {
     let bench = Bench::new();
     let groups = SentinelGroups::start(1, &GroupSetup::default());
     let store = groups.url_of(0, "a");
-    let (code, json) = diagnose(&bench, &store, &["--max-ttl", "5s"]);
+    let ttl = ["--max-ttl", "5s"];
+    let (_, json) = diagnose(&bench, &store, &ttl);
+    let waits = ["waits for 9s once", "init --fresh"];
+    finds(&json, 0, "membership", "unsafe", &waits);
+    let made = bench.run(&["init", "--fresh", "--store", &store, ttl[0], ttl[1]]);
+    assert_eq!(made.code, Some(0), "{made:?}");
+    let (code, json) = diagnose(&bench, &store, &ttl);
     assert_eq!(code, Some(0), "{json:#}");
     // One second until it is noticed, then the TTL and two failover times of two seconds.
     finds(
@@ -254,7 +310,7 @@ fn a_sentinel_group_is_judged_by_what_a_failover_would_do() {
     groups.sentinels[2].freeze();
     let demanding = format!("{store}&replicas=2");
     let is_seen = || {
-        let (code, json) = diagnose(&bench, &demanding, &[]);
+        let (code, json) = diagnose(&bench, &demanding, &ttl);
         assert_eq!(code, Some(69), "{json:#}");
         finds(
             &json,

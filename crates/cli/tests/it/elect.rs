@@ -42,9 +42,9 @@ fn ends_by(signal: &str, number: i32, child: Child) -> Ran {
 #[test]
 fn while_we_lead_the_command_runs_and_everybody_sees_the_value() {
     let bench = Bench::new();
-    let nobody = bench.run(&["leader", "job"]);
-    assert_eq!(nobody.code, Some(1), "{nobody:?}");
-    assert!(nobody.out.contains("leader    nobody\n"), "{nobody:?}");
+    let none = bench.run(&["leader", "job"]);
+    assert_eq!(none.code, Some(1), "{none:?}");
+    assert!(none.out.contains("leader    none\n"), "{none:?}");
 
     let line = "echo $FENCEPOST_LOCK $FENCEPOST_ELECT_VALUE $FENCEPOST_TOKEN >up; sleep 60";
     let words = [
@@ -128,7 +128,7 @@ fn a_leader_that_is_killed_is_followed_by_another_within_its_ttl() {
 }
 
 #[test]
-fn whoever_loses_the_leadership_stops_and_leads_again_only_if_asked_to() {
+fn a_leader_that_loses_the_leadership_stops_and_leads_again_only_if_asked_to() {
     for (again, campaigns) in [("never", false), ("lost", true), ("always", true)] {
         let server = RedisServer::start();
         let url = server.url();
@@ -240,7 +240,7 @@ fn a_candidate_that_lost_waits_in_line_and_can_be_stopped_and_ended_there() {
 }
 
 #[test]
-fn a_watcher_is_told_each_leader_once_and_ends_when_nobody_reads() {
+fn a_watcher_prints_each_leader_once_and_ends_without_a_reader() {
     let bench = Bench::new();
     let watch = |options: &[&str]| {
         let words = [&["leader", "job", "--watch", "--every", "50ms"], options].concat();

@@ -39,7 +39,7 @@ fn the_exit_code_is_the_commands_own() {
 }
 
 #[test]
-fn a_lock_that_somebody_else_has_is_75_or_what_the_user_says() {
+fn a_lock_that_is_held_is_75_or_what_the_user_says() {
     let bench = Bench::new();
     let holder = bench.start_until(
         "up",

@@ -33,6 +33,26 @@ fn a_fresh_cluster_can_be_used_at_once_and_only_with_its_own_list() {
     assert_eq!(ran.code, Some(69), "{ran:?}");
 }
 
+/// `init --fresh` called a cluster ready whose nodes did not vote for another minute, because the first
+/// client had been faster; and the error of that client advised to run it.
+#[test]
+fn a_cluster_that_does_not_vote_yet_is_not_called_ready() {
+    let cluster = Cluster::start(3);
+    let (bench, store) = (Bench::new(), cluster.urls());
+    let first = bench.run(&["run", "job", "--no-wait", "--store", &store, "--", "true"]);
+    assert_eq!(first.code, Some(69), "{first:?}");
+    assert!(
+        first.err.contains("--fresh` before the first client"),
+        "{first:?}"
+    );
+    let ran = bench.run(&["init", "--fresh", "--store", &store]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert!(
+        ran.out.contains("exists already") && ran.out.contains("votes in "),
+        "{ran:?}"
+    );
+}
+
 #[test]
 fn one_server_alone_needs_no_cluster() {
     let cluster = Cluster::start(1);

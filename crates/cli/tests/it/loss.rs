@@ -3,7 +3,7 @@
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
-use std::process::Child;
+use std::process::{Child, Stdio};
 use std::time::{Duration, Instant, SystemTime};
 
 use fencepost_tests::{Cluster, RedisServer, Stalls, eventually};
@@ -170,7 +170,7 @@ fn a_lock_that_was_taken_from_us_ends_the_command() {
     server.cli(&["SET", "job", "operator", "PX", "60000"]);
     let ran = end_of(run);
     assert_eq!(ran.code, Some(79), "{ran:?}");
-    assert!(ran.err.contains("operator has it now"), "{ran:?}");
+    assert!(ran.err.contains("operator acquired it"), "{ran:?}");
     assert_eq!(server.cli(&["GET", "job"]), "operator");
 }
 
@@ -190,7 +190,7 @@ fn a_lock_that_was_taken_from_us_and_not_noticed_in_time_is_told_in_the_end() {
 }
 
 #[test]
-fn a_command_is_stopped_after_the_longest_hold_also_when_nobody_reads_our_stderr() {
+fn a_command_is_stopped_after_the_longest_hold_also_when_stderr_has_no_reader() {
     let bench = Bench::new();
     let line = "echo $$ >child; exec yes >&2";
     let words = ["run", "job", "--max-hold", "3s", "--shell", line];
@@ -200,6 +200,27 @@ fn a_command_is_stopped_after_the_longest_hold_also_when_nobody_reads_our_stderr
     assert_eq!(output.status.code(), Some(79));
     let err = String::from_utf8(output.stderr).unwrap();
     assert!(err.contains("it was held as long as it may be"));
+}
+
+/// It said that the lock "was not granted", of a release.
+#[test]
+fn a_lock_that_cannot_be_released_is_told_with_the_reason() {
+    let (bench, server) = (Bench::new(), RedisServer::start());
+    let words = ["run", "job", "--store", &server.url()];
+    let run = [&words[..], &["--", "sh", "-c", "echo >up; cat"]].concat();
+    let mut command = bench.command(&run);
+    let mut run = command.stdin(Stdio::piped()).spawn().expect("the program");
+    bench.await_file("up");
+    drop(server);
+    // It ends before the lock is lost.
+    drop(run.stdin.take());
+    let ran = end_of(run);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let why = "could not be released and expires with its TTL: no quorum: redis://";
+    assert!(
+        ran.err.contains(why) && !ran.err.contains("granted"),
+        "{ran:?}"
+    );
 }
 
 #[test]

@@ -164,7 +164,7 @@ fn when_one_of_them_is_lost_the_command_is_stopped_and_the_others_are_given_back
             .contains("lock \"b\" is lost, and the command is stopped"),
         "{ran:?}"
     );
-    assert!(ran.err.contains("operator has it now"), "{ran:?}");
+    assert!(ran.err.contains("operator acquired it"), "{ran:?}");
     assert_eq!(bench.await_file("lost"), "stolen a,b,c");
     assert_eq!(server.cli(&["GET", "b"]), "operator");
     assert_eq!(server.cli(&["EXISTS", "a", "c"]), "0");

@@ -1,4 +1,4 @@
-//! One lock inside another: what the inner one is told, and what it still sees of the outer one.
+//! One lock inside another: the environment of the inner one, and what it still sees of the outer one.
 
 use serde_json::Value;
 

@@ -189,4 +189,24 @@ fn the_numbers_of_the_first_page_are_those_of_the_reports() {
         row("| **runs that broke a rule** |")
     );
     assert!(page.contains(&shown), "the report says {shown:?}");
+    let planted = file("crates/sim/planted.md");
+    let bugs = planted.lines().filter(|line| line.starts_with("| "));
+    let bugs: Vec<_> = bugs
+        .skip_while(|line| !line.starts_with("| ---"))
+        .skip(1)
+        .collect();
+    let found = bugs.iter().filter(|line| {
+        let seeds = line.rsplit('|').nth(1).unwrap_or_default().trim();
+        seeds.parse::<u64>().is_ok()
+    });
+    let harmless = bugs
+        .iter()
+        .filter(|line| line.contains("| harmless: "))
+        .count();
+    let harmful = bugs.len() - harmless;
+    let shown = format!(
+        "[{} of {harmful} found, {harmless} more are harmless]",
+        found.count()
+    );
+    assert!(page.contains(&shown), "the report says {shown:?}");
 }

@@ -1,4 +1,4 @@
-//! `run --shared`: beside others who share, and beside nobody who does not.
+//! `run --shared`: beside others that share, and beside none that does not.
 
 use fencepost_tests::Cluster;
 
@@ -34,7 +34,7 @@ fn all_who_share_run_at_once_and_one_who_does_not_waits_for_them() {
 }
 
 #[test]
-fn whoever_shares_never_runs_beside_one_who_does_not() {
+fn a_shared_run_never_overlaps_an_exclusive_one() {
     const RUNS: usize = 24;
     let cluster = Cluster::start(3);
     let urls = cluster.urls();

@@ -139,7 +139,7 @@ fn what_is_printed_fits_the_width() {
             store.join(" ")
         );
         let (_, seen) = shell(&bench, &script).end();
-        // The first one: those after it tell another time, and our place in line.
+        // The first one: those after it tell another time, and our place in the queue.
         let mut frames = seen.split(CLEAR).filter(|frame| frame.starts_with('⠋'));
         let line = frames.next().unwrap_or_else(|| panic!("{seen:?}"));
         let line = without_tokens(line).replace('\r', "\n");
@@ -148,7 +148,7 @@ fn what_is_printed_fits_the_width() {
 }
 
 #[test]
-fn the_doctor_paints_at_a_terminal_only_and_not_where_nobody_wants_it() {
+fn the_doctor_colours_at_a_terminal_only_and_not_against_no_color() {
     let bench = Bench::new();
     let words = ["doctor", "--store", "redis://127.0.0.1:1"];
     let (_, seen) = Terminal::start(bench.command(&words)).end();

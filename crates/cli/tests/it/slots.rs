@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::bench::{Bench, LIMIT, end_of, growing_tokens, pid_of, send};
 
-/// A slot that somebody else has too is told, and so are the tokens in their order.
+/// A slot with two holders would show, and so would tokens out of order.
 const EXCLUSIVE: &str = "s=$FENCEPOST_SLOT; mkdir slot-$s || echo $s >>clashes; \
                          echo $FENCEPOST_TOKEN >>tokens-$s; sleep 0.02; rmdir slot-$s";
 
@@ -106,7 +106,7 @@ fn status_tells_who_has_which_slot_and_how_many_are_free() {
         let free = status(&["--slots", "3"]);
         assert_eq!(free.code, Some(0), "{free:?}");
         assert!(free.out.contains("slots      3 free of 3\n"), "{free:?}");
-        assert!(!status(&[]).out.contains("--slots"), "nobody has used it");
+        assert!(!status(&[]).out.contains("--slots"), "it was never used");
 
         let line = "echo $FENCEPOST_SLOT $FENCEPOST_TOKEN >up; sleep 60";
         let holder = bench.start_until("up", &words("3", &store, line));

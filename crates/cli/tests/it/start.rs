@@ -25,7 +25,7 @@ fn full_pipe() -> (Stdio, PipeReader) {
 /// The notice that the lock was granted was written before the command began. While nobody read it,
 /// the lock expired; when somebody did, the command began beside the next holder.
 #[test]
-fn a_stderr_that_nobody_reads_keeps_no_command_from_beginning_under_its_lock() {
+fn a_stderr_without_a_reader_keeps_no_command_from_beginning_under_its_lock() {
     let bench = Bench::new();
     let (stderr, unread) = full_pipe();
     let line = "echo >began; sleep 60";
@@ -102,8 +102,9 @@ fn one_that_was_stopped_before_its_command_began_does_not_begin_it_beside_the_ne
         let code = end_of(run).code;
         assert_eq!(bench.path("began").exists(), began_before, "round {round}");
         if !began_before {
-            assert_eq!(code, Some(79), "round {round}");
-            hits += 1;
+            // 69: it was stopped before it had read that the lock was granted, which is too late now.
+            assert!(matches!(code, Some(79 | 69)), "round {round}: {code:?}");
+            hits += usize::from(code == Some(79));
             if hits == ROUNDS {
                 return;
             }

@@ -10,7 +10,7 @@ fn a_table_for_people_and_json_for_programs_tell_who_holds_it() {
     let bench = Bench::new();
     let free = bench.run(&["status", "job"]);
     assert_eq!(free.code, Some(0), "{free:?}");
-    assert!(free.out.contains("holder      nobody\n"), "{free:?}");
+    assert!(free.out.contains("holder      none\n"), "{free:?}");
 
     let line = "echo $FENCEPOST_TOKEN >up; sleep 60";
     let holder = bench.start_until("up", &["run", "job", "--shell", line]);

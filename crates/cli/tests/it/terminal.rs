@@ -1,4 +1,4 @@
-//! What people see at a terminal, and what is not written where nobody looks.
+//! What people see at a terminal, and what is not written where there is none.
 
 use std::fs;
 use std::process::Command;
@@ -262,7 +262,7 @@ fn wide_characters_do_not_make_the_line_too_long() {
     assert!(seen.contains('…'), "{seen:?}");
 }
 
-/// Every event has a time; whoever waited is told how long.
+/// Every event has a time, and says how long the wait was.
 #[test]
 fn events_have_a_time_and_tell_how_long_was_waited() {
     let bench = Bench::new();

@@ -118,7 +118,7 @@ fn a_renewal_that_hangs_until_the_notice_found_no_quorum() {
 }
 
 #[test]
-fn whoever_asks_after_the_deadline_hears_that_it_is_lost() {
+fn after_the_deadline_it_says_that_it_is_lost() {
     let mut lease = lease(RENEWED);
     assert_eq!(lost(&mut lease, LeaseEvent::Asked, 889), None);
     let why = lost(&mut lease, LeaseEvent::Asked, 890);

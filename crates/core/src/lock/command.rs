@@ -226,6 +226,8 @@ pub enum Reply {
     Released,
     /// The caller does not hold it; somebody else may.
     NotHeld(Option<Holder>),
+    /// The caller does not hold it, because this one has stolen it. Nobody holds it any more.
+    Stolen(AttemptValue),
     /// The line, to one who waits in it.
     Queue(NodeQueue),
     /// Out of the line.

@@ -52,6 +52,22 @@ pub struct LockState {
         serde(default, skip_serializing_if = "Vec::is_empty")
     )]
     queue: Vec<Waiting>,
+    /// The latest steal, for whoever was evicted by it and asks.
+    #[cfg_attr(
+        feature = "serde",
+        serde(default, skip_serializing_if = "Option::is_none")
+    )]
+    stolen: Option<Stolen>,
+}
+
+/// Whom a steal evicted. Kept for as long as they could have gone on without asking: afterwards they know by
+/// their own clock that it is over.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+struct Stolen {
+    from: Vec<AttemptValue>,
+    by: AttemptValue,
+    until: Duration,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -149,7 +165,7 @@ impl LockState {
             },
             Command::Raise { value, to } => {
                 if !self.holds_or_reads(value) {
-                    return self.not_held(now.elapsed);
+                    return Reply::NotHeld(self.held_by(now.elapsed));
                 }
                 if let Some(held) = &mut self.holder {
                     held.token = held.token.max(*to);
@@ -183,7 +199,7 @@ impl LockState {
                     }
                 }
                 if !self.holds_or_reads(value) {
-                    return self.not_held(now.elapsed);
+                    return self.not_held(value, self.held_by(now.elapsed));
                 }
                 self.holder = None;
                 self.stop_reading(value);
@@ -221,15 +237,24 @@ impl LockState {
         let before = (self.holder.clone(), self.readers.clone());
         let other = |holder: &Holder| holder.value != *value;
         let thrown_out = self.held_by(now.elapsed).filter(other);
-        if thrown_out.is_some() {
+        let mut stolen = None;
+        if let Some(left) = thrown_out.as_ref().and_then(|holder| holder.remaining) {
+            stolen = Some(Stolen {
+                from: self.holders().cloned().collect(),
+                by: value.clone(),
+                until: now.elapsed + left,
+            });
             self.holder = None;
             self.readers.clear();
         }
         match self.grant(value, ttl, proposed, now) {
-            Reply::Granted { counter, .. } => Reply::Granted {
-                counter,
-                evicted: thrown_out.map(|holder| holder.value),
-            },
+            Reply::Granted { counter, .. } => {
+                self.stolen = stolen.or_else(|| self.stolen.take());
+                Reply::Granted {
+                    counter,
+                    evicted: thrown_out.map(|holder| holder.value),
+                }
+            }
             refused => {
                 (self.holder, self.readers) = before;
                 refused
@@ -275,7 +300,7 @@ impl LockState {
         let reply = match &self.holder {
             Some(held) if held.value == *value => Reply::Extended,
             None if self.may_repair(value, token) && self.readers.is_empty() => Reply::Repaired,
-            _ => return self.not_held(now),
+            _ => return self.not_held(value, self.held_by(now)),
         };
         self.counter = self.counter.max(token);
         self.hold(value, ttl, token, now);
@@ -353,11 +378,14 @@ impl LockState {
                 tail.unwrap_or_default().max(granted.next()).max(proposed)
             }
         };
-        let waiting = Waiting {
+        self.stand(Waiting {
             number,
             id: id.clone(),
             until: now.elapsed.saturating_add(lease),
-        };
+        });
+    }
+
+    fn stand(&mut self, waiting: Waiting) {
         let place = self.queue.partition_point(|other| *other < waiting);
         self.queue.insert(place, waiting);
     }
@@ -384,8 +412,14 @@ impl LockState {
         }
     }
 
-    fn not_held(&self, now: Duration) -> Reply {
-        Reply::NotHeld(self.held_by(now))
+    /// What one is told who does not hold the lock, while that other one does.
+    fn not_held(&self, value: &AttemptValue, other: Option<Holder>) -> Reply {
+        match &self.stolen {
+            Some(steal) if other.is_none() && steal.from.contains(value) => {
+                Reply::Stolen(steal.by.clone())
+            }
+            _ => Reply::NotHeld(other),
+        }
     }
 
     fn drop_expired(&mut self, now: Duration) {
@@ -393,6 +427,7 @@ impl LockState {
         self.readers.retain(|held| held.until > now);
         self.tombstones.retain(|(_, until)| *until > now);
         self.queue.retain(|waiting| waiting.until > now);
+        self.stolen.take_if(|steal| steal.until <= now);
         if self.counter_until <= now {
             self.counter = FencingToken::ZERO;
         }
@@ -415,14 +450,21 @@ impl LockState {
         self.readers.clear();
         self.tombstones.clear();
         self.queue.clear();
+        self.stolen = None;
         self.counter_until = now + COUNTER_RETENTION;
+    }
+
+    /// Whether nobody holds or reads it.
+    #[must_use]
+    pub fn is_free(&self, now: Duration) -> bool {
+        let mut held = self.holder.iter().chain(&self.readers);
+        !held.any(|held| held.until > now)
     }
 
     /// Whether nothing would be lost by forgetting this lock.
     #[must_use]
     pub fn is_forgettable(&self, now: Duration) -> bool {
-        let mut held = self.holder.iter().chain(&self.readers);
-        let held = held.any(|held| held.until > now);
+        let held = !self.is_free(now);
         let refusing = self.tombstones.iter().any(|(_, until)| *until > now);
         let waited_for = self.queue.iter().any(|waiting| waiting.until > now);
         !held && !refusing && !waited_for && self.counter_until <= now
@@ -452,6 +494,7 @@ impl Held {
 
 mod command;
 mod shared;
+mod slot;
 #[cfg(test)]
 mod tests;
 mod wake;

@@ -71,7 +71,10 @@ impl LockState {
             _ if self.holds_or_reads(value) => Reply::Extended,
             None if self.may_repair(value, token) => Reply::Repaired,
             // Others who read have taken nothing from this one.
-            other => return Reply::NotHeld(other.as_ref().map(|held| held.seen_at(now))),
+            other => {
+                let other = other.as_ref().map(|held| held.seen_at(now));
+                return self.not_held(value, other);
+            }
         };
         self.counter = self.counter.max(token);
         self.hold_shared(value, ttl, now);

@@ -35,15 +35,23 @@ pub enum AcquireStep {
 /// Why an attempt was blocked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Denial {
-    /// Enough nodes could be asked, and somebody else has it.
+    /// Enough nodes could be asked, and somebody else has it: on a majority, or nobody but this one has it on
+    /// any.
     Held {
-        /// Who has most of the nodes.
+        /// Who.
         by: Owner,
         /// Its own token, for people: it tells since when.
         token: Option<FencingToken>,
         /// When enough nodes may be free for us, at the earliest. `None`: never by itself.
         remaining: Option<Duration>,
     },
+    /// Enough nodes could be asked, and several others have it on some of them, nobody on a majority.
+    Split {
+        /// Who, in the order of the nodes.
+        between: Vec<Owner>,
+    },
+    /// Enough nodes granted it, and others have raised the fence registers above every token that was tried.
+    Overtaken,
     /// So few nodes could be asked that nobody could have got it.
     NoQuorum,
 }
@@ -84,9 +92,6 @@ const MOST_ROUNDS: u32 = 2;
 /// How far above everything seen the first of these rounds goes: a millisecond. Each one goes twice as far
 /// as the one before.
 const FIRST_GAP: u64 = 1000;
-
-/// Who is in the way of an attempt whose token was overtaken each time.
-const OVERTAKEN_BY: &str = "another attempt at the same moment";
 
 /// Which token the reported counters certify, when so many nodes are needed.
 pub type Certify = fn(counters: &[FencingToken], needed: usize) -> Option<FencingToken>;
@@ -297,20 +302,28 @@ impl AcquireTally {
                 _ => {}
             }
         }
-        let most = |holder: &&&Holder| held.iter().filter(|h| h.value == holder.value).count();
+        let nodes_of = |holder: &Holder| held.iter().filter(|h| h.value == holder.value).count();
         if open >= needed {
             // All is granted, and no token could be had.
-            return Denial::Held {
-                by: Owner::readable(OVERTAKEN_BY),
-                token: None,
-                remaining: Some(Duration::ZERO),
-            };
+            return Denial::Overtaken;
         }
-        let Some(by) = held.iter().max_by_key(most) else {
+        let Some(by) = held.iter().max_by_key(|holder| nodes_of(holder)) else {
             return Denial::NoQuorum;
         };
         if open + held.len() < needed {
             return Denial::NoQuorum;
+        }
+        if nodes_of(by) < needed.min(held.len()) {
+            let mut between: Vec<&Holder> = Vec::new();
+            for holder in &held {
+                if between.iter().all(|other| other.value != holder.value) {
+                    between.push(holder);
+                }
+            }
+            let between = between.iter().map(|holder| holder.value.owner());
+            return Denial::Split {
+                between: between.collect(),
+            };
         }
         let (by, token) = (by.value.owner(), by.token);
         // Endless holders last: the k-th node to become free is the one that opens the way.

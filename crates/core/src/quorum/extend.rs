@@ -4,10 +4,11 @@
 //! another's. Where every loss of data is followed by a quarantine the model check finds no harm in
 //! counting it; a flushed or evicted key is followed by none.
 
-use super::tally::{Ballot, Verdict, plurality, verdict};
+use super::tally::{Ballot, Verdict, loss, verdict};
 use super::{Quorum, out_of_place, reordered};
 use crate::lock::{Holder, Reply};
 use crate::outcome::{LossReason, NodeError, NodeOutcome};
+use crate::words::value::AttemptValue;
 
 /// What to do next.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,6 +29,7 @@ enum Vote {
     Extended,
     Repaired,
     NotHeld(Option<Holder>),
+    Stolen(AttemptValue),
     Failed(NodeError),
 }
 
@@ -54,6 +56,7 @@ impl ExtendTally {
             Ok(Reply::Extended) => Vote::Extended,
             Ok(Reply::Repaired) => Vote::Repaired,
             Ok(Reply::NotHeld(by)) => Vote::NotHeld(by),
+            Ok(Reply::Stolen(by)) => Vote::Stolen(by),
             Ok(other) => Vote::Failed(out_of_place(&other)),
             Err(error) => Vote::Failed(error),
         };
@@ -64,7 +67,7 @@ impl ExtendTally {
         let ballots = self.votes.iter().map(|vote| match vote {
             Vote::Pending => Ballot::Pending,
             Vote::Extended => Ballot::Agrees,
-            Vote::Repaired | Vote::NotHeld(_) => Ballot::Gone,
+            Vote::Repaired | Vote::NotHeld(_) | Vote::Stolen(_) => Ballot::Gone,
             Vote::Failed(_) => Ballot::Failed,
         });
         match verdict(self.quorum, ballots) {
@@ -80,12 +83,11 @@ impl ExtendTally {
             Vote::NotHeld(holder) => holder.as_ref(),
             _ => None,
         });
-        match plurality(holders) {
-            Some(holder) => LossReason::Stolen {
-                by: holder.value.owner(),
-            },
-            None => LossReason::Expired,
-        }
+        let thieves = self.votes.iter().filter_map(|vote| match vote {
+            Vote::Stolen(by) => Some(by),
+            _ => None,
+        });
+        loss(holders, thieves)
     }
 
     /// The same round with its nodes in another order: for the model check.
@@ -107,7 +109,7 @@ impl ExtendTally {
                 by: holder.value.owner(),
                 remaining: holder.remaining,
             },
-            Vote::Repaired | Vote::NotHeld(None) => NodeOutcome::NotHeld,
+            Vote::Repaired | Vote::NotHeld(None) | Vote::Stolen(_) => NodeOutcome::NotHeld,
             Vote::Failed(error) => NodeOutcome::Failed(error.clone()),
         })
     }
@@ -116,8 +118,7 @@ impl ExtendTally {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lock::Holder;
-    use crate::words::value::AttemptValue;
+    use crate::words::value::Owner;
 
     fn round(n: usize, answers: &[Result<Reply, NodeError>]) -> Vec<ExtendStep> {
         let mut round = ExtendTally::new(Quorum::of(n).unwrap());
@@ -155,6 +156,15 @@ mod tests {
             panic!("{steps:?}");
         };
         assert_eq!(by.as_str(), "thief");
+    }
+
+    /// It was called expired, because nobody had the lock any more.
+    #[test]
+    fn a_lock_that_was_stolen_and_freed_is_stolen() {
+        let stolen = || Ok(Reply::Stolen(AttemptValue::reported("thief")));
+        let steps = round(3, &[Ok(Reply::NotHeld(None)), stolen()]);
+        let by = Owner::readable("thief");
+        assert_eq!(steps[1], ExtendStep::Lost(LossReason::Stolen { by }));
     }
 
     #[test]

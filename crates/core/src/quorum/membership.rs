@@ -316,6 +316,13 @@ pub fn judge(terms: &Terms, node: usize, marker: &Marker, sight: &Sight) -> Verd
     }
 }
 
+/// Whether a connection that has voted under one marker may go on to vote under another. Every write has an
+/// incarnation of its own: only what is equal to the letter is known to be the same data.
+#[must_use]
+pub fn is_same_data(known: &str, seen: &str) -> bool {
+    known == seen
+}
+
 /// Which cluster, as it is found on a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Proposal {

@@ -1,28 +1,38 @@
 //! Releasing a lock: answers in, the next step out. Pure.
 
-use super::tally::{Ballot, Verdict, verdict};
+use super::tally::{Ballot, Verdict, loss, verdict};
 use super::{Quorum, out_of_place, reordered};
-use crate::lock::Reply;
-use crate::outcome::{NodeError, NodeOutcome};
+use crate::lock::{Holder, Reply};
+use crate::outcome::{LossReason, NodeError, NodeOutcome};
+use crate::words::value::AttemptValue;
 
 /// What to do next.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReleaseStep {
     /// Nothing is decided: wait for more answers.
     Wait,
     /// A majority had it and released it.
     Released,
     /// A majority no longer had it.
-    Lost,
+    Lost(LossReason),
     /// Too few nodes could be asked to say either.
     NoQuorum,
+}
+
+#[derive(Clone, Debug, Hash)]
+enum Vote {
+    Pending,
+    Released,
+    NotHeld(Option<Holder>),
+    Stolen(AttemptValue),
+    Failed(NodeError),
 }
 
 /// One release, sent to all nodes.
 #[derive(Clone, Debug, Hash)]
 pub struct ReleaseTally {
     quorum: Quorum,
-    outcomes: Vec<NodeOutcome>,
+    votes: Vec<Vote>,
 }
 
 impl ReleaseTally {
@@ -31,30 +41,43 @@ impl ReleaseTally {
     pub fn new(quorum: Quorum) -> Self {
         Self {
             quorum,
-            outcomes: vec![NodeOutcome::Pending; quorum.nodes()],
+            votes: vec![Vote::Pending; quorum.nodes()],
         }
     }
 
     /// Takes in the answer of one node and says what follows.
     pub fn answered(&mut self, node: usize, answer: Result<Reply, NodeError>) -> ReleaseStep {
-        self.outcomes[node] = match answer {
-            Ok(Reply::Released) => NodeOutcome::Agreed,
-            Ok(Reply::NotHeld(_)) => NodeOutcome::NotHeld,
-            Ok(other) => NodeOutcome::Failed(out_of_place(&other)),
-            Err(error) => NodeOutcome::Failed(error),
+        self.votes[node] = match answer {
+            Ok(Reply::Released) => Vote::Released,
+            Ok(Reply::NotHeld(by)) => Vote::NotHeld(by),
+            Ok(Reply::Stolen(by)) => Vote::Stolen(by),
+            Ok(other) => Vote::Failed(out_of_place(&other)),
+            Err(error) => Vote::Failed(error),
         };
-        let ballots = self.outcomes.iter().map(|outcome| match outcome {
-            NodeOutcome::Agreed => Ballot::Agrees,
-            NodeOutcome::NotHeld => Ballot::Gone,
-            NodeOutcome::Pending => Ballot::Pending,
-            _ => Ballot::Failed,
+        let ballots = self.votes.iter().map(|vote| match vote {
+            Vote::Released => Ballot::Agrees,
+            Vote::NotHeld(_) | Vote::Stolen(_) => Ballot::Gone,
+            Vote::Pending => Ballot::Pending,
+            Vote::Failed(_) => Ballot::Failed,
         });
         match verdict(self.quorum, ballots) {
             Verdict::Open => ReleaseStep::Wait,
             Verdict::Agreed => ReleaseStep::Released,
-            Verdict::Gone => ReleaseStep::Lost,
+            Verdict::Gone => ReleaseStep::Lost(self.loss()),
             Verdict::NoQuorum => ReleaseStep::NoQuorum,
         }
+    }
+
+    fn loss(&self) -> LossReason {
+        let holders = self.votes.iter().filter_map(|vote| match vote {
+            Vote::NotHeld(holder) => holder.as_ref(),
+            _ => None,
+        });
+        let thieves = self.votes.iter().filter_map(|vote| match vote {
+            Vote::Stolen(by) => Some(by),
+            _ => None,
+        });
+        loss(holders, thieves)
     }
 
     /// The same release with its nodes in another order: for the model check.
@@ -63,23 +86,30 @@ impl ReleaseTally {
     pub fn reordered(&self, order: &[usize]) -> Self {
         Self {
             quorum: self.quorum,
-            outcomes: reordered(&self.outcomes, order),
+            votes: reordered(&self.votes, order),
         }
     }
 
     /// What each node has said so far, for people.
     pub fn outcomes(&self) -> impl Iterator<Item = NodeOutcome> {
-        self.outcomes.iter().cloned()
+        self.votes.iter().map(|vote| match vote {
+            Vote::Pending => NodeOutcome::Pending,
+            Vote::Released => NodeOutcome::Agreed,
+            Vote::NotHeld(_) | Vote::Stolen(_) => NodeOutcome::NotHeld,
+            Vote::Failed(error) => NodeOutcome::Failed(error.clone()),
+        })
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::words::value::Owner;
 
     #[test]
     fn a_release_is_decided_by_a_majority_either_way() {
         let down = || Err(NodeError::Loading);
+        let stolen = || Ok(Reply::Stolen(AttemptValue::reported("thief")));
         for (answers, last) in [
             (
                 vec![Ok(Reply::Released), Ok(Reply::Released)],
@@ -87,7 +117,13 @@ mod tests {
             ),
             (
                 vec![Ok(Reply::NotHeld(None)), Ok(Reply::NotHeld(None))],
-                ReleaseStep::Lost,
+                ReleaseStep::Lost(LossReason::Expired),
+            ),
+            (
+                vec![Ok(Reply::NotHeld(None)), stolen()],
+                ReleaseStep::Lost(LossReason::Stolen {
+                    by: Owner::readable("thief"),
+                }),
             ),
             (
                 vec![Ok(Reply::Released), Ok(Reply::NotHeld(None))],

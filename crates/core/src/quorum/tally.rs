@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use super::{Quorum, token_of_holder};
 use crate::lock::Holder;
+use crate::outcome::LossReason;
+use crate::words::value::AttemptValue;
 
 /// How one node answered a question that a majority decides one way or the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,6 +67,18 @@ pub fn plurality<'a>(holders: impl Iterator<Item = &'a Holder> + Clone) -> Optio
     holders.clone().max_by_key(votes)
 }
 
+/// How a lease was lost that a majority no longer has: by who has it on most nodes, or had stolen it there.
+pub fn loss<'a>(
+    holders: impl Iterator<Item = &'a Holder> + Clone,
+    mut thieves: impl Iterator<Item = &'a AttemptValue>,
+) -> LossReason {
+    let by = plurality(holders).map(|holder| &holder.value);
+    match by.or_else(|| thieves.next()) {
+        Some(by) => LossReason::Stolen { by: by.owner() },
+        None => LossReason::Expired,
+    }
+}
+
 /// The holder on a majority, and for how long it is still one if nobody extends it.
 pub fn majority_holder<'a>(
     quorum: Quorum,
@@ -97,7 +111,6 @@ pub fn median(said: impl Iterator<Item = usize>) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::words::value::AttemptValue;
 
     fn quorum(nodes: usize) -> Quorum {
         Quorum::of(nodes).unwrap()

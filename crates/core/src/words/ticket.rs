@@ -264,6 +264,9 @@ pub struct Wake {
     /// Whether it is the head of the queue, or one of the readers there. The second waiter is woken
     /// too, and acts only if the lock is still free a moment later: the first may be dead.
     pub first: bool,
+    /// Which slot of a semaphore was released. `None` where a lock was, and for one who has become the
+    /// head of a semaphore's queue.
+    pub slot: Option<usize>,
 }
 
 #[cfg(test)]
@@ -284,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_is_passed_by_nobody() {
+    fn a_reader_is_never_overtaken() {
         let owner = Owner::new("web-3").unwrap();
         let id = TicketId::of_mode(&ClientId::of(7), 258, TicketMode::Reader, &owner);
         assert!(id.is_reader() && id.is_fair());
@@ -297,7 +300,7 @@ mod tests {
         for text in [
             "",
             "x",
-            "a much longer text that somebody put into the line ü",
+            "a much longer text that is no ticket of the queue ü",
         ] {
             let id = TicketId::reported(text);
             assert!(!id.is_fair() && id.sequence().is_none());

@@ -104,26 +104,26 @@ impl Drift {
     }
 }
 
-/// A duration as people say it: `250ms`, `8.2s`, `2m 5s`.
+/// A duration as people read it: `85us`, `250ms`, `8.2s`, `2m 5s`, `1h 3m`, `3d 4h`.
 pub struct Readable(pub Duration);
 
 impl fmt::Display for Readable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let time = self.0;
-        if time < Duration::from_secs(1) {
-            write!(f, "{}ms", time.as_millis())
-        } else if time < Duration::from_secs(60) {
-            let tenths = time.as_millis() / 100;
-            match tenths % 10 {
-                0 => write!(f, "{}s", tenths / 10),
-                tenth => write!(f, "{}.{tenth}s", tenths / 10),
-            }
-        } else {
-            let seconds = time.as_secs();
-            match (seconds / 60, seconds % 60) {
-                (minutes, 0) => write!(f, "{minutes}m"),
-                (minutes, rest) => write!(f, "{minutes}m {rest}s"),
-            }
+        let two = |f: &mut fmt::Formatter<'_>, large, unit, small, of_unit| match small {
+            0 => write!(f, "{large}{unit}"),
+            small => write!(f, "{large}{unit} {small}{of_unit}"),
+        };
+        let (millis, seconds) = (self.0.as_millis(), self.0.as_secs());
+        match seconds {
+            0 if millis == 0 && !self.0.is_zero() => write!(f, "{}us", self.0.as_micros()),
+            0 => write!(f, "{millis}ms"),
+            1..60 => match millis / 100 % 10 {
+                0 => write!(f, "{seconds}s"),
+                tenth => write!(f, "{seconds}.{tenth}s"),
+            },
+            60..3600 => two(f, seconds / 60, "m", seconds % 60, "s"),
+            3600..86_400 => two(f, seconds / 3600, "h", seconds / 60 % 60, "m"),
+            _ => two(f, seconds / 86_400, "d", seconds / 3600 % 24, "h"),
         }
     }
 }
@@ -162,8 +162,11 @@ mod tests {
             (30_000, "30s"),
             (120_000, "2m"),
             (125_400, "2m 5s"),
+            (3_780_400, "1h 3m"),
+            (183_600_000, "2d 3h"),
         ] {
             assert_eq!(Readable(Duration::from_millis(millis)).to_string(), text);
         }
+        assert_eq!(Readable(Duration::from_micros(85)).to_string(), "85us");
     }
 }

@@ -27,7 +27,7 @@ const RANDOM_DIGITS: usize = 32;
 /// A uuid as text: as many digits and four dashes, which stand here.
 const UUID_CHARS: usize = RANDOM_DIGITS + 4;
 const DASHES: [usize; 4] = [8, 13, 18, 23];
-/// Where a uuid tells its version, and the version that everybody may fill as they like.
+/// Where a uuid tells its version, and the version whose bits are free to choose.
 const VERSION_AT: usize = 14;
 const OUR_VERSION: u8 = b'8';
 /// The longest owner label, in bytes.
@@ -131,7 +131,7 @@ pub struct InvalidLeaseId;
 const BASE64_CHARS: usize = 22;
 
 impl LeaseId {
-    /// The id of these bits. They must be random: whoever knows the id can release the lease.
+    /// The id of these bits. They must be random: the id is enough to release the lease.
     #[must_use]
     pub const fn new(bits: u128) -> Self {
         Self(bits)
@@ -192,7 +192,7 @@ impl fmt::Display for LeaseId {
 }
 
 impl fmt::Debug for LeaseId {
-    /// Not the id: whoever reads it in a log could release the lease.
+    /// Not the id: a reader of the log could release the lease.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("LeaseId(..)")
     }
@@ -204,7 +204,7 @@ impl fmt::Debug for LeaseId {
 pub struct LeaseAttempt {
     /// The lease.
     pub lease: LeaseId,
-    /// Which attempt of its client it is. 0: the id was made by the service, and nobody repeats it.
+    /// Which attempt of its client it is. 0: the id was made by the service, and is never repeated.
     pub attempt: u32,
     /// How long the lease may last, however often it is extended.
     pub max_hold: Option<Duration>,
@@ -368,7 +368,7 @@ impl AttemptValue {
             return Owner::readable(READERS);
         }
         let label = match self.split() {
-            // The lease id is a secret of its client's: whoever has it can release the lease.
+            // The lease id is its client's secret: it is enough to release the lease.
             Some((_, label)) if !self.is_reentrant() => {
                 LeaseAttempt::parse(label).map_or(label, |(_, owner)| owner)
             }
@@ -383,7 +383,7 @@ impl AttemptValue {
             return Some((random, label));
         }
         let ours = random.len() == RANDOM_DIGITS && random.bytes().all(|b| b.is_ascii_hexdigit());
-        // A lock that is free and promised is reported under the ticket of the next in line.
+        // A lock that is free and promised is reported under the ticket of the head of the queue.
         (ours || TicketId::is_unique_part(random)).then_some((random, label))
     }
 }

@@ -168,6 +168,7 @@ impl Builder {
             #[cfg(feature = "sqlite")]
             Source::File(path) => Ok(format!("file:{}", path.display())),
             Source::Made(node) => Ok(node.address().to_owned()),
+            Source::Service(replicas) => Ok(replicas.join(",")),
             Source::Connection(label, _) => Ok(label.clone()),
         };
         self.nodes.iter().map(address).collect()

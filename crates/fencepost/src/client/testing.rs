@@ -27,3 +27,63 @@ impl Client {
         leases.len()
     }
 }
+
+/// What `docs/testing.md` shows.
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use crate::fence::Gate;
+    use crate::{Client, LossReason};
+
+    // shown
+    #[tokio::test(start_paused = true)]
+    async fn a_lease_that_is_not_renewed_expires() {
+        let locks = Client::memory().unwrap();
+        let lease = locks.lock("job").renew(false).await.unwrap();
+        tokio::time::advance(Duration::from_secs(31)).await;
+        assert!(!lease.is_valid());
+    }
+
+    #[tokio::test]
+    async fn a_job_stops_when_its_lease_is_lost() {
+        let locks = Client::memory().unwrap();
+        let job = locks.lock("job").run(async |_| {
+            locks.lose("job", LossReason::NoQuorum);
+            std::future::pending::<()>().await // the work: it is dropped here
+        });
+        assert!(job.await.unwrap_err().is_lost());
+    }
+
+    #[tokio::test]
+    async fn a_job_whose_lock_is_held_does_not_begin() {
+        let locks = Client::memory().unwrap();
+        let _holder = locks.lock("job").await.unwrap();
+        let job = locks.try_lock("job").run(async |_| unreachable!());
+        assert!(job.await.unwrap_err().is_held());
+    }
+
+    #[tokio::test]
+    async fn a_resource_refuses_the_token_of_an_older_holder() {
+        let locks = Client::memory().unwrap();
+        let old = locks.lock("job").await.unwrap();
+        let new = locks.steal("job", Duration::from_secs(30)).await.unwrap();
+        let gate = Gate::new(); // stands for the resource
+        gate.admit(new.lease.token()).unwrap();
+        assert!(gate.admit(old.token()).is_err());
+    }
+    // end
+
+    #[test]
+    fn the_page_shows_the_tests_that_run_here() {
+        let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/testing.md");
+        let page = std::fs::read_to_string(page).unwrap();
+        let (_, shown) = include_str!("testing.rs").split_once("// shown\n").unwrap();
+        let (shown, _) = shown.split_once("    // end\n").unwrap();
+        let shown = shown
+            .lines()
+            .map(|line| line.strip_prefix("    ").unwrap_or(line));
+        let shown = shown.collect::<Vec<_>>().join("\n");
+        assert!(page.contains(shown.trim_end()), "{shown}");
+    }
+}

@@ -15,7 +15,9 @@ use super::calls::Calls;
 use super::deferred::DeferredReleases;
 use super::in_flight::InFlight;
 use super::release::ReleaseTask;
-use crate::error::{Cause, Error, HolderStatus, LossReason, NodeError, NodeOutcome, NodeReport};
+use crate::error::{
+    Cause, Error, HeldBy, HolderStatus, LossReason, NodeError, NodeOutcome, NodeReport,
+};
 use crate::runtime::clock::{Clock, Moment};
 use crate::runtime::randomness::Randomness;
 use crate::runtime::tasks::Tasks;
@@ -340,9 +342,7 @@ impl Coordinator {
                 match votes.answered(node, answer) {
                     ReleaseStep::Wait => {}
                     ReleaseStep::Released => return Ok(()),
-                    ReleaseStep::Lost => {
-                        return Err(Error::lost(name, LossReason::Expired));
-                    }
+                    ReleaseStep::Lost(why) => return Err(Error::lost(name, why)),
                     ReleaseStep::NoQuorum => {
                         return Err(coordinator.no_quorum(name, votes.outcomes()));
                     }
@@ -401,7 +401,7 @@ impl Coordinator {
     /// What the nodes answer to that: all that come with a majority, or soon after it.
     pub(crate) async fn queued(&self, mut asked: Queueing) -> Vec<Result<NodeQueue, NodeError>> {
         let start = Instant::now();
-        let limit = self.node_timeout;
+        let mut limit = self.node_timeout;
         let mut timer = pin!(sleep(limit));
         let mut answers = vec![Err(NodeError::Timeout(limit)); self.nodes.len()];
         let mut heard = 0;
@@ -417,6 +417,8 @@ impl Coordinator {
                 // A slow node gets as much time again, and no more: the majority's answers must not wait.
                 let patience = start.elapsed().max(LEAST_PATIENCE);
                 timer.as_mut().reset(Instant::now() + patience);
+                // What is said of it is how long it was waited for.
+                limit = start.elapsed() + patience;
             }
         }
         answers
@@ -585,6 +587,8 @@ impl<'a> Attempt<'a> {
                 };
                 Error::held(name, holder)
             }
+            Denial::Split { between } => Error::not_free(name, HeldBy::Split(between)),
+            Denial::Overtaken => Error::not_free(name, HeldBy::Overtaken),
             Denial::NoQuorum => self.coordinator.no_quorum(name, self.votes.outcomes()),
         }
     }

@@ -104,7 +104,7 @@ impl Renewer {
     }
 
     /// The leases on that lock: every lease that is not over is on the agenda.
-    #[cfg(feature = "testing")]
+    #[cfg(any(test, feature = "testing"))]
     pub(crate) fn leases_on(&self, name: &str) -> Vec<Arc<Held>> {
         let agenda = self.agenda();
         let on_it = agenda.due.values();

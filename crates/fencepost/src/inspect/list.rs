@@ -20,7 +20,7 @@ const LIMIT: Duration = Duration::from_secs(30);
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Listing {
-    /// What is known of each lock, by name. A lock that nobody holds is there for as long as its
+    /// What is known of each lock, by name. A free lock is there for as long as its
     /// counter is remembered.
     pub locks: Vec<Status>,
     /// Why a node could not be asked, in the order in which they were configured.

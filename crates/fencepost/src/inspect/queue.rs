@@ -23,7 +23,7 @@ pub struct Waiter {
     pub session: Option<SessionId>,
     /// Since when, about, since 1970: the number on its ticket.
     pub since: Duration,
-    /// Whether nobody may pass it.
+    /// Whether it must not be overtaken.
     pub fair: bool,
     /// Whether it waits to read.
     pub reader: bool,

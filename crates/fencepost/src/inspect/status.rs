@@ -27,13 +27,13 @@ pub struct Status {
     pub holder: Option<HolderStatus>,
     /// Who reads it on a majority of the nodes.
     pub readers: Vec<HolderStatus>,
-    /// The token of whoever holds it on a majority of the nodes. `None` when nobody does, for a client of
+    /// The token of the holder on a majority of the nodes. `None` when there is none, for a client of
     /// another library, and for those who read.
     pub token: Option<FencingToken>,
     /// The largest fence register of any node, zero for a name that was never used: no holder so far had
-    /// a larger token. It is nobody's token: whoever fails to get the lock may lift it too.
+    /// a larger token. It is no holder's token: a failed attempt may raise it too.
     pub register: FencingToken,
-    /// How many wait in line for it: what most nodes say.
+    /// How many wait for it: what most nodes say.
     pub waiting: usize,
     /// What each node says, in the order in which they were configured.
     pub nodes: Vec<NodeStatus>,

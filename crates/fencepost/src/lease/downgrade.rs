@@ -6,7 +6,7 @@
 use super::Lease;
 use crate::driver::coordinator::{Access, NotExtended};
 use crate::driver::held::Asker;
-use crate::error::{Error, LossReason};
+use crate::error::{Error, LossReason, not_offered};
 
 impl Lease {
     /// Whether other readers may hold the lock at the same time.
@@ -19,13 +19,16 @@ impl Lease {
     ///
     /// Every node turns the writer into a reader by itself, so that it makes no difference to this
     /// lease how many of them could be asked: those that could not do so when the lease is renewed
-    /// or extended, and until then let nobody else in. Dropping the future releases the lock.
+    /// or extended, and admit no one else until then. Dropping the future releases the lock.
     pub(crate) async fn downgrade(self) -> Result<Self, Error> {
         if let Some(why) = self.loss() {
             return Err(self.lost_by(why));
         }
         if self.is_shared() {
             return Ok(self);
+        }
+        if self.shared.service().is_some() {
+            return Err(not_offered("a writer to become a reader"));
         }
         let Some(held) = self.held.turn_into_reader(self.shared.renewer.new_id()) else {
             return Err(self.lost_by(self.loss().unwrap_or(LossReason::Expired)));

@@ -215,7 +215,7 @@ impl Lease {
     }
 
     /// The waiter of this client that follows the release by itself. Behind a reader there may be
-    /// others who read, so whoever waits for it is told by the nodes.
+    /// others who read, so the nodes wake its waiters.
     fn follower(&self) -> Option<TicketId> {
         match self.is_shared() {
             true => None,

@@ -46,7 +46,7 @@ pub struct RedisFacts {
     /// Whether it is still loading its data.
     pub loading: bool,
     /// Whether it is part of a Redis Cluster.
-    pub cluster: bool,
+    pub redis_cluster: bool,
     /// Whether it writes an append-only file.
     pub append_only: Option<bool>,
     /// When that is forced to disk: `always`, `everysec` or `no`.
@@ -57,9 +57,11 @@ pub struct RedisFacts {
     pub memory_limit: Option<u64>,
     /// What it does at that limit.
     pub eviction_policy: Option<String>,
-    /// How long it may have forgotten locks of up to `max_ttl`, counted from now: it does not vote
-    /// for that long where that is the policy.
+    /// How long it does not vote, because it may have forgotten locks: by its marker, or by its uptime
+    /// where it has none.
     pub quarantine: Option<Duration>,
+    /// Which cluster it belongs to.
+    pub cluster: ClusterFacts,
     /// By how many microseconds its wall clock is ahead of ours, give or take half a round trip.
     pub clock_ahead_us: Option<i64>,
     /// How long a PING takes, there and back: the median of a few.
@@ -104,6 +106,28 @@ pub struct GroupFacts {
     pub failover: Duration,
     /// How long a promoted master does not vote.
     pub quarantine: Duration,
+}
+
+/// What a server's marker says: see [`Builder::init`](crate::Builder::init).
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ClusterFacts {
+    /// It does not tell this user.
+    Unknown,
+    /// It belongs to none.
+    None,
+    /// One is being made.
+    Pending,
+    /// It was replaced by another.
+    Replaced,
+    /// It is one of these nodes, whose clients have agreed on this `max_ttl`.
+    #[non_exhaustive]
+    Member {
+        /// The addresses of all its nodes, sorted.
+        nodes: Vec<String>,
+        /// The longest TTL of any lock.
+        max_ttl: Duration,
+    },
 }
 
 /// How a server is reached.

@@ -6,6 +6,8 @@ use super::Node;
 use super::memory::MemoryNode;
 #[cfg(feature = "redis")]
 use super::redis::{RedisNode, RedisOptions, Roster};
+#[cfg(feature = "service")]
+use super::service::{ServiceNode, ServiceOptions};
 #[cfg(feature = "sqlite")]
 use super::sqlite::{FileSpec, HolderProcess, SqliteNode};
 use crate::error::{Cause, Error};
@@ -22,6 +24,8 @@ pub(crate) struct Opener {
     pub(crate) roster: Roster,
     #[cfg(feature = "redis")]
     pub(crate) runtime: tokio::runtime::Handle,
+    #[cfg(feature = "service")]
+    pub(crate) service: ServiceOptions,
 }
 
 /// Whether URLs of this scheme are those of Redis and Valkey servers.
@@ -61,6 +65,13 @@ pub fn split_urls(urls: &str) -> Vec<String> {
 /// Refuses a quorum in which a node is another one for each client: they would all hold the lock.
 pub(crate) fn check_reach(urls: &[&str]) -> Result<(), Error> {
     let of_one = |url: &&&str| matches!(url.split_once(':'), Some(("file" | "memory", _)));
+    let is_service = |url: &&&str| url.starts_with("http:");
+    if urls.len() > 1 && urls.iter().any(|url| is_service(&url)) {
+        return Err(Error::from(Cause::InvalidUrl {
+            url: "http:".into(),
+            why: "a lock service has nodes of its own; use it alone".into(),
+        }));
+    }
     // Duplicates are reported by the caller, which opens them.
     let is_one = urls.iter().all(|url| *url == urls[0]);
     match urls.iter().find(of_one) {
@@ -84,10 +95,22 @@ impl Opener {
                 // Whatever it is, it may hold a password: only its beginning is safe to show.
                 url: format!("{:?}", beginning(url)),
                 why: "it must begin with memory:, file:, redis://, rediss://, redis+unix:// or \
-                      redis+sentinel:// (or valkey for redis)"
+                      redis+sentinel:// (or valkey for redis), http:// or https://"
                     .into(),
             })),
         }
+    }
+
+    /// The service with these replicas.
+    #[cfg(feature = "service")]
+    pub(crate) fn service(&self, replicas: &[String]) -> Result<Arc<dyn Node>, Error> {
+        let node = ServiceNode::open(replicas, &self.service, self.clock.clone())?;
+        Ok(Arc::new(node))
+    }
+
+    #[cfg(not(feature = "service"))]
+    pub(crate) fn service(&self, _: &[String]) -> Result<Arc<dyn Node>, Error> {
+        Err(without_feature("http:", "service"))
     }
 
     #[cfg(feature = "sqlite")]
@@ -150,7 +173,7 @@ fn beginning(url: &str) -> &str {
     url.split([':', '@', '/']).next().unwrap_or_default()
 }
 
-#[cfg(not(all(feature = "redis", feature = "sqlite")))]
+#[cfg(not(all(feature = "redis", feature = "sqlite", feature = "service")))]
 fn without_feature(url: &str, feature: &str) -> Error {
     Error::from(Cause::InvalidUrl {
         url: url.to_owned(),

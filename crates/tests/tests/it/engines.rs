@@ -3,10 +3,11 @@
 use std::any::Any;
 use std::sync::Arc;
 
+use crate::on_redis::for_small_tokens;
 use fencepost::internals::Node;
 use fencepost::internals::clock::SystemClock;
 use fencepost::internals::memory::MemoryNode;
-use fencepost::internals::redis::{RedisNode, RedisOptions, Roster};
+use fencepost::internals::redis::{RedisNode, Roster};
 use fencepost::internals::sqlite::SqliteNode;
 use fencepost_tests::RedisServer;
 use tokio::runtime::Handle;
@@ -35,7 +36,7 @@ pub(crate) async fn sqlite() -> Engine {
 
 pub(crate) async fn redis() -> Engine {
     let server = RedisServer::start();
-    let (options, roster) = (RedisOptions::default(), Roster::default());
+    let (options, roster) = (for_small_tokens(), Roster::default());
     let clock = Arc::new(SystemClock);
     let node = RedisNode::open(&server.url(), options, &roster, clock, &Handle::current());
     let node = node.unwrap();

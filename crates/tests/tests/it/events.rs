@@ -198,13 +198,13 @@ async fn logs_tell_a_locks_life_in_the_promised_words() {
     let not_renewed = &[
         ("lock", "logged"),
         ("reason", "lost"),
-        ("detail", "me has it now"),
+        ("detail", "me acquired it"),
     ];
     let held = &[("lock", "logged"), ("reason", "held")];
     let stolen = &[
         ("lock", "logged"),
         ("reason", "stolen"),
-        ("detail", "me has it now"),
+        ("detail", "me acquired it"),
     ];
     let lock_and_token = &[("lock", "logged"), ("token", &*token)];
     for (name, level, fields) in [

@@ -298,6 +298,44 @@ mod by_hand {
         stolen.lease.release().await.expect("it is the thief's");
     }
 
+    /// Nobody had the lock any more, and the victim was told that it had expired.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn stolen_and_freed_is_told_as_stolen_by_extend_and_by_release() {
+        let cluster = Cluster::start(3);
+        let locks = cluster.client().await;
+        let thief = cluster.builder().owner("thief").connect().await.unwrap();
+        let request = || locks.lock("job").ttl(TTL).renew(false);
+        for ask_first in [true, false] {
+            let lease = request().await.unwrap();
+            let stolen = thief.steal("job", TTL).await.unwrap();
+            stolen.lease.release().await.unwrap();
+            if ask_first {
+                is_stolen(lease.extend().await.unwrap_err().loss());
+                is_stolen(lease.loss().as_ref());
+            }
+            is_stolen(lease.release().await.unwrap_err().loss());
+            let detached = request().await.unwrap().detach().await.unwrap();
+            let stolen = thief.steal("job", TTL).await.unwrap();
+            stolen.lease.release().await.unwrap();
+            is_stolen(
+                locks
+                    .extend_detached(&detached, TTL)
+                    .await
+                    .unwrap_err()
+                    .loss(),
+            );
+            is_stolen(locks.release_detached(&detached).await.unwrap_err().loss());
+        }
+    }
+
+    fn is_stolen(why: Option<&LossReason>) {
+        let by = |owner: &fencepost::Owner| owner.as_str() == "thief";
+        assert!(
+            matches!(why, Some(LossReason::Stolen { by: thief }) if by(thief)),
+            "{why:?}"
+        );
+    }
+
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn what_befalls_a_minority_is_mended_and_not_told() {
         let cluster = Cluster::start(3);

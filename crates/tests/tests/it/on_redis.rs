@@ -16,9 +16,18 @@ use redis::aio::MultiplexedConnection;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 
-/// A node with the default options.
+/// Options for tests that propose small tokens. A token is a time in microseconds, and retention goes by
+/// it: a small one is decades old, and would be forgotten at any moment.
+pub(crate) fn for_small_tokens() -> RedisOptions {
+    RedisOptions {
+        retention: Duration::from_secs(200 * 366 * 24 * 60 * 60),
+        ..RedisOptions::default()
+    }
+}
+
+/// A node for small tokens.
 pub(crate) fn open(url: &str) -> RedisNode {
-    open_with(url, RedisOptions::default(), &Roster::default())
+    open_with(url, for_small_tokens(), &Roster::default())
 }
 
 /// A node.
@@ -30,14 +39,14 @@ pub(crate) fn open_with(url: &str, options: RedisOptions, roster: &Roster) -> Re
 /// A node, or why not.
 pub(crate) fn try_open(url: &str) -> Result<RedisNode, Error> {
     let clock = Arc::new(SystemClock);
-    let options = RedisOptions::default();
+    let options = for_small_tokens();
     RedisNode::open(url, options, &Roster::default(), clock, &Handle::current())
 }
 
 /// A node over a connection that exists.
 pub(crate) fn over(connection: MultiplexedConnection, label: &str) -> RedisNode {
     let clock = Arc::new(SystemClock);
-    let options = RedisOptions::default();
+    let options = for_small_tokens();
     RedisNode::over(
         connection,
         label,
@@ -220,6 +229,7 @@ pub(crate) fn wake_up(ticket: &str) -> Notice {
     Notice::Wake(Wake {
         ticket,
         first: true,
+        slot: None,
     })
 }
 

@@ -227,7 +227,7 @@ async fn a_steal_takes_the_lock_and_the_old_holder_is_told() {
     assert!(stolen.lease.token() > held.token());
     let error = held.extend().await.unwrap_err();
     assert!(
-        error.is_lost() && error.to_string().contains("new has it now"),
+        error.is_lost() && error.to_string().contains("new acquired it"),
         "{error}"
     );
     assert!(!held.is_valid(), "a lease that is lost never comes back");

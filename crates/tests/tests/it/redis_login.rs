@@ -11,7 +11,7 @@ use fencepost::{Client, ErrorKind, FencingToken, NodeError};
 use fencepost_core::lock::Reply;
 use fencepost_tests::{RedisServer, ServerOptions};
 
-use crate::on_redis::{Lock, down, open, open_with, try_open, within};
+use crate::on_redis::{Lock, down, for_small_tokens, open, open_with, try_open, within};
 
 const SOON: Duration = Duration::from_secs(10);
 
@@ -191,7 +191,7 @@ async fn a_prefix_stands_before_every_key() {
     let server = RedisServer::start();
     let options = RedisOptions {
         prefix: "app:".into(),
-        ..RedisOptions::default()
+        ..for_small_tokens()
     };
     let node = open_with(&server.url(), options, &Roster::default());
     let lock = Lock::new("job");

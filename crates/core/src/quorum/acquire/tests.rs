@@ -108,10 +108,7 @@ fn a_token_that_is_overtaken_twice_is_given_up() {
     assert_eq!(attempt.answered(0, not_raised(5)), raise(&[0], 1005));
     assert_eq!(attempt.answered(0, not_raised(1005)), raise(&[0], 3005));
     assert_eq!(attempt.answered(0, not_raised(9000)), AcquireStep::Blocked);
-    assert!(
-        matches!(attempt.denial(), Denial::Held { .. }),
-        "to be tried again"
-    );
+    assert_eq!(attempt.denial(), Denial::Overtaken);
     assert_eq!(attempt.may_hold(), nodes(&[0]), "and given back");
 }
 
@@ -175,6 +172,19 @@ fn an_attempt_is_blocked_as_soon_as_a_majority_is_out_of_reach() {
         nodes(&[3, 4]),
         "a refusal leaves nothing"
     );
+}
+
+/// The one with most nodes, or the last of equals, was told to hold it.
+#[test]
+fn a_lock_that_nobody_has_on_a_majority_is_split_and_held_by_nobody() {
+    let mut attempt = attempt(5);
+    attempt.answered(0, held("a", 300));
+    attempt.answered(1, held("b", 200));
+    assert_eq!(attempt.answered(2, held("a", 100)), AcquireStep::Blocked);
+    let between = ["a", "b"].map(|label| Owner::new(label).unwrap()).to_vec();
+    assert_eq!(attempt.denial(), Denial::Split { between });
+    attempt.answered(3, held("a", 100));
+    assert!(matches!(attempt.denial(), Denial::Held { by, .. } if by.as_str() == "a"));
 }
 
 #[test]

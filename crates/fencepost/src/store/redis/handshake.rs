@@ -45,6 +45,9 @@ pub(super) struct Facts {
     pub(super) fsync: Option<String>,
     /// Whether it syncs also while a child process saves.
     syncs_while_saving: Option<bool>,
+    /// Whether it writes its append-only file anew, or is about to. After that was turned on while it ran,
+    /// nothing is kept before the first one is complete.
+    rewrites: bool,
     /// The history before its last change of role; empty when there was none.
     history: String,
     /// What it does when its replicas are gone.
@@ -280,6 +283,9 @@ impl Facts {
             append_only: number("aof_enabled") == Some(1),
             fsync: None,
             syncs_while_saving: None,
+            rewrites: ["aof_rewrite_in_progress", "aof_rewrite_scheduled"]
+                .iter()
+                .any(|key| number(key).is_some_and(|n| n != 0)),
             history: history(&fields),
             fencing: None,
         }
@@ -344,7 +350,7 @@ impl Facts {
     fn syncs(&self) -> Option<bool> {
         let always = self.fsync.as_deref().map(|fsync| fsync == "always");
         match (self.append_only, always, self.syncs_while_saving) {
-            (true, Some(true), Some(true)) => Some(true),
+            (true, Some(true), Some(true)) => (!self.rewrites).then_some(true),
             (true, None, _) | (true, _, None) => None,
             _ => Some(false),
         }
@@ -493,6 +499,13 @@ mod tests {
         }
         facts.append_only = false;
         assert_eq!(facts.syncs(), Some(false));
+        // It says that it is enabled before anything has been written.
+        for rewrite in ["aof_rewrite_in_progress:1", "aof_rewrite_scheduled:1"] {
+            let mut facts = Facts::read(&format!("{INFO}aof_enabled:1\r\n{rewrite}\r\n"));
+            facts.fsync = Some("always".to_owned());
+            facts.syncs_while_saving = Some(true);
+            assert_eq!(facts.syncs(), None, "{rewrite}");
+        }
     }
 
     #[test]

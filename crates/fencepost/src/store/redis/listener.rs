@@ -252,14 +252,25 @@ fn read(News { channel, payload }: News<'_>, followed: &Followed) -> Option<Noti
     }
 }
 
-/// A place, 1 or 2, and the ticket.
+/// A place, 1 or 2, the number of a slot between colons where one was released, and the ticket.
 fn wake_up(payload: &[u8]) -> Option<Wake> {
     let text = std::str::from_utf8(payload).ok()?;
-    let (first, ticket) = match text.split_at_checked(1)? {
-        ("1", ticket) => (true, ticket),
-        ("2", ticket) => (false, ticket),
+    let (first, rest) = match text.split_at_checked(1)? {
+        ("1", rest) => (true, rest),
+        ("2", rest) => (false, rest),
         _ => return None,
     };
+    let (slot, ticket) = match rest.strip_prefix(':') {
+        Some(rest) => {
+            let (slot, ticket) = rest.split_once(':')?;
+            (Some(slot.parse().ok()?), ticket)
+        }
+        None => (None, rest),
+    };
     let ticket = TicketId::reported(ticket);
-    Some(Wake { ticket, first })
+    Some(Wake {
+        ticket,
+        first,
+        slot,
+    })
 }

@@ -23,7 +23,8 @@ use super::sentinel::Named;
 use crate::error::NodeError;
 use crate::runtime::clock::{Clock, Moment};
 use fencepost_core::quorum::membership::{
-    Marker, Proposal, Seen, Sight, Stage, Step, Terms, Verdict, View, conflict, judge, step,
+    Marker, Proposal, Seen, Sight, Stage, Step, Terms, Verdict, View, conflict, is_same_data,
+    judge, step,
 };
 
 pub(super) use super::keys::MARKER as KEY;
@@ -163,20 +164,14 @@ impl Member {
         }
     }
 
-    /// What is seen of a server. Where it is the master of a Sentinel group, each failover makes another
-    /// history, and nothing on its disk brings back what was not replicated.
+    /// What is seen of a server, and of the master of a Sentinel group only where it is safe.
     fn sight(&self, look: &Look) -> Result<Sight, NodeError> {
         let sight = look.sight()?;
         let Some(named) = &self.named else {
             return Ok(sight);
         };
         named.check_fencing(look.facts.fencing)?;
-        Ok(Sight {
-            history: format!("{} config-epoch {}", sight.history, named.epoch()),
-            grace: named.grace(),
-            syncs: None,
-            ..sight
-        })
+        Ok(named.sight(sight))
     }
 
     /// It does not vote for that long; which is remembered.
@@ -622,7 +617,9 @@ impl Guard {
             };
             match standing {
                 // What casts no vote cannot have cast a wrong one.
-                Standing::In(marker, wait) if casts_no_vote || *self.marker() == marker => {
+                Standing::In(marker, wait)
+                    if casts_no_vote || is_same_data(&self.marker(), &marker) =>
+                {
                     *self.marker() = marker;
                     casts_no_vote = wait.is_some();
                     votes_after(wait);

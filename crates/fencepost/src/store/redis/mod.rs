@@ -57,12 +57,13 @@ mod stream;
 mod survey;
 #[cfg(feature = "tls")]
 mod tls;
+mod tracker;
 mod url;
 mod wire;
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use ::redis::aio::MultiplexedConnection;
@@ -74,6 +75,8 @@ pub(crate) use membership::Membership;
 pub use options::{Eviction, Hidden, RedisOptions, TlsOptions};
 pub use roster::Roster;
 pub(crate) use survey::survey;
+#[cfg(all(feature = "tls", feature = "service"))]
+pub(crate) use tls::Tls;
 
 /// What a node without a prefix is sent for this command, for the benchmark's hand-written client.
 ///
@@ -114,6 +117,7 @@ use listener::{Ears, Followed};
 use membership::Member;
 use roster::RosterEntry;
 use sentinel::GroupSpec;
+use tracker::Tracker;
 use url::Target;
 
 /// A Redis or Valkey server. Dropping it ends its task and its connection.
@@ -127,6 +131,8 @@ pub struct RedisNode {
     source: Arc<Source>,
     connect_timeout: Duration,
     followed: Followed,
+    /// Made by the first who waits behind a foreign client.
+    tracker: OnceLock<Tracker>,
     runtime: Handle,
 }
 
@@ -219,6 +225,7 @@ impl RedisNode {
             source,
             connect_timeout,
             followed: Followed::default(),
+            tracker: OnceLock::new(),
             runtime: runtime.clone(),
         }
     }
@@ -268,6 +275,19 @@ impl Node for RedisNode {
         }
     }
 
+    fn track(&self, name: &LockName, ear: Arc<dyn WakeSink>) {
+        let prefix = self.prefix.as_ref().ok();
+        if let Some(keys) = prefix.and_then(|prefix| prefix.keys(name).ok())
+            && !matches!(&*self.source, Source::Given(_))
+        {
+            let tracker = self.tracker.get_or_init(|| {
+                let (source, label) = (Arc::clone(&self.source), self.label.clone());
+                Tracker::start(source, label, self.connect_timeout, &self.runtime)
+            });
+            tracker.track(keys.lock, name, ear);
+        }
+    }
+
     fn address(&self) -> &str {
         &self.label
     }
@@ -300,6 +320,17 @@ impl Node for RedisNode {
             let link = self.gate.settled().await?;
             let prefix = self.prefix.as_ref().map_err(Clone::clone)?;
             queue::queue(&link, &prefix.keys(name)?, &*self.clock).await
+        })
+    }
+
+    fn held<'a>(
+        &'a self,
+        names: &'a [LockName],
+    ) -> Pin<Box<dyn Future<Output = Result<Vec<bool>, NodeError>> + Send + 'a>> {
+        Box::pin(async {
+            let link = self.gate.settled().await?;
+            let prefix = self.prefix.as_ref().map_err(Clone::clone)?;
+            queue::held(&link, prefix, names, &*self.clock).await
         })
     }
 

@@ -130,6 +130,7 @@ static STEAL: Layouts = Layouts {
         "plain/mine",
         "kinds",
         "plain/take",
+        "plain/evict",
         "register",
         "steal"
     ),
@@ -138,6 +139,7 @@ static STEAL: Layouts = Layouts {
         "kinds",
         "hash",
         "reentrant/take",
+        "reentrant/evict",
         "register",
         "steal"
     ),
@@ -249,6 +251,9 @@ fn write(verb: &str, script: &str, command: &Command, keys: &Keys) -> Cmd {
                 Precedence::Ticket(id) => {
                     let mode = if id.is_fair() { "f" } else { "d" };
                     cmd.arg(id.as_str()).arg(mode);
+                    if keys.is_slot() {
+                        cmd.arg("stays");
+                    }
                 }
             }
         }
@@ -258,6 +263,7 @@ fn write(verb: &str, script: &str, command: &Command, keys: &Keys) -> Cmd {
             proposed,
             turn,
         } => {
+            cmd.arg(6);
             six_keys(&mut cmd, keys, value);
             take(&mut cmd, value, *ttl, *proposed);
             if let Precedence::Ticket(id) = turn {
@@ -270,7 +276,12 @@ fn write(verb: &str, script: &str, command: &Command, keys: &Keys) -> Cmd {
             proposed,
             from,
         } => {
-            three_keys(&mut cmd, keys, value);
+            cmd.arg(5)
+                .arg(&keys.lock)
+                .arg(keys.register())
+                .arg(keys.tombstone(value))
+                .arg(keys.stolen())
+                .arg(keys.readers());
             take(&mut cmd, value, *ttl, *proposed);
             for value in from {
                 cmd.arg(value.as_str());
@@ -293,13 +304,20 @@ fn write(verb: &str, script: &str, command: &Command, keys: &Keys) -> Cmd {
             token,
             entries,
         } => {
-            keep(three_keys(&mut cmd, keys, value), value, *ttl, *token);
+            cmd.arg(4)
+                .arg(&keys.lock)
+                .arg(keys.register())
+                .arg(keys.tombstone(value))
+                .arg(keys.stolen());
+            keep(&mut cmd, value, *ttl, *token);
             if value.is_reentrant() {
                 cmd.arg(entries.get());
             }
         }
         Command::ExtendShared { value, ttl, token } => {
-            keep(six_keys(&mut cmd, keys, value), value, *ttl, *token);
+            cmd.arg(7);
+            six_keys(&mut cmd, keys, value).arg(keys.stolen());
+            keep(&mut cmd, value, *ttl, *token);
         }
         Command::Release {
             value,
@@ -307,12 +325,13 @@ fn write(verb: &str, script: &str, command: &Command, keys: &Keys) -> Cmd {
             ticket,
             follower,
         } => {
-            cmd.arg(5)
+            cmd.arg(6)
                 .arg(&keys.lock)
                 .arg(keys.queue())
                 .arg(keys.leases())
                 .arg(keys.tombstone(value))
                 .arg(keys.readers())
+                .arg(keys.stolen())
                 .arg(value.as_str())
                 .arg(tombstone.map_or(0, millis_up))
                 .arg(follower.as_ref().map_or("", ClientId::as_str));
@@ -378,20 +397,12 @@ fn keep(cmd: &mut Cmd, value: &AttemptValue, ttl: Ttl, token: FencingToken) {
 }
 
 fn six_keys<'c>(cmd: &'c mut Cmd, keys: &Keys, value: &AttemptValue) -> &'c mut Cmd {
-    cmd.arg(6)
-        .arg(&keys.lock)
+    cmd.arg(&keys.lock)
         .arg(keys.register())
         .arg(keys.tombstone(value))
         .arg(keys.queue())
         .arg(keys.leases())
         .arg(keys.readers())
-}
-
-fn three_keys<'c>(cmd: &'c mut Cmd, keys: &Keys, value: &AttemptValue) -> &'c mut Cmd {
-    cmd.arg(3)
-        .arg(&keys.lock)
-        .arg(keys.register())
-        .arg(keys.tombstone(value))
 }
 
 /// At least as long, and at least a millisecond: Redis takes no shorter time to live.
@@ -432,6 +443,10 @@ pub(super) fn read(value: Value) -> Result<Reply, NodeError> {
         b"repaired" => Some(Reply::Repaired),
         b"released" => Some(Reply::Released),
         b"not held" => Some(Reply::NotHeld(holder(rest))),
+        b"stolen" => rest
+            .first()
+            .and_then(text)
+            .map(|by| Reply::Stolen(AttemptValue::reported(&*by))),
         b"line" => line(rest).map(Reply::Queue),
         b"left" => Some(Reply::Left),
         b"seen" => match rest {
@@ -526,3 +541,6 @@ fn text(value: &Value) -> Option<Cow<'_, str>> {
         _ => None,
     }
 }
+
+#[cfg(test)]
+mod assembled;

@@ -11,16 +11,18 @@ use redis::{Cmd, FromRedisValue, RedisError, Value, from_redis_value};
 use tokio::runtime::Handle;
 use tokio::time::timeout;
 
-use super::handshake::Facts as Handshake;
+use super::handshake::{self, Facts as Handshake};
 use super::keeper::{Opened, Source};
 use super::link::Connection;
 use super::options::RedisOptions;
+use super::sentinel::Named;
 use super::url::Place;
 use super::{fault, rights};
 use crate::error::{Cause, Error, NodeError};
 use crate::runtime::clock::Clock;
-use crate::store::facts::{Facts, LinkKind, NodeSurvey, RedisFacts, median};
+use crate::store::facts::{ClusterFacts, Facts, LinkKind, NodeSurvey, RedisFacts, median};
 use fencepost_core::quorum::failover::Fencing;
+use fencepost_core::quorum::membership::{Marker, Stage, Verdict, judge};
 
 /// How often the time is taken.
 const PINGS: usize = 5;
@@ -56,11 +58,12 @@ pub(crate) fn survey(
                     let server = Server(connection);
                     let user = way.login.username().unwrap_or("default");
                     let link = kind(way.route.place());
-                    let facts = server.survey(link, user, max_ttl, &*clock).await;
+                    let named = way.named.as_ref();
+                    let facts = server.survey(link, user, max_ttl, named, &*clock).await;
                     match facts {
                         Ok((mut facts, fencing)) => {
                             facts.replicas_needed = replicas;
-                            if let Some(named) = &way.named {
+                            if let Some(named) = named {
                                 facts.group = Some(named.facts(fencing, max_ttl).await);
                             }
                             Ok(facts)
@@ -125,6 +128,7 @@ impl Server {
         link: LinkKind,
         user: &str,
         max_ttl: Duration,
+        named: Option<&Named>,
         clock: &dyn Clock,
     ) -> Result<(RedisFacts, Option<Fencing>), NodeError> {
         let info: Option<String> = self.tell(&redis::cmd("INFO")).await?;
@@ -157,6 +161,13 @@ impl Server {
             Some(version) => ("Valkey", Some(version)),
             None => ("Redis", text("redis_version")),
         };
+        let (cluster, quarantine) = match self.cluster(named).await? {
+            (cluster @ ClusterFacts::Member { .. }, left) => (cluster, left),
+            (cluster, _) => {
+                let until = handshake.quarantine(max_ttl, None, now);
+                (cluster, until.map(|until| until.since(now)))
+            }
+        };
         let replication = |name: &str| config.get(name).and_then(|number| number.parse().ok());
         let min_replicas = replication("min-replicas-to-write");
         let fencing = min_replicas.zip(replication("min-replicas-max-lag"));
@@ -171,16 +182,14 @@ impl Server {
             role: text("role"),
             uptime: number("uptime_in_seconds").map(Duration::from_secs),
             loading: number("loading").is_some_and(|n| n != 0),
-            cluster: number("cluster_enabled") == Some(1),
+            redis_cluster: number("cluster_enabled") == Some(1),
             append_only: number("aof_enabled").map(|n| n == 1),
             fsync: handshake.fsync.clone(),
             snapshots: config.get("save").map(|save| !save.is_empty()),
             memory_limit: number("maxmemory"),
             eviction_policy: text("maxmemory_policy"),
-            quarantine: handshake
-                .quarantine(max_ttl, None, now)
-                .map(|until| until.since(now))
-                .filter(|left| !left.is_zero()),
+            quarantine: quarantine.filter(|left| !left.is_zero()),
+            cluster,
             clock_ahead_us: self.clock_ahead().await?,
             round_trip: self.round_trip().await?,
             link,
@@ -191,6 +200,44 @@ impl Server {
             group: None,
         };
         Ok((facts, fencing))
+    }
+
+    /// To which cluster it belongs, and how long it does not vote there.
+    async fn cluster(
+        &self,
+        named: Option<&Named>,
+    ) -> Result<(ClusterFacts, Option<Duration>), NodeError> {
+        let look = timeout(ANSWER_LIMIT, handshake::look(&self.0, false)).await;
+        let look = match look.unwrap_or(Err(NodeError::Timeout(ANSWER_LIMIT))) {
+            Ok(look) => look,
+            Err(NodeError::Permission(_) | NodeError::Unsuitable(_) | NodeError::Other(_)) => {
+                return Ok((ClusterFacts::Unknown, None));
+            }
+            Err(error) => return Err(error),
+        };
+        let Some(marker) = &look.marker else {
+            return Ok((ClusterFacts::None, None));
+        };
+        let (Ok(marker), Ok(sight)) = (marker.parse::<Marker>(), look.sight()) else {
+            return Ok((ClusterFacts::Unknown, None));
+        };
+        let sight = match named {
+            Some(named) => named.sight(sight),
+            None => sight,
+        };
+        // By its own terms: whether they are the client's is for others to judge.
+        let left = match judge(&marker.terms, marker.node, &marker, &sight) {
+            Verdict::Pending => return Ok((ClusterFacts::Pending, None)),
+            Verdict::Refuse(_) => return Ok((ClusterFacts::Replaced, None)),
+            Verdict::Votes | Verdict::Rewrite(Stage::Active, _) => None,
+            Verdict::Waits(left) => Some(left),
+            Verdict::Rewrite(..) => Some(marker.terms.max_ttl + sight.grace),
+        };
+        let member = ClusterFacts::Member {
+            nodes: marker.terms.nodes().to_vec(),
+            max_ttl: marker.terms.max_ttl,
+        };
+        Ok((member, left))
     }
 
     async fn round_trip(&self) -> Result<Duration, NodeError> {

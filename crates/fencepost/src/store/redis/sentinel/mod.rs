@@ -28,6 +28,7 @@ use crate::error::{Error, NodeError};
 use crate::runtime::clock::Clock;
 use crate::store::facts::GroupFacts;
 use fencepost_core::quorum::failover::{Fencing, Master, Naming, check_fencing, quarantine};
+use fencepost_core::quorum::membership::Sight;
 
 pub(super) use url::GroupSpec;
 
@@ -401,14 +402,15 @@ impl Named {
         }
     }
 
-    /// Which failover put it there.
-    pub(super) fn epoch(&self) -> u64 {
-        self.master.epoch
-    }
-
-    /// How long it does not vote beyond `max_ttl`.
-    pub(super) fn grace(&self) -> Duration {
-        quarantine(Duration::ZERO, self.group.spec.failover)
+    /// What is seen of it: each failover makes another history, and nothing on its disk brings back what
+    /// was not replicated.
+    pub(super) fn sight(&self, sight: Sight) -> Sight {
+        Sight {
+            history: format!("{} config-epoch {}", sight.history, self.master.epoch),
+            grace: quarantine(Duration::ZERO, self.group.spec.failover),
+            syncs: None,
+            ..sight
+        }
     }
 
     /// Whether it refuses writes in time when it is cut off.
