@@ -13,7 +13,9 @@ use crate::words::ticket::{Place, Standing, Ticket, TicketId, TicketNumber, Wake
 use crate::words::token::FencingToken;
 use crate::words::ttl::Ttl;
 use crate::words::value::AttemptValue;
-pub use command::{Command, Holder, NodeQueue, Precedence, Reply, Snapshot, TicketDisposition};
+pub use command::{
+    Command, Holder, NodeQueue, Precedence, Repair, Reply, Snapshot, TicketDisposition,
+};
 
 /// How long a counter is kept after its lock was last held, so that idle names do not pile up.
 pub const COUNTER_RETENTION: Duration = Duration::from_secs(24 * 60 * 60);
@@ -161,8 +163,12 @@ impl LockState {
                 Reply::Raised(*to)
             }
             Command::Extend {
-                value, ttl, token, ..
-            } => self.extend(value, *ttl, *token, now.elapsed),
+                value,
+                ttl,
+                token,
+                repair,
+                ..
+            } => self.extend(value, *ttl, *token, *repair, now.elapsed),
             Command::ExtendShared { value, ttl, token } => {
                 self.extend_shared(value, *ttl, *token, now.elapsed)
             }
@@ -270,11 +276,14 @@ impl LockState {
         value: &AttemptValue,
         ttl: Ttl,
         token: FencingToken,
+        repair: Repair,
         now: Duration,
     ) -> Reply {
         let reply = match &self.holder {
             Some(held) if held.value == *value => Reply::Extended,
-            None if self.may_repair(value, token) && self.readers.is_empty() => Reply::Repaired,
+            None if self.may_repair(value, token, repair) && self.readers.is_empty() => {
+                Reply::Repaired
+            }
             _ => return self.not_held(now),
         };
         self.counter = self.counter.max(token);
@@ -283,8 +292,9 @@ impl LockState {
     }
 
     /// Whether a value that this node has forgotten may have had the lock ever since.
-    fn may_repair(&self, value: &AttemptValue, token: FencingToken) -> bool {
-        self.counter <= token && !self.has_tombstone(value)
+    fn may_repair(&self, value: &AttemptValue, token: FencingToken, repair: Repair) -> bool {
+        let is_overtaken = repair == Repair::UnlessOvertaken && self.counter > token;
+        !is_overtaken && !self.has_tombstone(value)
     }
 
     /// Keeps the lock for `value`, which has it already or finds it free, for at least that long: a late
@@ -451,6 +461,7 @@ impl Held {
 }
 
 mod command;
+pub mod plain;
 mod shared;
 #[cfg(test)]
 mod tests;

@@ -19,6 +19,7 @@ mod acquire;
 mod extend;
 mod holder;
 pub mod membership;
+pub mod proposal;
 mod release;
 pub mod tally;
 pub mod unresolved;

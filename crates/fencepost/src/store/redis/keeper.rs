@@ -18,6 +18,7 @@ use super::handshake::{self, Maker, Memory};
 use super::link::{Connection, Link};
 use super::membership::{Alarm, Guard, Member, Server};
 use super::options::RedisOptions;
+use super::plain::{self, ServerClock};
 use super::retention;
 use super::roster::RosterEntry;
 use super::stream::Route;
@@ -52,6 +53,8 @@ pub(super) struct Keeper {
     /// Where the server votes only under the marker of its cluster.
     pub(super) member: Option<Member>,
     pub(super) clock: Arc<dyn Clock>,
+    /// What the server's own clock says.
+    pub(super) server_clock: Arc<ServerClock>,
     pub(super) gate: Arc<Gate>,
 }
 
@@ -206,6 +209,10 @@ impl Keeper {
         self.seat
             .claim(facts.run_id.as_deref())
             .map_err(NodeError::SameServer)?;
+        // Before anything is sent for a lock: what the connection before may still bring has to be over.
+        let before = &mut memory.before;
+        let (server_clock, clock) = (&self.server_clock, &*self.clock);
+        let is_plain = plain::prepare(&connection, &facts, before, server_clock, clock).await?;
         let link = match &self.member {
             Some(member) => {
                 let tracks =
@@ -227,6 +234,10 @@ impl Keeper {
                     max_ttl.and_then(|max_ttl| facts.quarantine(max_ttl, born_after, now));
                 Link::new(connection, quarantine, now)
             }
+        };
+        let link = match is_plain {
+            true => link.by_plain_commands(Arc::clone(&self.server_clock)),
+            false => link,
         };
         if let Some(left) = link.quarantine_left(&*self.clock) {
             tracing::warn!(
