@@ -20,6 +20,7 @@ mod extend;
 pub mod failover;
 mod holder;
 pub mod membership;
+pub mod proposal;
 mod release;
 pub mod tally;
 pub mod unresolved;

@@ -37,6 +37,7 @@ mod membership;
 mod multi;
 mod mutual_exclusion;
 mod names_with_braces;
+mod plain_acquire;
 mod quorum_faults;
 mod read_write;
 mod redis_connection;

@@ -12,6 +12,7 @@ use redis::{Cmd, RedisConnectionInfo, RedisError, RedisResult, Value, from_redis
 
 use super::link::Connection;
 use super::options::{Eviction, Hidden, RedisOptions};
+use super::plain::Predecessor;
 use super::{fault, membership, scripts};
 use crate::error::NodeError;
 use crate::runtime::clock::Moment;
@@ -33,6 +34,8 @@ pub(super) enum Maker {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Facts {
     pub(super) run_id: Option<String>,
+    /// The first number of the version of Redis that it is compatible with.
+    pub(super) major_version: Option<u32>,
     role: Option<String>,
     /// `standalone`, `cluster` or `sentinel`.
     mode: Option<String>,
@@ -273,6 +276,8 @@ impl Facts {
         let policy = text("maxmemory_policy");
         Self {
             run_id: text("run_id"),
+            major_version: text("redis_version")
+                .and_then(|version| version.split('.').next()?.parse().ok()),
             role: text("role"),
             mode: text("redis_mode").or_else(|| text("server_mode")),
             uptime: number("uptime_in_seconds").map(Duration::from_secs),
@@ -396,6 +401,8 @@ fn warn_hidden(node: &str, what: &str, grant: &str) {
 /// What a node remembers of the server processes it has met.
 #[derive(Debug, Default)]
 pub(super) struct Memory {
+    /// The connection before, if plain commands may still be on their way there.
+    pub(super) before: Predecessor,
     run_id: Option<String>,
     born_after: Option<Moment>,
     last_seen: Option<Moment>,

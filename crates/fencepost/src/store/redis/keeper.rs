@@ -19,6 +19,7 @@ use super::handshake::{self, Maker, Memory};
 use super::link::{Connection, Link};
 use super::membership::{Alarm, Guard, Member, Server};
 use super::options::RedisOptions;
+use super::plain::{self, ServerClock};
 use super::replicas::Replicas;
 use super::retention;
 use super::roster::RosterEntry;
@@ -165,6 +166,8 @@ pub(super) struct Keeper {
     /// Where the server votes only under the marker of its cluster.
     pub(super) member: Option<Member>,
     pub(super) clock: Arc<dyn Clock>,
+    /// What the server's own clock says.
+    pub(super) server_clock: Arc<ServerClock>,
     pub(super) gate: Arc<Gate>,
 }
 
@@ -338,6 +341,10 @@ impl Keeper {
         self.seat
             .claim(facts.run_id.as_deref())
             .map_err(NodeError::SameServer)?;
+        // Before anything is sent for a lock: what the connection before may still bring has to be over.
+        let before = &mut memory.before;
+        let (server_clock, clock) = (&self.server_clock, &*self.clock);
+        let is_plain = plain::prepare(&connection, &facts, before, server_clock, clock).await?;
         let link = match &self.member {
             Some(member) => {
                 let member = member.named(named.clone());
@@ -360,6 +367,10 @@ impl Keeper {
                     max_ttl.and_then(|max_ttl| facts.quarantine(max_ttl, born_after, now));
                 Link::new(connection, quarantine, now)
             }
+        };
+        let link = match is_plain {
+            true => link.by_plain_commands(Arc::clone(&self.server_clock)),
+            false => link,
         };
         if let Some(left) = link.quarantine_left(&*self.clock) {
             tracing::warn!(

@@ -252,17 +252,22 @@ pub(super) struct SideKey<'a> {
     of: &'a str,
 }
 
-impl fmt::Display for SideKey<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl SideKey<'_> {
+    /// What it is made of.
+    pub(super) fn parts(&self) -> [&str; 5] {
         let (open, close) = match self.around {
             Around::Nothing => ("", ""),
             Around::Braces => ("{", "}"),
             Around::Before(tag) => (tag.as_str(), ""),
         };
-        for part in [open, self.lock, close, self.kind, self.of] {
-            f.write_str(part)?;
-        }
-        Ok(())
+        [open, self.lock, close, self.kind, self.of]
+    }
+}
+
+impl fmt::Display for SideKey<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut parts = self.parts().into_iter();
+        parts.try_for_each(|part| f.write_str(part))
     }
 }
 

@@ -44,6 +44,7 @@ mod list;
 mod listener;
 mod membership;
 mod options;
+mod plain;
 mod queue;
 mod released;
 mod replicas;
@@ -115,6 +116,7 @@ use keeper::{Keeper, Opened, Source};
 use keys::Prefix;
 use listener::{Ears, Followed};
 use membership::Member;
+use plain::ServerClock;
 use roster::RosterEntry;
 use sentinel::GroupSpec;
 use tracker::Tracker;
@@ -125,6 +127,7 @@ pub struct RedisNode {
     label: String,
     prefix: Result<Prefix, NodeError>,
     clock: Arc<dyn Clock>,
+    server_clock: Arc<ServerClock>,
     gate: Arc<Gate>,
     seat: Arc<RosterEntry>,
     keeper: AbortHandle,
@@ -205,7 +208,9 @@ impl RedisNode {
         let member = roster.membership();
         let member =
             member.and_then(|membership| Member::of(membership, &label, Arc::clone(&clock)));
+        let server_clock = Arc::<ServerClock>::default();
         let keeper = Keeper {
+            server_clock: Arc::clone(&server_clock),
             member,
             source: Arc::clone(&source),
             label: label.clone(),
@@ -219,6 +224,7 @@ impl RedisNode {
             label,
             prefix,
             clock,
+            server_clock,
             gate,
             seat,
             keeper: runtime.spawn(keeper.run()).abort_handle(),
@@ -290,6 +296,10 @@ impl Node for RedisNode {
 
     fn address(&self) -> &str {
         &self.label
+    }
+
+    fn wall_micros(&self) -> Option<u64> {
+        self.server_clock.at(self.clock.now())
     }
 
     fn hello(&self) -> Pin<Box<dyn Future<Output = Result<(), NodeError>> + Send + '_>> {
