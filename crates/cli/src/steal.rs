@@ -6,7 +6,7 @@
 use std::fs::File;
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use fencepost::{Client, Status};
 use serde_json::{Value, json};

@@ -11,15 +11,11 @@ use fencepost::{Client, Error};
 async fn main() -> Result<(), Error> {
     let url = std::env::args().nth(1).unwrap_or("memory:".into());
     let locks = Client::connect(url).await?;
-    let anna = tokio::spawn(work(locks.clone(), "anna"));
-    let bert = tokio::spawn(work(locks, "bert"));
-    for worker in [anna, bert] {
-        worker.await.expect("a worker does not panic")?;
-    }
+    tokio::try_join!(work(&locks, "anna"), work(&locks, "bert"))?;
     Ok(())
 }
 
-async fn work(locks: Client, who: &str) -> Result<(), Error> {
+async fn work(locks: &Client, who: &str) -> Result<(), Error> {
     for turn in 1..=3 {
         let lease = locks.lock("the-one-job").await?;
         println!("{who} begins turn {turn} with token {}", lease.token());

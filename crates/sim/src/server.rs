@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use fencepost::LockName;
 use fencepost_core::lock::{Command, LockState, Now, Reply};
 use fencepost_core::quorum::membership::{Marker, Sight};
 use fencepost_core::ticket::Wake;
@@ -108,6 +109,7 @@ impl Server {
             history: self.history.clone(),
             now_us: self.clock.wall(),
             syncs: Some(self.syncs),
+            grace: Duration::ZERO,
         }
     }
 
@@ -118,7 +120,6 @@ impl Server {
             elapsed: self.clock.monotonic(),
             wall_micros: self.clock.wall(),
         };
-        let lock = self.locks.entry(name.to_owned()).or_default();
         if let Command::Release {
             value,
             tombstone: Some(time),
@@ -129,8 +130,23 @@ impl Server {
             self.refused.insert(value, now.elapsed + *time);
         }
         let mut woken = Vec::new();
-        let reply = lock.apply_and_wake(command, now, |wake| woken.push(wake));
+        let reply = self.apply(name, command, now, |wake| woken.push(wake));
         (reply, woken)
+    }
+
+    /// A slot of a semaphore has its queue elsewhere, as its keys have on Redis.
+    fn apply(&mut self, name: &str, command: &Command, now: Now, wake: impl FnMut(Wake)) -> Reply {
+        let slot = LockName::new(name).ok();
+        let slot = slot.and_then(|name| Some((name.slot()?, name.queue().to_string())));
+        let Some((slot, queue)) = slot else {
+            let lock = self.locks.entry(name.to_owned()).or_default();
+            return lock.apply_and_wake(command, now, wake);
+        };
+        let mut whole = self.locks.remove(&queue).unwrap_or_default();
+        let lock = self.locks.entry(name.to_owned()).or_default();
+        let reply = lock.apply_to_slot(&mut whole, slot, command, now, wake);
+        self.locks.insert(queue, whole);
+        reply
     }
 
     /// Whether the lock is held by a value that the node was asked to refuse.

@@ -2,8 +2,8 @@
 //!
 //! All of them are asked for together: on free locks that takes one round trip, however many they
 //! are. If one of them is taken, what was granted is released, and they are acquired one after the
-//! other in the order of their names. Everybody does that in the same order, so nobody can wait in
-//! a circle. Nobody may ever be handed some of the locks only.
+//! other in the order of their names. All clients do that in the same order, so there is no
+//! deadlock. A caller must never get only some of the locks.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -115,7 +115,7 @@ fn is_worth_another(error: &Error) -> bool {
 }
 
 /// All of them, unless one was lost while the last was waited for: that is released with the others,
-/// because nobody may be handed some of them only.
+/// because a caller must never get only some of them.
 fn if_whole(leases: Vec<Lease>) -> Result<Vec<Lease>, Error> {
     match one_lost(&leases) {
         Some(lost) => Err(lost.into()),

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use crate::error::{Cause, Error};
 use fencepost_core::name::{LockName, has_odd_braces, hash_tag};
 
-/// The most slots of one kind: whoever waits, waits for all of them at once.
+/// The most slots of one kind: a waiter waits for all of them at once.
 const MOST_SLOTS: usize = 1000;
 /// The longest name of what has slots, in bytes. The rest of a lock's name is for the slot.
 const LONGEST_NAME: usize = 480;
@@ -49,10 +49,11 @@ impl Kind {
 /// The slots of one semaphore, latch or barrier.
 #[derive(Debug)]
 pub(crate) struct Slots {
+    pub(crate) kind: Kind,
     /// What they are slots of.
     pub(crate) whole: LockName,
     pub(crate) names: Vec<LockName>,
-    /// When each slot was last known to be free, unless somebody has tried it since.
+    /// When each slot was last known to be free, unless it was tried since.
     free: Mutex<Vec<Option<Instant>>>,
 }
 
@@ -74,14 +75,15 @@ impl Slots {
         }
         let names = (0..count).map(|slot| part_name(kind, &name, &slot.to_string()));
         Ok(Self {
+            kind,
             whole: name.clone(),
             names: names.collect::<Result<_, _>>()?,
             free: Mutex::new(vec![None; count]),
         })
     }
 
-    /// A slot that is believed to be free: the one of which that is the latest news. Nobody else is
-    /// told of it.
+    /// A slot that is believed to be free: the one of which that is the latest news. It is handed out
+    /// once.
     pub(crate) fn take_free(&self) -> Option<usize> {
         let mut free = self.free();
         let news = free.iter().enumerate();
@@ -91,7 +93,7 @@ impl Slots {
         (when.elapsed() < BELIEF).then_some(slot)
     }
 
-    /// A slot was seen free, or has been given back.
+    /// A slot was seen free, or was released.
     pub(crate) fn seen_free(&self, slot: usize) {
         if let Some(news) = self.free().get_mut(slot) {
             *news = Some(Instant::now());

@@ -3,6 +3,7 @@
 mod builder;
 #[cfg(feature = "redis")]
 mod init;
+mod majority;
 mod survey;
 #[cfg(any(test, feature = "testing"))]
 mod testing;
@@ -69,6 +70,7 @@ impl Client {
     /// | `rediss://…` | the same over TLS |
     /// | `redis+unix:///path/to/socket` | the same over a Unix socket |
     /// | `valkey://`, `valkeys://`, `valkey+unix://` | the same three |
+    /// | `https://host[:port]`, or `http://` on this machine | a lock service, `fencepost serve`: several URLs are its replicas (feature `service`) |
     ///
     /// Returns as soon as a majority of the nodes can be asked. A comma inside a password is
     /// written `%2C`.
@@ -187,7 +189,7 @@ impl Client {
     /// let one = catalogue.read().await?;
     /// let other = catalogue.read().ttl(Duration::from_secs(10)).await?;
     /// let writer = catalogue.write().timeout(Duration::from_millis(20)).await;
-    /// assert!(writer.unwrap_err().is_timeout(), "somebody reads");
+    /// assert!(writer.unwrap_err().is_timeout(), "there is a reader");
     /// one.release().await?;
     /// other.release().await?;
     /// let writer = catalogue.write().await?;
@@ -304,7 +306,7 @@ impl Client {
 
     /// Takes the lock from its holder: an operator's tool against a holder that hangs.
     ///
-    /// The old holder is told when it next extends its lease, and until then may go on working:
+    /// The old holder learns it when it next extends its lease, and until then may go on working:
     /// only the fencing token protects the resource from it.
     ///
     /// # Errors

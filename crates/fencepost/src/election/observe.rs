@@ -117,7 +117,7 @@ impl Watch {
         }
     }
 
-    /// Looks once: somebody new?
+    /// Looks once: a new leader?
     async fn look(&mut self) -> Option<Leader> {
         let shared = &self.shared;
         let quorum = shared.coordinator.quorum;

@@ -1,6 +1,6 @@
 //! The leader by the nodes' replies. Pure.
 //!
-//! It must never name somebody whom fewer than a majority of the nodes hold, nor give a leader a
+//! It must never name a leader whom fewer than a majority of the nodes hold, nor give a leader a
 //! token above its own.
 
 use super::Leader;
@@ -61,7 +61,7 @@ mod tests {
     use crate::error::NodeError;
     use fencepost_core::lock::Holder;
 
-    /// For each node: who has it, and with which token. `-` nobody, `.` silent, `x` failed.
+    /// For each node: who has it, and with which token. `-` none, `.` silent, `x` failed.
     fn answers(nodes: &[(char, u64)]) -> Answers {
         let answer = |(letter, own): &(char, u64)| match letter {
             '.' => None,

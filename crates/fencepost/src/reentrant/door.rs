@@ -22,7 +22,7 @@ impl Door {
         self.key.lock().await
     }
 
-    /// Enters if somebody of the owner is inside, and its lease is not over.
+    /// Enters if the owner is inside already, and its lease is not over.
     pub(super) fn enter_again(&self) -> Option<Arc<Lease>> {
         let room = self.room();
         let lease = room.as_ref().filter(|lease| lease.is_valid())?;

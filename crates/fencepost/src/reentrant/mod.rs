@@ -180,7 +180,7 @@ async fn still_held(shared: &Arc<Shared>, name: LockName) -> Error {
     match status.holder {
         Some(holder) => Error::held(name, holder),
         None => {
-            let by = Owner::readable("nobody, but another task of this owner waits for it");
+            let by = Owner::readable("another task of this owner, which waits for it");
             let holder = HolderStatus {
                 owner: by,
                 token: None,

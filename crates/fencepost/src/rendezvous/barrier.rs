@@ -1,6 +1,6 @@
 //! [`Barrier`]: lets k pass when all of them are there.
 //!
-//! Nobody may pass who has not left its place taken: that is why no more than k pass. And a party must
+//! Only a party that leaves its place taken may pass: that is why no more than k pass. And a party must
 //! never be seen in two places: it takes another one only when a majority has confirmed that the first
 //! is free, or refused it.
 
@@ -34,13 +34,13 @@ use fencepost_core::ttl::Ttl;
 ///
 /// # What is promised
 /// On one node and on n:
-/// - **Never early.** Nobody passes before k calls of [`wait`](Self::wait) had a place at the same
+/// - **Never early.** No party passes before k calls of [`wait`](Self::wait) had a place at the same
 ///   time. A call has its place until it fails, is dropped or its process dies, and then for one
-///   [TTL](Self::ttl) more at the most: it is told to the nodes as soon as they can be.
+///   [TTL](Self::ttl) more at the most: the release is sent as soon as the nodes can be reached.
 /// - **In time.** Once k have their places, each passes within 250 ms and a few round trips, while a
 ///   majority of the nodes answers; also when others that were there have died meanwhile, because the
 ///   first that sees the barrier full says so on a majority of the nodes before it passes.
-/// - **No more than k** pass in one round. Who comes when all places are taken waits, because somebody
+/// - **No more than k** pass in one round. A party that comes when all places are taken waits, because another
 ///   may leave; when the barrier opens without it, or its time is up, it ends with [`ErrorKind::NoPlace`](crate::ErrorKind::NoPlace). A place whose party
 ///   has died before it passed may be taken by one who comes later, who passes then.
 /// - **A party that dies** before the barrier is full frees its place one TTL later at the latest (in
@@ -89,7 +89,7 @@ pub struct Passage {
 }
 
 impl Passage {
-    /// The number of our place, from 0: nobody else passes with it in the same round.
+    /// The number of our place, from 0: no other party passes with it in the same round.
     #[must_use]
     pub fn place(&self) -> usize {
         self.place
@@ -130,7 +130,7 @@ impl Barrier {
     /// # Errors
     /// [`ErrorKind::NoPlace`](crate::ErrorKind::NoPlace) when the barrier has opened for others. [`ErrorKind::NoQuorum`](crate::ErrorKind::NoQuorum),
     /// [`ErrorKind::TooLate`](crate::ErrorKind::TooLate) and [`ErrorKind::Lost`](crate::ErrorKind::Lost) when too few nodes answered, or too late: our place is
-    /// given back, and if the barrier was full, others pass without us. [`ErrorKind::InvalidName`](crate::ErrorKind::InvalidName),
+    /// released, and if the barrier was full, others pass without us. [`ErrorKind::InvalidName`](crate::ErrorKind::InvalidName),
     /// [`ErrorKind::InvalidOption`](crate::ErrorKind::InvalidOption) and [`ErrorKind::InvalidTtl`](crate::ErrorKind::InvalidTtl) for what cannot be.
     pub async fn wait(&self) -> Result<Passage, Error> {
         self.pass(None).await
@@ -151,7 +151,7 @@ impl Barrier {
     /// ```
     ///
     /// # Errors
-    /// As [`wait`](Self::wait), and [`ErrorKind::NotOpen`](crate::ErrorKind::NotOpen) when too few came; the place is given back.
+    /// As [`wait`](Self::wait), and [`ErrorKind::NotOpen`](crate::ErrorKind::NotOpen) when too few came; the place is released.
     pub async fn wait_at_most(&self, time: Duration) -> Result<Passage, Error> {
         self.pass(Some(time)).await
     }
@@ -232,7 +232,7 @@ enum Until {
 /// What a party sees from its place.
 enum Sight {
     Open,
-    /// All are there, and somebody else is about to say so.
+    /// All are there, and another party is about to say so.
     Opening,
     NotFull,
 }

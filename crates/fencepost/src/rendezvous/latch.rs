@@ -164,7 +164,7 @@ impl Latch {
     /// call said; after an error, call it again.
     ///
     /// Let either all parties of a latch have numbers, or none: it takes the slot of its number from
-    /// whoever has it.
+    /// its holder.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]

@@ -8,11 +8,11 @@
 //! | `watch` | looking whether all k are there, again and again |
 //! | `view` | what the nodes' answers mean; pure |
 //!
-//! Both are k slot locks, as a [semaphore](crate::Semaphore) has them. Whoever counts or passes leaves
+//! Both are k slot locks, as a [semaphore](crate::Semaphore) has them. A party that counts or passes leaves
 //! its slot taken: a count of k on each node could not be trusted, because a node that was away
-//! would miss some, and nobody could tell which.
+//! would miss some, and no one could tell which.
 //!
-//! Neither may ever open before k are there. What is dropped half-way gives its slot back.
+//! Neither may ever open before k are there. What is dropped half-way releases its slot.
 
 mod barrier;
 mod latch;

@@ -1,6 +1,6 @@
 //! Looking whether all k slots are taken, now and then.
 //!
-//! It looks, and does not stand in line to be woken: who stands in line is woken to take a slot. And
+//! It polls, and does not enqueue: a waiter in the queue is woken to take a slot. And
 //! it must not ask for k locks each time: while one slot is known to be free, it looks at that one.
 
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::inspect::look::{Answers, look, too_few};
 use fencepost_core::name::LockName;
 use fencepost_core::value::AttemptValue;
 
-/// Somebody who looks at the same slots again and again.
+/// Looks at the same slots again and again.
 pub(super) struct Watch<'a> {
     shared: &'a Arc<Shared>,
     slots: &'a [LockName],
@@ -55,7 +55,7 @@ impl<'a> Watch<'a> {
     /// How many slots are free.
     ///
     /// None, if two looks have seen the same in all of them. Between the two, all were taken at the
-    /// same time: no value comes again that has been given back. One look may see somebody twice, in
+    /// same time: no value comes again that has been released. One look may see a party twice, in
     /// a slot that it could not get, and in the one that it got then.
     pub(super) async fn missing(&mut self) -> Result<usize, Error> {
         let first = holders(self.shared, self.slots).await?;

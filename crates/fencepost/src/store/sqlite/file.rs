@@ -36,7 +36,7 @@ const SCHEMA: &str = "
         pid_ns     INTEGER
     ) STRICT, WITHOUT ROWID";
 
-/// How long to wait for others to let go of what was deleted under them, when a store is opened:
+/// How long to wait for others to close what was deleted under them, when a store is opened:
 /// longer than they take to notice it by themselves.
 pub(super) const WHEN_OPENED: Duration = Duration::from_secs(4);
 /// The same when it is opened again for a command, whose caller will not wait for that long.
@@ -104,7 +104,7 @@ impl OpenFile {
 
 /// Opens the file, and makes it and its table if there is none.
 ///
-/// Where the log or the index is missing, nobody else may have the file open: who has would go on
+/// Where the log or the index is missing, no other process may have the file open: it would go on
 /// with those that were deleted, and we with new ones, and neither would see the other's locks.
 pub(super) fn open(spec: &FileSpec, patience: Duration) -> Result<OpenFile, NodeError> {
     let open = Open::register()?;
@@ -175,8 +175,8 @@ fn deleted(main: Option<FileId>) -> NodeError {
 
 /// One after the other: of many who try at once to have the file to themselves, none would.
 ///
-/// The lock is one on the directory, because SQLite has its own on the file. Whoever else uses that
-/// one makes us try without.
+/// The lock is one on the directory, because SQLite has its own on the file. If another program uses
+/// that one, we try without.
 fn wait_for_turn(path: &Path) -> Option<std::fs::File> {
     let directory = std::fs::File::open(path.parent()?).ok()?;
     let (mut waits, begun) = (Waits::new(), Instant::now());

@@ -32,7 +32,7 @@ use fencepost_core::ticket::ClientId;
 const QUEUE: usize = 1 << 16;
 
 /// How often a thread that has nothing to do looks whether its files are still there. Until it has
-/// let go of deleted ones, nobody who comes can vote.
+/// closed deleted ones, no process that comes can vote.
 const IDLE_LOOK: Duration = Duration::from_secs(1);
 
 /// A handle to the thread. The thread ends when the last one is dropped and the queue is empty; it

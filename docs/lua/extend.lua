@@ -1,0 +1,109 @@
+-- What stands for all readers is nobody's value.
+if ARGV[1] == 'fencepost:shared' then
+  return {'not held'}
+end
+-- A value of ours is kept as 'random:token:label' and known by 'random:', which no other attempt has. A foreign one is
+-- kept as it is.
+local head = string.find(ARGV[1], '^%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x:') and string.sub(ARGV[1], 1, 33)
+local function is_mine(holder)
+  return holder == ARGV[1] or (head and holder and string.sub(holder, 1, 33) == head)
+end
+local function with_token(token)
+  return head and head .. token .. string.sub(ARGV[1], 33) or ARGV[1]
+end
+-- The holder of a hash with one field, with its token if it is one of ours.
+local function holder_and_token(key)
+  local held = redis.call('HGETALL', key)
+  local token = string.match(held[2], ':(%d+)$')
+  return token and held[1] .. ':' .. token or held[1]
+end
+-- Who holds the lock, in whichever layout: its key is a string, or a hash whose one field is the holder.
+local function whoever_holds(key)
+  local holder = redis.pcall('GET', key)
+  if type(holder) ~= 'table' then
+    return holder
+  end
+  local fields = redis.call('HLEN', key)
+  return fields == 1 and holder_and_token(key) or 'a hash of ' .. fields .. ' fields'
+end
+-- What is wrong with a key that holds something else than it should.
+local function another_kind(key, what)
+  return redis.error_reply('WRONGTYPE ' .. key .. ' is ' .. what .. '; take another name for one of the two')
+end
+-- The layout of every Redlock client: the key is a string, the holder's value.
+local look = whoever_holds
+-- Keeps what is ours with that token at least. The token is text already.
+local function keep(key, holder, ttl, token)
+  if holder == with_token(token) then
+    return redis.call('PEXPIRE', key, ttl)
+  end
+  local known = head and string.match(holder, '^%d+', 34)
+  if known and tonumber(known) > tonumber(token) then
+    token = known
+  end
+  redis.call('SET', key, with_token(token), 'PX', ttl)
+end
+local function raise_token(key, holder, token)
+  local known = head and string.match(holder, '^%d+', 34)
+  if head and not (known and tonumber(known) >= tonumber(token)) then
+    redis.call('SET', key, with_token(token), 'KEEPTTL')
+  end
+end
+local function free(key)
+  redis.call('DEL', key)
+end
+-- The layout of every Redlock client: the key is a string, the holder's value.
+-- The holder and the tombstone, if they are there. A key of another type looks missing.
+local function see(lock, tombstone)
+  local seen = redis.call('MGET', lock, tombstone)
+  return seen[1], seen[2]
+end
+-- Holds a free lock. MGET calls a key of another type missing, as it does one that is: NX tells the two apart.
+local function take(key, token, ttl)
+  if redis.call('SET', key, with_token(token), 'PX', ttl, 'NX') then
+    return
+  end
+  if redis.call('TYPE', key).ok == 'hash' then
+    return another_kind(key, 'a hash, and so a reentrant lock, to be entered by a session')
+  end
+  return another_kind(key, 'no lock at all')
+end
+-- The fence register of a lock: the largest token ever raised here, zero where none was, at most the largest token there
+-- is. And what is wrong with the register's key if it cannot be read.
+local function register(fences, lock)
+  local score = redis.pcall('ZSCORE', fences, lock)
+  if type(score) == 'table' then
+    return nil, {err = (string.gsub(score.err, '^(%u+) ', '%1 ' .. fences .. ': '))}
+  end
+  return score and math.min(math.max(math.floor(tonumber(score)), 0), 9007199254740991) or 0
+end
+-- Keeps the lock for another TTL; takes it again where it was forgotten.
+-- KEYS: lock, register, tombstone, whom a steal evicted. ARGV: value, ttl ms, token, how often the holder has entered.
+local holder = look(KEYS[1], ARGV[1])
+if holder and not is_mine(holder) then
+  return {'not held', holder, redis.call('PTTL', KEYS[1])}
+end
+local known, wrong = register(KEYS[2], KEYS[1])
+if wrong then
+  return wrong
+end
+-- A late extension with a shorter TTL takes away nothing that its holder was promised.
+local ttl = ARGV[2]
+local left = holder and redis.call('PTTL', KEYS[1]) or 0
+if left > tonumber(ttl) then
+  ttl = left
+end
+local token = tonumber(ARGV[3])
+if not holder and (known > token or redis.call('EXISTS', KEYS[3]) == 1) then
+  local thief = redis.call('HGET', KEYS[4], head or ARGV[1])
+  return thief and {'stolen', thief} or {'not held'}
+end
+-- Every time, so that a name that is held for long keeps its register.
+if known < token then
+  redis.call('ZADD', KEYS[2], ARGV[3], KEYS[1])
+end
+if holder then
+  keep(KEYS[1], holder, ttl, ARGV[3], ARGV[4])
+  return 'extended'
+end
+return take(KEYS[1], ARGV[3], ARGV[2], ARGV[4]) or 'repaired'

@@ -1,0 +1,116 @@
+-- The holder is the field, and its token stands behind the number of its entries: 'entries:token'. Both together are told
+-- as 'field:token'.
+local head = ARGV[1] .. ':'
+local function is_mine(holder)
+  return holder == ARGV[1] or (holder and string.sub(holder, 1, #head) == head)
+end
+-- The holder of a hash with one field, with its token if it is one of ours.
+local function holder_and_token(key)
+  local held = redis.call('HGETALL', key)
+  local token = string.match(held[2], ':(%d+)$')
+  return token and held[1] .. ':' .. token or held[1]
+end
+-- Who holds the lock, in whichever layout: its key is a string, or a hash whose one field is the holder.
+local function whoever_holds(key)
+  local holder = redis.pcall('GET', key)
+  if type(holder) ~= 'table' then
+    return holder
+  end
+  local fields = redis.call('HLEN', key)
+  return fields == 1 and holder_and_token(key) or 'a hash of ' .. fields .. ' fields'
+end
+-- What is wrong with a key that holds something else than it should.
+local function another_kind(key, what)
+  return redis.error_reply('WRONGTYPE ' .. key .. ' is ' .. what .. '; take another name for one of the two')
+end
+-- The layout of Redisson's RLock: the key is a hash, its one field is the holder, the field's value how often it has
+-- entered. Behind that stands our token: nobody but the holder reads the field's value.
+local function look(key, value)
+  if redis.pcall('HEXISTS', key, value) == 1 then
+    return value
+  end
+  return whoever_holds(key)
+end
+-- The larger of that token and the one that is stored.
+local function entries_and_token(key, token)
+  local entries, known = string.match(redis.call('HGET', key, ARGV[1]), '^(%d+):?(%d*)')
+  if known ~= '' and tonumber(known) > tonumber(token) then
+    token = known
+  end
+  return entries, token
+end
+local function keep(key, holder, ttl, token, entries)
+  local _, larger = entries_and_token(key, token)
+  redis.call('HSET', key, ARGV[1], entries .. ':' .. larger)
+  redis.call('PEXPIRE', key, ttl)
+end
+local function raise_token(key, holder, token)
+  local entries, larger = entries_and_token(key, token)
+  redis.call('HSET', key, ARGV[1], entries .. ':' .. larger)
+end
+-- Those of Redisson who wait are told, too. A user who may not publish costs them their time-out, not the command.
+local function free(key)
+  redis.call('DEL', key)
+  local name = string.find(key, '{', 1, true) and key or '{' .. key .. '}'
+  redis.pcall('PUBLISH', 'redisson_lock__channel:' .. name, '0')
+end
+-- The layout of Redisson's RLock: the key is a hash, its one field is the holder, the field's value how often it has
+-- entered, and its token.
+-- The holder, the tombstone, and what is wrong with the lock's key if it is of another kind.
+local function see(lock, tombstone)
+  local fields = redis.pcall('HLEN', lock)
+  if type(fields) == 'table' then
+    if redis.call('TYPE', lock).ok == 'string' then
+      return nil, nil, another_kind(lock, 'a string, and so a plain lock, to be taken without a session')
+    end
+    return nil, nil, another_kind(lock, 'no lock at all')
+  end
+  if fields > 1 then
+    return nil, nil, another_kind(lock, 'a hash of ' .. fields .. ' fields, and a reentrant lock has one')
+  end
+  return fields == 1 and holder_and_token(lock), redis.call('GET', tombstone)
+end
+-- Holds a free lock.
+local function take(key, token, ttl, entries)
+  redis.call('HSET', key, ARGV[1], (entries or 1) .. ':' .. token)
+  redis.call('PEXPIRE', key, ttl)
+end
+-- The fence register of a lock: the largest token ever raised here, zero where none was, at most the largest token there
+-- is. And what is wrong with the register's key if it cannot be read.
+local function register(fences, lock)
+  local score = redis.pcall('ZSCORE', fences, lock)
+  if type(score) == 'table' then
+    return nil, {err = (string.gsub(score.err, '^(%u+) ', '%1 ' .. fences .. ': '))}
+  end
+  return score and math.min(math.max(math.floor(tonumber(score)), 0), 9007199254740991) or 0
+end
+-- Keeps the lock for another TTL; takes it again where it was forgotten.
+-- KEYS: lock, register, tombstone, whom a steal evicted. ARGV: value, ttl ms, token, how often the holder has entered.
+local holder = look(KEYS[1], ARGV[1])
+if holder and not is_mine(holder) then
+  return {'not held', holder, redis.call('PTTL', KEYS[1])}
+end
+local known, wrong = register(KEYS[2], KEYS[1])
+if wrong then
+  return wrong
+end
+-- A late extension with a shorter TTL takes away nothing that its holder was promised.
+local ttl = ARGV[2]
+local left = holder and redis.call('PTTL', KEYS[1]) or 0
+if left > tonumber(ttl) then
+  ttl = left
+end
+local token = tonumber(ARGV[3])
+if not holder and (known > token or redis.call('EXISTS', KEYS[3]) == 1) then
+  local thief = redis.call('HGET', KEYS[4], head or ARGV[1])
+  return thief and {'stolen', thief} or {'not held'}
+end
+-- Every time, so that a name that is held for long keeps its register.
+if known < token then
+  redis.call('ZADD', KEYS[2], ARGV[3], KEYS[1])
+end
+if holder then
+  keep(KEYS[1], holder, ttl, ARGV[3], ARGV[4])
+  return 'extended'
+end
+return take(KEYS[1], ARGV[3], ARGV[2], ARGV[4]) or 'repaired'

@@ -1,0 +1,111 @@
+-- What stands for all readers is nobody's value.
+if ARGV[1] == 'fencepost:shared' then
+  return {'withdrawn'}
+end
+-- A value of ours is kept as 'random:token:label' and known by 'random:', which no other attempt has. A foreign one is
+-- kept as it is.
+local head = string.find(ARGV[1], '^%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x:') and string.sub(ARGV[1], 1, 33)
+local function is_mine(holder)
+  return holder == ARGV[1] or (head and holder and string.sub(holder, 1, 33) == head)
+end
+local function with_token(token)
+  return head and head .. token .. string.sub(ARGV[1], 33) or ARGV[1]
+end
+-- What is wrong with a key that holds something else than it should.
+local function another_kind(key, what)
+  return redis.error_reply('WRONGTYPE ' .. key .. ' is ' .. what .. '; take another name for one of the two')
+end
+-- The layout of every Redlock client: the key is a string, the holder's value.
+-- The holder and the tombstone, if they are there. A key of another type looks missing.
+local function see(lock, tombstone)
+  local seen = redis.call('MGET', lock, tombstone)
+  return seen[1], seen[2]
+end
+-- Holds a free lock. MGET calls a key of another type missing, as it does one that is: NX tells the two apart.
+local function take(key, token, ttl)
+  if redis.call('SET', key, with_token(token), 'PX', ttl, 'NX') then
+    return
+  end
+  if redis.call('TYPE', key).ok == 'hash' then
+    return another_kind(key, 'a hash, and so a reentrant lock, to be entered by a session')
+  end
+  return another_kind(key, 'no lock at all')
+end
+-- Who is evicted from a lock that is stolen: its holder or all its readers, by what is_mine knows them by.
+local function evicted(lock, holder, readers, now)
+  local values = {holder}
+  if holder == 'fencepost:shared' then
+    values = redis.call('ZRANGEBYSCORE', readers, string.format('(%.0f', now), '+inf')
+  end
+  for i, value in ipairs(values) do
+    local known = string.match(value, '^%x+:')
+    values[i] = known and #known == 33 and known or value
+  end
+  return values
+end
+-- The fence register of a lock: the largest token ever raised here, zero where none was, at most the largest token there
+-- is. And what is wrong with the register's key if it cannot be read.
+local function register(fences, lock)
+  local score = redis.pcall('ZSCORE', fences, lock)
+  if type(score) == 'table' then
+    return nil, {err = (string.gsub(score.err, '^(%u+) ', '%1 ' .. fences .. ': '))}
+  end
+  return score and math.min(math.max(math.floor(tonumber(score)), 0), 9007199254740991) or 0
+end
+-- Takes the lock from whoever has it.
+-- KEYS: lock, register, tombstone, whom a steal evicted, readers. ARGV: value, ttl ms, proposed token, largest skew us, and the values that it may be
+-- taken from: from anybody if there are none.
+local holder, withdrawn, wrong = see(KEYS[1], KEYS[3])
+if wrong then
+  return wrong
+end
+if holder and ARGV[5] and not is_mine(holder) then
+  local may_be_taken = false
+  for i = 5, #ARGV do
+    -- What a value of ours begins with, as it is stored with its token: as in is_mine.
+    local known = string.match(ARGV[i], '^%x+:')
+    known = known and #known == 33 and known or string.find(ARGV[i], '^%x+%-') and ARGV[i] .. ':'
+    may_be_taken = may_be_taken or holder == ARGV[i] or (known and string.sub(holder, 1, #known) == known)
+  end
+  if not may_be_taken then
+    return {'held', holder, redis.call('PTTL', KEYS[1])}
+  end
+end
+local known
+known, wrong = register(KEYS[2], KEYS[1])
+if wrong then
+  return wrong
+end
+if withdrawn then
+  return {'withdrawn'}
+end
+if is_mine(holder) then
+  return {'granted', known}
+end
+if known >= 9007199254740991 then
+  return {'exhausted'}
+end
+local time = redis.call('TIME')
+local now = time[1] * 1000000 + time[2]
+known = math.max(known + 1, math.min(tonumber(ARGV[3]), now + ARGV[4]))
+local text = string.format('%.0f', known)
+local left, victims
+if holder then
+  left = redis.call('PTTL', KEYS[1])
+  victims = evicted(KEYS[1], holder, KEYS[5], now)
+  redis.call('DEL', KEYS[1])
+end
+wrong = take(KEYS[1], text, ARGV[2])
+if wrong then
+  return wrong
+end
+redis.call('ZADD', KEYS[2], text, KEYS[1])
+-- Whoever is evicted is told so when it asks, also when the lock is free again by then.
+if holder and left > 0 then
+  redis.call('DEL', KEYS[4])
+  for _, victim in ipairs(victims) do
+    redis.call('HSET', KEYS[4], victim, ARGV[1])
+  end
+  redis.call('PEXPIRE', KEYS[4], left)
+end
+return {'granted', known, holder}
