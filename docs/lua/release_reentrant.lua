@@ -158,9 +158,9 @@ local function keep_for_readers(lock, readers, now)
   return shared
 end
 -- Gives the lock back, and tells who is next.
--- KEYS: lock, line, leases, withdrawn attempt, readers. ARGV: value, ms to refuse this attempt for (0: do not), the
--- client that follows by itself (or none), what becomes of the caller's ticket ('stays', 'leaves' or 'returns'), and for
--- the latter two the ticket: id, and number and lease ms.
+-- KEYS: lock, line, leases, withdrawn attempt, readers, whom a steal evicted. ARGV: value, ms to refuse this attempt for
+-- (0: do not), the client that follows by itself (or none), what becomes of the caller's ticket ('stays', 'leaves' or
+-- 'returns'), and for the latter two the ticket: id, and number and lease ms.
 local holder = look(KEYS[1], ARGV[1])
 if ARGV[2] ~= '0' then
   call('SET', KEYS[4], '1', 'PX', ARGV[2])
@@ -195,5 +195,9 @@ if writes then
 end
 if mine then
   return 'released'
+end
+local thief = not after and call('HGET', KEYS[6], head or ARGV[1])
+if thief then
+  return {'stolen', thief}
 end
 return {'not held', after, after and call('PTTL', KEYS[1])}

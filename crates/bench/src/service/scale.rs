@@ -98,6 +98,8 @@ pub(crate) async fn run(quick: bool) {
     }
     let (before, start) = (commands(&server), Instant::now());
     let release = json!({ "name": "job", "lease": held["lease"] });
+    // The service has closed the first one, which was idle for long.
+    let mut holder = Http::connect(&replica.address).await;
     holder.post("/v1/release", &release).await;
     let mut served = 0_usize;
     while start.elapsed() < HAND_OFFS && served < waiters {

@@ -210,10 +210,9 @@ impl Server {
         let look = timeout(ANSWER_LIMIT, handshake::look(&self.0, false)).await;
         let look = match look.unwrap_or(Err(NodeError::Timeout(ANSWER_LIMIT))) {
             Ok(look) => look,
-            Err(NodeError::Permission(_) | NodeError::Unsuitable(_) | NodeError::Other(_)) => {
-                return Ok((ClusterFacts::Unknown, None));
-            }
-            Err(error) => return Err(error),
+            Err(error @ (NodeError::Timeout(_) | NodeError::Disconnected(_))) => return Err(error),
+            // It answers and does not tell: while it loads its data, or as part of a Redis Cluster.
+            Err(_) => return Ok((ClusterFacts::Unknown, None)),
         };
         let Some(marker) = &look.marker else {
             return Ok((ClusterFacts::None, None));
