@@ -20,7 +20,8 @@ const NODE_TIMEOUT: Duration = Duration::from_millis(500);
 
 async fn client(groups: &SentinelGroups, user: &str) -> Client {
     let builder = groups.builder(user, MAX_TTL).node_timeout(NODE_TIMEOUT);
-    let client = builder.connect().await.unwrap();
+    // Not `connect`: after a failover it may take a while until a replica is attached.
+    let client = builder.build().unwrap();
     until("it votes", LATE, async || locks(&client).await.is_ok()).await;
     client
 }
@@ -315,7 +316,12 @@ async fn at_work(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn forced_failovers_under_load_make_no_two_holders() {
-    let groups = SentinelGroups::start(1, &GroupSetup::default());
+    // Two, so that a promoted one has one at once.
+    let setup = GroupSetup {
+        priorities: vec![100, 100],
+        ..GroupSetup::default()
+    };
+    let groups = SentinelGroups::start(1, &setup);
     groups.init(MAX_TTL).await;
     let rest = QUARANTINE + Duration::from_secs(3);
     let time = 3 * rest;
