@@ -9,6 +9,7 @@
 //! | `peers` | beside the clients of other languages |
 //! | `faults` | with two of five nodes killed |
 //! | `leases` | very many leases held at once |
+//! | `service` | over HTTP, beside the library without the service and beside etcd; and many who wait |
 //! | `floor` | what a client could be at best, written by hand |
 //! | `ours`, `rslock` | the contenders, as their users would use them |
 //! | `plot`, `columns` | drawing, printing |
@@ -36,6 +37,7 @@ mod plot;
 mod probe;
 mod process;
 mod rslock;
+mod service;
 mod waiting;
 
 use std::path::{Path, PathBuf};
@@ -56,6 +58,10 @@ usage: cargo run --release -p fencepost-bench -- COMMAND [OPTIONS]
             beat: a mutex in memory, and a hand-off written by hand; and what 500 waiters cost
   faults    acquire, extend and release with five nodes up, and with two of five killed
   peers     the same work for fencepost and for the clients of other languages (interop/README.md)
+  service   cycles and latency over HTTP on memory, a file, one and five servers, beside the library
+            without the service and beside etcd's lock API, where that is installed
+  service-scale   thousands that wait for one name, and thousands of event streams: memory, idle
+            processor time, and what a hand-off costs a node
   leases    one process holds very many leases: none lost, and what it costs
 
   --asleep  do not keep the cores awake: latencies as on an idle machine, less steady
@@ -154,6 +160,10 @@ impl Arguments {
 }
 
 fn main() -> ExitCode {
+    if std::env::args().nth(1).as_deref() == Some(service::child::COMMAND) {
+        service::child::run();
+        return ExitCode::SUCCESS;
+    }
     let Some(arguments) = Arguments::parse(std::env::args().skip(1)) else {
         return usage();
     };
@@ -201,6 +211,11 @@ fn main() -> ExitCode {
             };
             peers::run(effort.with_rounds(arguments.runs), arguments.quick);
         }
+        "service" => {
+            let _awake = awake();
+            runtime.block_on(service::run(arguments.effort));
+        }
+        "service-scale" => runtime.block_on(service::scale::run(arguments.quick)),
         "leases" => runtime.block_on(leases::run(arguments.load)),
         _ => return usage(),
     }

@@ -71,6 +71,17 @@ pub(crate) async fn slice<C: Contender>(
     seen: &mut Seen,
 ) {
     let used = probe.cpu();
+    cycles(clients, tasks, time, seen).await;
+    seen.server += probe.cpu().saturating_sub(used);
+}
+
+/// The same without a look at a server.
+pub(crate) async fn cycles<C: Contender>(
+    clients: &mut Vec<C>,
+    tasks: usize,
+    time: Duration,
+    seen: &mut Seen,
+) {
     let begin = Instant::now();
     let end = begin + time;
     let running: Vec<_> = clients
@@ -86,7 +97,6 @@ pub(crate) async fn slice<C: Contender>(
     }
     seen.cycles
         .push(cycles as f64 / begin.elapsed().as_secs_f64());
-    seen.server += probe.cpu().saturating_sub(used);
 }
 
 async fn cycle_until<C: Contender>(mut client: C, end: Instant) -> (C, Histogram<u64>) {

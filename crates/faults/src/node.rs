@@ -184,6 +184,11 @@ impl Node {
         self.until_up()
     }
 
+    /// What it keeps from its next start on.
+    pub fn keep(&mut self, persistence: Persistence) {
+        self.options.persistence = persistence;
+    }
+
     /// Deletes what it has on disk. Only while it is killed.
     ///
     /// # Errors

@@ -130,16 +130,23 @@ pub(crate) async fn extend(
 ) -> Result<Duration, Error> {
     let ttl = shared.checked_ttl(ttl)?;
     let coordinator = &shared.coordinator;
-    let seen = Status::ask(coordinator, detached.name.clone()).await;
-    match check(&seen, detached, coordinator.quorum.needed()) {
-        // A look does not tell whether it was stolen: who lost it is told when it releases it.
-        Err(lost) if lost.loss() == Some(&LossReason::Expired) => {
-            let released = release(shared, detached).await;
-            return Err(released.err().filter(Error::is_lost).unwrap_or(lost));
+    let access = match shared.service() {
+        // It shows nobody's values, and compares them itself.
+        Some(_) => Access::Exclusive,
+        None => {
+            let seen = Status::ask(coordinator, detached.name.clone()).await;
+            match check(&seen, detached, coordinator.quorum.needed()) {
+                // A look does not tell whether it was stolen: who lost it is told when it releases it.
+                Err(lost) if lost.loss() == Some(&LossReason::Expired) => {
+                    let released = release(shared, detached).await;
+                    return Err(released.err().filter(Error::is_lost).unwrap_or(lost));
+                }
+                checked => checked?,
+            }
+            access(&seen, detached)
         }
-        checked => checked?,
-    }
-    let claim = detached.claim(ttl, access(&seen, detached));
+    };
+    let claim = detached.claim(ttl, access);
     let start = coordinator.clock.now();
     let limit = claim.ttl.get();
     let mut open = InFlight::default();

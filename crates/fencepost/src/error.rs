@@ -420,6 +420,14 @@ impl From<InvalidShare> for Error {
     }
 }
 
+/// That a lock service does not have it.
+pub(crate) fn not_offered(what: &str) -> Error {
+    Error::from(Cause::InvalidOption {
+        option: "store",
+        why: format!("a lock service does not offer {what}; connect to its nodes for that"),
+    })
+}
+
 fn held(
     name: &LockName,
     by: &HeldBy,

@@ -7,7 +7,7 @@
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), fencepost::Error> {
-//! // Or "file:/var/lib/app/locks.db", or "redis://a,redis://b,redis://c".
+//! // Or "file:/var/lib/app/locks.db", "redis://a,redis://b,redis://c", or "https://locks.example".
 //! let locks = Client::connect("memory:").await?;
 //!
 //! // Waits for the lock, renews it while the body runs, drops the body if the lock is lost,
@@ -113,14 +113,14 @@
 //! | `leased` | leases whose id the client of a lock service chose |
 //! | `detached`, `inspect` | locks that outlive their process; looking without taking part |
 //! | `driver` | what sends, sleeps and spawns: coordinator, releases, renewer, waiters |
-//! | `store` | one place that stores locks: `redis`, `sqlite`, `memory` |
+//! | `store` | one place that stores locks: `redis`, `sqlite`, `memory`, `service` |
 //! | `runtime` | clocks, random numbers, tasks, the background thread |
 //! | [`events`], `error` | what logs and metrics tell; what can go wrong |
 //! | `fencepost_core` | the pure decisions and the words |
 //!
 //! # Features
 //! `redis`, `sqlite`, `tls` and `blocking` are on by default, and each is usable alone. The memory
-//! store is always there. `metrics` counts what happens: see [`events`]. `serde` makes a
+//! store is always there. `service` makes a lock service a store: `fencepost serve`, at `https://`. `metrics` counts what happens: see [`events`]. `serde` makes a
 //! [`FencingToken`] a number in whatever serde writes. `testing` lets a test lose a lease.
 
 mod acquire;
@@ -181,6 +181,8 @@ pub mod diagnostics {
 #[doc(hidden)]
 pub mod internals {
     pub use crate::runtime::{clock, randomness, tasks};
+    pub use crate::store::lock_service::{LockService, Served, Serving, Wanted};
+    pub use crate::store::open::split_urls;
     #[cfg(feature = "redis")]
     pub use crate::store::redis;
     #[cfg(feature = "sqlite")]

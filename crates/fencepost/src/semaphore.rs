@@ -43,12 +43,13 @@ use fencepost_core::name::LockName;
 /// - **A token for each permit.** The [tokens](Lease::token) of one *slot* are unique and grow.
 ///   Those of different slots have nothing to do with each other: let the resource remember the
 ///   newest token of each slot.
-/// - **No polling.** A waiter joins the queues of all slots, and is
-///   [woken](crate::LockRequest#how-it-waits) by the first that is released. It makes one attempt
-///   at a time, so it never holds two. A client with waiters costs each node k commands a second,
-///   however many of them there are.
-/// - With [`fair`](crate::LockOptions::fair), a waiter that is in all queues before another comes is
-///   served before it.
+/// - **No polling.** Whoever finds all permits taken waits in the one queue of all slots, and is
+///   [woken](crate::LockRequest#how-it-waits) by whichever is given back first. It makes one attempt
+///   at a time, so it never holds two. A client with waiters costs each node one command a second,
+///   however many of them and however many slots there are; whoever is next looks at all slots by
+///   one more.
+/// - With [`fair`](crate::LockOptions::fair), whoever is in the queue before another comes is served
+///   before it.
 ///
 /// # Changing k
 /// k is not stored anywhere: it is what each client says, and clients may differ. A client that says
@@ -61,10 +62,13 @@ use fencepost_core::name::LockName;
 ///   soon as no client asks or waits with a larger k any more, and each slot from k on has been
 ///   released or lost. [`holders`](Self::holders), asked with the *old* k, tells who has one still;
 ///   with [`max_hold`](crate::LockOptions::max_hold) that time has a bound.
+/// - **While they differ**, all wait in one queue: one who asks with a larger k may wait behind one who
+///   asks with a smaller, also while a slot is free that only the larger k has.
 ///
 /// # Names
-/// The slots of `pool` are the locks `{pool}:semaphore:0`, `{pool}:semaphore:1`, …; a name with a
-/// `{tag}` of its own keeps it: `{tenant}:pool:semaphore:0`. So all slots of one semaphore share a
+/// The slots of `pool` are the locks `{pool}:semaphore:0`, `{pool}:semaphore:1`, …, and their queue is that
+/// of the name `{pool}:semaphore`, which nobody holds; a name with a `{tag}` of its own keeps it:
+/// `{tenant}:pool:semaphore:0`. So all slots of one semaphore share a
 /// hash slot, and no two semaphores share a lock; nor does a semaphore share one with the lock of the
 /// same name. Do not use names of this form for locks of your own. A semaphore's name has at most
 /// 480 bytes.

@@ -6,7 +6,7 @@ use axum::extract::{Query, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use fencepost::leased::OnBehalf;
-use fencepost::{FencingToken, Lease, Owner, Status};
+use fencepost::{FencingToken, Lease, Owner};
 use fencepost_core::{InvalidLeaseId, LeaseAttempt, LeaseId};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -16,8 +16,9 @@ use crate::auth::{Principal, Verb};
 use crate::body::{Body, field};
 use crate::limits::Limits;
 use crate::locks::{self, Granted, Wish};
-use crate::problem::Problem;
+use crate::problem::{Problem, SOON};
 use crate::service::{Caller, Service};
+use crate::shown::shown;
 use crate::unread::Unread;
 
 type Answer = Result<Response, Problem>;
@@ -26,7 +27,7 @@ type Answer = Result<Response, Problem>;
 const TTL: Duration = Duration::from_secs(30);
 
 /// The longest label of who asks, and of what for.
-const LABEL_BYTES: usize = 100;
+const LABEL_BYTES: usize = 200;
 /// The most slots of one name.
 const SLOTS: usize = 64;
 
@@ -176,7 +177,7 @@ pub(crate) async fn acquire(
         Err(problem) => problem.code,
     };
     service.metrics.acquired(word, start.elapsed(), waits);
-    Ok(grant(&headers, wish.of.lease, outcome?, &unread))
+    Ok(grant(&headers, wish.of.lease, outcome?, None, &unread))
 }
 
 /// The acquire itself, which ends when a later attempt of its lease begins.
@@ -203,7 +204,13 @@ async fn under_way(
     }
 }
 
-fn grant(headers: &HeaderMap, lease: LeaseId, granted: Granted, unread: &Unread) -> Response {
+fn grant(
+    headers: &HeaderMap,
+    lease: LeaseId,
+    granted: Granted,
+    stolen_from: Option<&str>,
+    unread: &Unread,
+) -> Response {
     let one = |held: &Lease| json!({ "name": held.name(), "token": held.token().get() });
     let mut body = json!({
         "lease": lease.to_string(),
@@ -220,6 +227,9 @@ fn grant(headers: &HeaderMap, lease: LeaseId, granted: Granted, unread: &Unread)
     }
     if let Some(slot) = granted.slot {
         body["slot"] = slot.into();
+    }
+    if let Some(owner) = stolen_from {
+        body["stolen_from"] = owner.into();
     }
     if granted.repeated {
         body["repeated"] = true.into();
@@ -296,10 +306,15 @@ async fn extend_one(
             (outcome, Some(extended.margin))
         }
         Err(problem) => {
-            let (code, detail) = (problem.code, problem.detail().to_owned());
-            let outcome = json!({
-                "name": lease.name, "lease": lease.lease, "outcome": code, "detail": detail,
+            let mut outcome = json!({
+                "name": lease.name, "lease": lease.lease,
+                "outcome": problem.code, "detail": problem.detail(),
             });
+            for field in ["holder", "reason", "retry_after_ms"] {
+                if let Some(value) = problem.field(field) {
+                    outcome[field] = value.clone();
+                }
+            }
             (outcome, None)
         }
     };
@@ -377,10 +392,10 @@ pub(crate) async fn steal(
     let (granted, from) = locks::steal(&service.client, name, ttl, on_behalf).await?;
     service.metrics.stolen();
     let (lock, reason, principal) = (name, &request.reason, &*principal.name);
-    let (from, token) = (from.unwrap_or_default(), granted.leases[0].token().get());
+    let (from, token) = (from.as_deref(), granted.leases[0].token().get());
     service.watcher.stolen(lock, token, principal, reason);
     tracing::warn!(target: "fencepost::audit", lock, principal, reason, from, token, "stolen");
-    Ok(grant(&headers, of.lease, granted, &unread))
+    Ok(grant(&headers, of.lease, granted, from, &unread))
 }
 
 #[derive(Debug, Deserialize)]
@@ -423,27 +438,6 @@ pub(crate) async fn list(
     Ok(form.answer(&json!({ "locks": listed, "cursor": cursor })))
 }
 
-/// A lock as the nodes see it. Values never leave: whoever has one can release the lock.
-fn shown(status: &Status) -> Value {
-    let holder = |holder: &fencepost::HolderStatus| json!({ "owner": holder.owner.to_string(), "expires_in_ms": holder.remaining.map(millis) });
-    let nodes = status.nodes.iter().map(|node| match &node.lock {
-        Ok(lock) => json!({
-            "node": node.node,
-            "holder": lock.holder.as_ref().map(|held| held.value.owner().to_string()),
-            "expires_in_ms": lock.holder.as_ref().and_then(|held| held.remaining).map(millis),
-            "waiting": lock.waiting,
-        }),
-        Err(error) => json!({ "node": node.node, "error": error.to_string() }),
-    });
-    json!({
-        "name": status.name.as_str(),
-        "holder": status.holder.as_ref().map(holder),
-        "readers": status.readers.iter().map(holder).collect::<Vec<_>>(),
-        "waiting": status.waiting,
-        "nodes": nodes.collect::<Vec<_>>(),
-    })
-}
-
 pub(crate) async fn livez() -> Response {
     "ok\n".into_response()
 }
@@ -460,7 +454,8 @@ pub(crate) async fn readyz(State(service): State<Service>) -> Answer {
             StatusCode::SERVICE_UNAVAILABLE,
             "no_quorum",
             format!("{answered} of {all} nodes answer, {needed} are needed"),
-        )),
+        )
+        .retry_after(SOON)),
     }
 }
 

@@ -11,19 +11,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
 use crate::problem::Problem;
-use crate::service::Service;
-
-/// What a service does for those who ask.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Mode {
-    /// Everything.
-    #[default]
-    Full,
-    /// It shows, and changes nothing.
-    ReadOnly,
-    /// It shows, and steals.
-    ReadAndSteal,
-}
+use crate::service::{Mode, Service};
 
 pub(crate) async fn guard(
     State(service): State<Service>,

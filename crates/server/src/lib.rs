@@ -16,11 +16,14 @@
 //! | `unread` | releases what was granted if the answer could not be sent |
 //! | `limits` | how much of everything one principal may have |
 //! | `body`, `answer`, `problem` | requests in; answers and RFC 9457 problems out |
+//! | `shown` | a lock as those see it who ask about it |
 //! | `watcher` | looks at all locks, once for all streams of a replica |
 //! | `events` | server-sent events and polls; nodes, contention and timeline |
 //! | `view`, `tracker`, `waits_for`, `contention` | what a look shows, and what happened between two; pure |
 //! | `timeline` | what may have gone wrong, kept for days |
+//! | `peers`, `pem` | the other replicas, asked for their timelines; certificates in files |
 //! | `ui`, `guard` | the dashboard; what a foreign page may not send |
+//! | `trace` | the id and the span of a request |
 //! | `metrics` | counters and histograms as Prometheus text |
 
 #![forbid(unsafe_code)]
@@ -38,11 +41,15 @@ mod locks;
 mod metrics;
 mod openapi;
 mod operations;
+mod peers;
+mod pem;
 mod problem;
 mod routes;
 mod serve;
 mod service;
+mod shown;
 mod timeline;
+mod trace;
 mod tracker;
 mod ui;
 mod unread;
@@ -51,8 +58,9 @@ pub mod waits_for;
 mod watcher;
 
 pub use auth::{AuthError, Tokens, hash_token};
-pub use guard::Mode;
 pub use limits::Limits;
+pub use peers::{Peers, PeersError};
 pub use serve::{Options, Tls, TlsError, serve};
-pub use view::contended;
+pub use service::Mode;
+pub use view::{contended, warnings};
 pub use watcher::Doctor;

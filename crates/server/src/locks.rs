@@ -16,7 +16,7 @@ use fencepost_core::lock::{Holder, Snapshot};
 use fencepost_core::{LeaseAttempt, LeaseId};
 use futures_util::future::{join_all, try_join_all};
 
-use crate::problem::Problem;
+use crate::problem::{Problem, SOON};
 
 /// What is asked for.
 #[derive(Clone, Debug)]
@@ -422,9 +422,14 @@ pub(crate) async fn release(
     let is_ours = |(_, of): &(AttemptValue, LeaseAttempt)| of.attempt == 0;
     // Nobody repeats an acquire whose lease id was made here.
     if !found.values.iter().any(is_ours) {
+        // Before it is buried by us: a release that is repeated after a lost answer is no loss.
+        let was_released = found.values.is_empty() && client.is_buried(name, lease).await?;
         // Before the look that counts: see `repeatable`.
         client.bury(name, lease).await?;
         found = find(client, name, lease).await?;
+        if found.values.is_empty() && was_released {
+            return Err(released());
+        }
     }
     if found.values.is_empty() {
         return Err(found.none);
@@ -506,7 +511,9 @@ fn no_quorum(status: &Status, needed: usize) -> Problem {
     });
     let why = format!("{needed} of {all} nodes have to answer");
     let status = axum::http::StatusCode::SERVICE_UNAVAILABLE;
-    Problem::new(status, "no_quorum", why).with("nodes", nodes.collect::<serde_json::Value>())
+    Problem::new(status, "no_quorum", why)
+        .with("nodes", nodes.collect::<serde_json::Value>())
+        .retry_after(SOON)
 }
 
 pub(crate) async fn steal(

@@ -5,14 +5,16 @@ use serde_json::{Map, Value, json};
 use crate::operations::ROUTES;
 
 /// Answers that every operation may give.
-const COMMON: [(u16, &str); 7] = [
+const COMMON: [(u16, &str); 9] = [
     (400, "the body cannot be read"),
     (401, "authentication is required"),
     (403, "not permitted"),
+    (405, "no such method here"),
     (413, "too large"),
     (415, "unknown type of body"),
     (422, "cannot be used"),
     (500, "the service failed"),
+    (503, "no quorum, or draining"),
 ];
 
 pub(crate) fn document() -> Value {
@@ -31,7 +33,14 @@ pub(crate) fn document() -> Value {
                 "application/json" => json!({ "type": "object" }),
                 _ => json!({ "type": "string" }),
             };
-            let content = json!({ kind: { "schema": schema } });
+            let mut content = json!({ kind: { "schema": schema } });
+            if kind == "application/json" && route.path != "/openapi.json" {
+                // What a shell asks for by `Accept`.
+                content["text/plain"] = json!({ "schema": { "type": "string" } });
+            }
+            if (*status, route.path) == (200, "/v1/events") {
+                content["text/event-stream"] = json!({ "schema": { "type": "string" } });
+            }
             responses.insert(
                 status.to_string(),
                 json!({ "description": what, "content": content }),
@@ -77,7 +86,7 @@ fn schemas() -> Value {
         "type": "string",
         "pattern": "^([0-9a-fA-F]{32}|[A-Za-z0-9_-]{21}[AQgw])$",
     });
-    let label = json!({ "type": "string", "maxLength": 100 });
+    let label = json!({ "type": "string", "maxLength": 200 });
     let object = |required: Value, properties: Value| {
         json!({
             "type": "object", "additionalProperties": false,
@@ -113,6 +122,8 @@ fn schemas() -> Value {
                 "type": { "type": "string" }, "title": { "type": "string" },
                 "status": { "type": "integer" }, "code": { "type": "string" },
                 "detail": { "type": "string" },
+                "request_id": { "type": "string" },
+                "retry_after_ms": { "type": "integer" },
             },
         },
     })

@@ -57,7 +57,11 @@ pub(crate) const ROUTES: [Route; 13] = [
     },
     Route {
         request: Some("Steal"),
-        answers: &[(200, "stolen"), (503, "no quorum, or draining")],
+        answers: &[
+            (200, "stolen"),
+            (409, "another was faster"),
+            (503, "no quorum, or draining"),
+        ],
         ..route(
             "post",
             "/v1/steal",
@@ -100,7 +104,7 @@ pub(crate) const ROUTES: [Route; 13] = [
         "Which names are waited for, and how long holds and waits last",
     ),
     Route {
-        query: &["since_ms", "name", "owner", "node"],
+        query: &["since_ms", "name", "owner", "node", "only"],
         ..route(
             "get",
             "/v1/timeline",

@@ -5,6 +5,11 @@ use axum::response::{IntoResponse, Response};
 use fencepost::{Error, ErrorKind};
 use serde_json::{Map, Value, json};
 
+use crate::trace::request_id;
+
+/// After which time it is worth asking again where nothing better is known.
+pub(crate) const SOON: std::time::Duration = std::time::Duration::from_secs(1);
+
 /// What went wrong, for the client of the service.
 #[derive(Debug)]
 pub(crate) struct Problem {
@@ -51,19 +56,28 @@ impl Problem {
             ErrorKind::Held | ErrorKind::Timeout => {
                 let problem = Self::new(StatusCode::CONFLICT, "held", detail);
                 let Some(holder) = error.holder() else {
-                    return problem;
+                    return problem.retry_after(SOON);
                 };
-                let problem = problem.with("holder", holder.owner.to_string());
+                let problem = problem.with("holder", holder.owner.to_string()).with(
+                    "holder_token",
+                    holder.token.map(fencepost::FencingToken::get),
+                );
                 match holder.remaining {
-                    Some(left) => problem.with("expires_in_ms", crate::answer::millis(left)),
-                    None => problem,
+                    // It may be released before; who wants to know at once says `wait`.
+                    Some(left) => problem
+                        .with("expires_in_ms", crate::answer::millis(left))
+                        .retry_after(left.min(SOON)),
+                    None => problem.retry_after(SOON),
                 }
             }
             ErrorKind::NoQuorum | ErrorKind::Unreachable => {
                 Self::new(StatusCode::SERVICE_UNAVAILABLE, "no_quorum", detail)
                     .with("nodes", nodes(error.nodes()))
+                    .retry_after(SOON)
             }
-            ErrorKind::TooLate => Self::new(StatusCode::SERVICE_UNAVAILABLE, "too_late", detail),
+            ErrorKind::TooLate => {
+                Self::new(StatusCode::SERVICE_UNAVAILABLE, "too_late", detail).retry_after(SOON)
+            }
             ErrorKind::Lost => {
                 let why = error.loss().map(fencepost::LossReason::as_str);
                 Self::new(StatusCode::GONE, "lost", detail).with("reason", why)
@@ -73,6 +87,10 @@ impl Problem {
             }
             _ => Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", detail),
         }
+    }
+
+    pub(crate) fn field(&self, name: &str) -> Option<&Value> {
+        self.more.get(name)
     }
 
     pub(crate) fn detail(&self) -> &str {
@@ -91,6 +109,9 @@ impl Problem {
             "invalid" => "The request cannot be used",
             "unauthenticated" => "Authentication is required",
             "forbidden" => "Not permitted",
+            "foreign_host" => "Not for this machine's service",
+            "foreign_origin" => "Sent by a page of another site",
+            "read_only" => "This service only shows",
             "limit" => "A limit was reached",
             "not_found" => "No such path",
             "method_not_allowed" => "No such method here",
@@ -118,6 +139,9 @@ impl IntoResponse for Problem {
         body.insert("code".into(), self.code.into());
         body.insert("detail".into(), self.detail.into());
         body.extend(self.more);
+        if let Some(id) = request_id() {
+            body.insert("request_id".into(), id.into());
+        }
         let mut response = (self.status, Value::Object(body).to_string()).into_response();
         let headers = response.headers_mut();
         headers.insert(

@@ -8,6 +8,7 @@ use crate::events;
 use crate::guard::guard;
 use crate::operations::{ROUTES, Route};
 use crate::service::Service;
+use crate::trace::trace;
 use crate::ui;
 
 fn operation(route: &Route) -> MethodRouter<Service> {
@@ -40,5 +41,6 @@ pub(crate) fn router(service: Service) -> Router {
         .fallback(api::not_found)
         .method_not_allowed_fallback(api::method_not_allowed)
         .layer(axum::middleware::from_fn_with_state(service.clone(), guard))
+        .layer(axum::middleware::from_fn(trace))
         .with_state(service)
 }

@@ -11,11 +11,23 @@ use fencepost::Client;
 
 use crate::attempts::Attempts;
 use crate::auth::{Principal, Tokens, authenticate};
-use crate::guard::Mode;
 use crate::limits::{Limits, Waits};
 use crate::metrics::Metrics;
+use crate::peers::Peers;
 use crate::problem::Problem;
 use crate::watcher::Watcher;
+
+/// What a service does for those who ask.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// Everything.
+    #[default]
+    Full,
+    /// It shows, and changes nothing.
+    ReadOnly,
+    /// It shows, and steals.
+    ReadAndSteal,
+}
 
 /// What every request needs.
 #[derive(Clone)]
@@ -28,6 +40,7 @@ pub(crate) struct Service {
     pub(crate) tokens: Option<Tokens>,
     pub(crate) draining: Arc<AtomicBool>,
     pub(crate) watcher: Watcher,
+    pub(crate) peers: Peers,
     pub(crate) mode: Mode,
     /// Whether it is reached from this machine only.
     pub(crate) loopback: bool,

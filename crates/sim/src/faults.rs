@@ -24,8 +24,14 @@ pub enum Fault {
     OneWay,
     /// A node's process dies and comes back with its data.
     CrashKeepingData,
-    /// A node's process dies and comes back empty; it does not vote for a while.
+    /// A node's process dies and comes back empty, or with an older copy of its data.
     CrashLosingData,
+    /// A node is flushed, with its marker, while clients are connected.
+    Flush,
+    /// A node becomes a replica of an older copy of its data and a master again, without a restart.
+    RoleChange,
+    /// The list of nodes grows, while some clients have the new list already and some still the old one.
+    ListChange,
     /// A node stands still; what it was sent is carried out late.
     NodePause,
     /// A client stands still: its timers fire late, its clock goes on.
@@ -46,7 +52,7 @@ pub enum Fault {
 
 impl Fault {
     /// All kinds.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 21] = [
         Self::Delay,
         Self::CommandLost,
         Self::AnswerLost,
@@ -57,6 +63,9 @@ impl Fault {
         Self::OneWay,
         Self::CrashKeepingData,
         Self::CrashLosingData,
+        Self::Flush,
+        Self::RoleChange,
+        Self::ListChange,
         Self::NodePause,
         Self::ClientPause,
         Self::ClientDeath,
@@ -66,6 +75,16 @@ impl Fault {
         Self::NodeRate,
         Self::Cancel,
     ];
+
+    /// Those by which nodes lose data. A run has them or not, so that the others judge tokens and losses
+    /// strictly.
+    pub const LOSING_DATA: [Self; 3] = [Self::CrashLosingData, Self::Flush, Self::RoleChange];
+
+    /// Whether nodes lose data by it.
+    #[must_use]
+    pub fn loses_data(self) -> bool {
+        Self::LOSING_DATA.contains(&self)
+    }
 
     /// Its name, for people.
     #[must_use]
@@ -81,6 +100,9 @@ impl Fault {
             Self::OneWay => "partition, one way",
             Self::CrashKeepingData => "node crashed, data kept",
             Self::CrashLosingData => "node crashed, data lost",
+            Self::Flush => "node flushed",
+            Self::RoleChange => "node's data replaced by a change of role",
+            Self::ListChange => "list of nodes replaced",
             Self::NodePause => "node paused",
             Self::ClientPause => "client paused",
             Self::ClientDeath => "client died",

@@ -18,14 +18,17 @@
 //! | [`plan`] | everything that a seed sets before a run begins |
 //! | [`faults`] | the kinds of faults |
 //! | `nemesis` | the faults that come and go |
+//! | `operator` | somebody who replaces the list of nodes |
 //! | `net` | connections and messages, and the faults that strike single ones |
 //! | `server` | one node: the library's own state machine, behind a process that can die |
+//! | `member` | which node's votes count, by the core's own rules |
 //! | `link` | a node as the library sees it |
 //! | `clock` | virtual time, and clocks that are wrong about it |
 //! | `gate` | what stops a whole client process |
 //! | `fickle` | a caller that drops its future half-way |
 //! | `workload` | what the clients do |
 //! | `client` | one client: what it asks for, and what it writes down |
+//! | `detached` | locks that outlive their lease |
 //! | `held` | what a client may hold |
 //! | `sharing` | what is different where many may read |
 //! | `resource` | what the locks guard |
@@ -35,14 +38,17 @@
 
 mod client;
 mod clock;
+mod detached;
 pub mod dice;
 pub mod faults;
 mod fickle;
 mod gate;
 mod held;
 mod link;
+mod member;
 mod nemesis;
 mod net;
+mod operator;
 pub mod plan;
 pub mod report;
 mod resource;

@@ -48,6 +48,8 @@ impl Strike<'_> {
             Fault::Reset => self.reset(),
             Fault::Partition | Fault::OneWay => self.partition(fault).await,
             Fault::CrashKeepingData | Fault::CrashLosingData => self.crash(fault).await,
+            Fault::Flush => self.flush(),
+            Fault::RoleChange => self.change_role().await,
             Fault::NodePause => self.pause_node().await,
             Fault::ClientPause => self.pause_client().await,
             Fault::ClientDeath => self.kill_client(),
@@ -62,7 +64,7 @@ impl Strike<'_> {
                 clock.jump_wall(self.dice.around_zero(LONGEST_JUMP));
                 self.note(fault, format!("node {node}"));
             }
-            // These strike single messages and futures, or last for the whole run.
+            // These strike single messages and futures, or last for the whole run, or have a task of their own.
             Fault::Delay
             | Fault::CommandLost
             | Fault::AnswerLost
@@ -70,6 +72,7 @@ impl Strike<'_> {
             | Fault::Duplicate
             | Fault::ClientRate
             | Fault::NodeRate
+            | Fault::ListChange
             | Fault::Cancel => sleep_until(self.over).await,
         }
     }
@@ -149,16 +152,65 @@ impl Strike<'_> {
         if !self.world.inside().servers[node].is_up {
             return;
         }
+        // Of a disk that is promised to keep every write, nobody puts an older copy back.
+        let keeps_a_copy = self.dice.per_mille(500) && !self.world.plan.is_durable;
+        let copy = match fault {
+            Fault::CrashLosingData if keeps_a_copy => {
+                let copy = self.world.inside().servers[node].copy();
+                let left = self.over - tokio::time::Instant::now();
+                sleep(left / 2).await;
+                Some(copy)
+            }
+            _ => None,
+        };
+        if !self.world.inside().servers[node].is_up {
+            return;
+        }
         self.note(fault, format!("node {node}"));
         self.world.act(|inside| inside.crash(node, is_told));
         sleep_until(self.over).await;
         self.world.act(|inside| {
             inside.log(|| format!("! node {node} is back"));
-            let quarantine = inside.plan.max_ttl;
-            match fault {
-                Fault::CrashLosingData => inside.servers[node].restart_empty(quarantine),
-                _ => inside.servers[node].restart(),
+            let server = &mut inside.servers[node];
+            if fault == Fault::CrashLosingData {
+                server.replace_data(copy);
             }
+            server.restart();
+        });
+    }
+
+    /// Some nodes at once: one, or all of them.
+    fn flush(mut self) {
+        let share = self.dice.pick(&[0, 300, 700]);
+        let first = self.node();
+        let nodes = (0..self.world.plan.nodes).collect::<Vec<_>>();
+        for node in nodes {
+            let is_struck = node == first || self.dice.per_mille(share);
+            if !is_struck || !self.world.inside().servers[node].is_up {
+                continue;
+            }
+            self.note(Fault::Flush, format!("node {node}"));
+            self.world.act(|inside| {
+                inside.servers[node].replace_data(None);
+                inside.tell_of_marker(node);
+            });
+        }
+    }
+
+    /// What a node has carried out since the copy was made is forgotten.
+    async fn change_role(mut self) {
+        let node = self.node();
+        let copy = self.world.inside().servers[node].copy();
+        sleep_until(self.over).await;
+        if !self.world.inside().servers[node].is_up {
+            return;
+        }
+        self.note(Fault::RoleChange, format!("node {node}"));
+        self.world.act(|inside| {
+            let server = &mut inside.servers[node];
+            server.replace_data(Some(copy));
+            server.begin_new_history();
+            inside.tell_of_marker(node);
         });
     }
 
@@ -190,7 +242,11 @@ impl Strike<'_> {
         let runs = |client: &usize| !self.world.gates[*client].is_closed();
         let running = (0..self.world.plan.clients).filter(runs).count();
         // Somebody must be left to find the locks free in the end.
-        if !runs(&client) || running < 2 {
+        let is_last = running < 2;
+        // Where the list changes, those of the new one go on.
+        let plan = &self.world.plan;
+        let is_needed = plan.first_list.is_some() && plan.list_of(client) == plan.nodes;
+        if !runs(&client) || is_last || is_needed {
             return;
         }
         self.note(Fault::ClientDeath, format!("client {client}"));

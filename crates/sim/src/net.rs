@@ -7,8 +7,10 @@
 //! messages arrive behind the new one's.
 //!
 //! - `connection`: how connections are given up and made again, and what becomes of them.
+//! - `marker`: how a node's marker is looked at and watched, and when its votes count.
 
 mod connection;
+mod marker;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -18,11 +20,13 @@ use std::time::Duration;
 use fencepost::NodeError;
 use fencepost::internals::{Notice, WakeSink};
 use fencepost_core::lock::{Command, Reply};
+use fencepost_core::quorum::membership::{Marker, Sight};
 use fencepost_core::ticket::{ClientId, Wake};
 use tokio::sync::oneshot;
 
 use crate::dice::Dice;
 use crate::faults::Fault;
+use crate::member::{Watch, asks_for_a_vote, is_vote};
 use crate::plan::Plan;
 use crate::world::Inside;
 
@@ -60,6 +64,25 @@ enum Load {
         id: u64,
         answer: Answer,
     },
+    /// The client reads the marker, and wants to be told when it changes.
+    Look {
+        id: u64,
+    },
+    /// What it was, and what the node says of itself.
+    Seen {
+        id: u64,
+        marker: Option<Marker>,
+        sight: Sight,
+    },
+    /// A marker that is to take the place of that one.
+    WriteMarker {
+        old: Option<Marker>,
+        new: Option<Marker>,
+    },
+    /// The marker that was read has changed, or is gone.
+    Invalid,
+    /// The client looks at the marker again.
+    LookDue,
     /// It is some waiter's turn.
     Notice(Wake),
     /// The node's process is gone, and its machine says so.
@@ -87,7 +110,11 @@ pub(crate) struct Link {
     to_node: Direction,
     to_client: Direction,
     /// Commands without an answer.
-    open: BTreeMap<u64, oneshot::Sender<Answer>>,
+    open: BTreeMap<u64, Open>,
+    /// What is known of the node's marker.
+    watch: Watch,
+    /// Votes that came while it was not known whether they count.
+    held_back: Vec<(u64, Answer)>,
     /// Commands that wait for a connection.
     waiting: VecDeque<(u64, String, Command)>,
     until_ready: Vec<Waker>,
@@ -95,9 +122,34 @@ pub(crate) struct Link {
     ear: Option<(ClientId, Arc<dyn WakeSink>)>,
 }
 
+/// A command without an answer.
+struct Open {
+    answer_to: oneshot::Sender<Answer>,
+    /// Whether its answer may be counted towards a quorum.
+    is_vote: bool,
+    /// How long the node still did not vote when it was sent.
+    quarantine: Option<Duration>,
+}
+
+impl Open {
+    fn end(self, answer: Answer) {
+        let answer = match (answer, self.quarantine) {
+            // What it holds for us now it may have held for another before it forgot.
+            (Ok(Reply::Extended | Reply::Repaired | Reply::Queue(_)), Some(left)) => {
+                Err(NodeError::Quarantined(left))
+            }
+            (answer, _) => answer,
+        };
+        // Nobody may wait for it any more.
+        let _ = self.answer_to.send(answer);
+    }
+}
+
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
     Up,
+    /// Connected; calls wait for the look at the node's marker.
+    Vetting,
     /// Calls wait for the attempt that is under way.
     Connecting,
     /// The last attempt failed; calls fail at once.
@@ -122,6 +174,8 @@ impl Link {
             to_node: Direction::default(),
             to_client: Direction::default(),
             open: BTreeMap::new(),
+            watch: Watch::default(),
+            held_back: Vec::new(),
             waiting: VecDeque::new(),
             until_ready: Vec::new(),
             ear: None,
@@ -187,14 +241,23 @@ impl Inside {
     ) -> Result<oneshot::Receiver<Answer>, NodeError> {
         let id = self.net.number();
         let (answer_to, answer) = oneshot::channel();
+        let is_vote = is_vote(&command);
+        if let Some(why) = self.members[pair.client].refusal().filter(|_| is_vote) {
+            return Err(why);
+        }
         let link = self.net.link(pair);
+        let open = Open {
+            answer_to,
+            is_vote,
+            quarantine: None,
+        };
         match link.state {
             State::Up => {
-                link.open.insert(id, answer_to);
+                link.open.insert(id, open);
                 self.transmit(pair, id, name, command);
             }
-            State::Connecting => {
-                link.open.insert(id, answer_to);
+            State::Connecting | State::Vetting => {
+                link.open.insert(id, open);
                 link.waiting.push_back((id, name, command));
             }
             State::Down => return Err(NodeError::Unreachable("refused".into())),
@@ -214,6 +277,18 @@ impl Inside {
 
     fn transmit(&mut self, pair: Pair, id: u64, name: String, command: Command) {
         let now = self.now();
+        let own_now = self.own_now(pair.client);
+        let link = self.net.link(pair);
+        let quarantine = link.watch.quarantine_left(own_now);
+        if let Some(left) = quarantine.filter(|_| asks_for_a_vote(&command)) {
+            if let Some(open) = link.open.remove(&id) {
+                open.end(Err(NodeError::Quarantined(left)));
+            }
+            return;
+        }
+        if let Some(open) = link.open.get_mut(&id) {
+            open.quarantine = quarantine;
+        }
         self.log(|| format!("{pair} sends {id}: {name} {command:?}"));
         let link = self.net.link(pair);
         let (connection, process) = (link.connection, link.process);
@@ -284,9 +359,15 @@ impl Inside {
     fn arrives(&mut self, packet: Packet) {
         let pair = packet.pair;
         let way = match &packet.load {
-            Load::Command { .. } => Some(Way::ToNode),
-            Load::Answer { .. } | Load::Broken | Load::Notice(_) => Some(Way::ToClient),
-            Load::Connect | Load::MuteWatch { .. } => None,
+            Load::Command { .. } | Load::Look { .. } | Load::WriteMarker { .. } => {
+                Some(Way::ToNode)
+            }
+            Load::Answer { .. }
+            | Load::Broken
+            | Load::Notice(_)
+            | Load::Seen { .. }
+            | Load::Invalid => Some(Way::ToClient),
+            Load::Connect | Load::MuteWatch { .. } | Load::LookDue => None,
         };
         if let Some(way) = way {
             let direction = self.net.link(pair).way(way);
@@ -296,14 +377,22 @@ impl Inside {
             }
         }
         match packet.load {
-            Load::Command { .. } => self.arrives_at_node(packet),
+            Load::Command { .. } | Load::Look { .. } | Load::WriteMarker { .. } => {
+                self.arrives_at_node(packet);
+            }
+            Load::Seen { .. } | Load::Invalid | Load::LookDue => self.hears_of_marker(packet),
             Load::Answer { id, answer } => {
                 let link = self.net.link(pair);
                 if link.connection == packet.connection
-                    && let Some(answer_to) = link.open.remove(&id)
+                    && let Some(open) = link.open.remove(&id)
                 {
+                    if open.is_vote && link.watch.is_alarmed {
+                        link.open.insert(id, open);
+                        link.held_back.push((id, answer));
+                        return;
+                    }
                     self.log(|| format!("{pair} hears {id}: {answer:?}"));
-                    let _ = answer_to.send(answer);
+                    open.end(answer);
                 }
             }
             Load::Notice(wake) => self.notice(pair, Notice::Wake(wake)),
@@ -315,7 +404,8 @@ impl Inside {
             Load::Connect => self.connect(pair),
             Load::MuteWatch { id } => {
                 let link = self.net.link(pair);
-                if link.connection == packet.connection && link.open.contains_key(&id) {
+                let looks = link.watch.look.is_some_and(|(look, _)| look == id);
+                if link.connection == packet.connection && (looks || link.open.contains_key(&id)) {
                     if self.gates[pair.client].is_closed() {
                         let later = self.now() + nanos(self.plan.node_timeout);
                         self.net.put(later, packet);
@@ -342,16 +432,17 @@ impl Inside {
             server.inbox.push_back(packet);
             return;
         }
-        let Load::Command {
-            id,
-            name,
-            command,
-            is_copy,
-        } = packet.load
-        else {
-            return;
+        let (id, name, command, is_copy) = match packet.load {
+            Load::Command {
+                id,
+                name,
+                command,
+                is_copy,
+            } => (id, name, command, is_copy),
+            load => return self.arrives_at_marker(pair, connection, process, load),
         };
-        let (answer, woken) = server.perform(&name, &command);
+        let (reply, woken) = server.perform(&name, &command);
+        let answer = Ok(reply);
         if server.is_held_by_a_ghost(&name) {
             let what = format!(
                 "node {} holds {name} for an attempt that was given up",

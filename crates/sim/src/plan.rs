@@ -128,6 +128,10 @@ pub struct Plan {
     pub is_fair: bool,
     /// Whether locks are held for moments only, so that there are many holders.
     pub is_hasty: bool,
+    /// How many of the nodes are on the first list, where that changes: the others join them.
+    pub first_list: Option<usize>,
+    /// Whether every write is on disk before it is answered, and the cluster was made with that promise.
+    pub is_durable: bool,
 }
 
 /// The longest that a message takes as a rule, there and back.
@@ -171,24 +175,60 @@ impl Plan {
     }
 
     fn of_locks(seed: u64) -> Self {
+        let mut plan = Self::of_one_list(seed);
+        if plan.rate(Fault::ListChange).is_none() {
+            return plan;
+        }
+        let mut dice = Dice::new(seed ^ 0x1157);
+        let (first, all) = dice.pick(&[(3, 5), (3, 5), (3, 4), (2, 3)]);
+        (plan.first_list, plan.nodes) = (Some(first), all);
+        // All nodes of the new list are needed once, and each list needs a client.
+        plan.missing_nodes = 0;
+        plan.clients = plan.clients.max(3);
+        while plan.distances.len() < plan.clients {
+            plan.distances.push(plan.distances[0]);
+        }
+        plan.faults.retain(|(fault, _)| !fault.loses_data());
+        let wall = [Fault::ClientWallJump, Fault::NodeWallJump];
+        plan.faults.retain(|(fault, _)| !wall.contains(fault));
+        plan.wall_skew_micros = WALL_SKEW_MICROS;
+        plan
+    }
+
+    /// How many of the nodes are on the list of that client.
+    #[must_use]
+    pub fn list_of(&self, client: usize) -> usize {
+        match self.first_list {
+            Some(first) if client < self.clients / 2 => first,
+            _ => self.nodes,
+        }
+    }
+
+    fn of_one_list(seed: u64) -> Self {
         let mut dice = Dice::new(seed);
         let calm = dice.per_mille(40);
         // Only faults of clocks and callers: nobody loses its place in line by them.
         let only_clocks = dice.per_mille(80);
+        let may_lose_data = dice.per_mille(500);
         let mut faults = Vec::new();
         for fault in Fault::ALL {
+            let every = match fault.loses_data() {
+                // Who has lost its data does not vote for a while: seldom enough for somebody to hold locks.
+                true => dice.pick(&[ms(1_000), ms(2_500), ms(5_000)]),
+                false => dice.pick(&[ms(400), ms(1_000), ms(2_500)]),
+            };
             let rate = Rate {
                 per_mille: dice.pick(&[5, 20, 60, 200]),
-                every: dice.pick(&[ms(400), ms(1_000), ms(2_500)]),
+                every,
                 lasts: dice.pick(&[ms(60), ms(250), ms(900), ms(2_500)]),
             };
-            if dice.per_mille(350) && !calm {
+            let share = if fault == Fault::ListChange { 100 } else { 350 };
+            if dice.per_mille(share) && !calm && (may_lose_data || !fault.loses_data()) {
                 faults.push((fault, rate));
             }
         }
-        let has = |wanted: Fault| faults.iter().any(|(fault, _)| *fault == wanted);
         // Without its data a node leaves the order of tokens to the wall clocks.
-        let loses_data = has(Fault::CrashLosingData);
+        let loses_data = faults.iter().any(|(fault, _)| fault.loses_data());
         if loses_data {
             let wall = [Fault::ClientWallJump, Fault::NodeWallJump];
             faults.retain(|(fault, _)| !wall.contains(fault));
@@ -210,6 +250,10 @@ impl Plan {
             .map(|distance| distance.there + distance.back);
         let farthest = farthest.max().unwrap_or_default();
         let nodes: usize = dice.pick(&[1, 2, 3, 3, 3, 3, 3, 4, 5, 5]);
+        if nodes == 1 {
+            // One node alone has no marker, and nobody sees that it forgets while it runs.
+            faults.retain(|(fault, _)| !matches!(fault, Fault::Flush | Fault::RoleChange));
+        }
         Self {
             seed,
             work: Work::Mutex,
@@ -231,6 +275,8 @@ impl Plan {
             faults,
             is_hasty: dice.per_mille(600),
             is_fair: dice.per_mille(400),
+            is_durable: dice.per_mille(500),
+            first_list: None,
             wall_skew_micros: match loses_data {
                 true => WALL_SKEW_MICROS,
                 false => WILD_SKEW_MICROS,
@@ -329,12 +375,19 @@ impl Plan {
         (self.max_ttl + self.max_ttl / 50).max(TICKET_LEASE) + SETTLING
     }
 
+    /// Whether nodes lose data.
+    #[must_use]
+    pub fn loses_data(&self) -> bool {
+        self.faults.iter().any(|(fault, _)| fault.loses_data())
+    }
+
     /// Tokens grow between acquisitions further apart than this: see the checker.
     #[must_use]
     pub fn token_skew(&self) -> Duration {
-        match self.rate(Fault::CrashLosingData) {
-            Some(_) => Duration::from_micros(2 * self.wall_skew_micros.unsigned_abs()),
-            None => Duration::ZERO,
+        // The new majority may have no node of the old one.
+        match self.loses_data() || self.first_list.is_some() {
+            true => Duration::from_micros(2 * self.wall_skew_micros.unsigned_abs()),
+            false => Duration::ZERO,
         }
     }
 }

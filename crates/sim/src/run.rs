@@ -17,6 +17,7 @@ use crate::faults::FaultCounts;
 use crate::link::SimNode;
 use crate::nemesis::haunt;
 use crate::net::{Pair, nanos};
+use crate::operator::replace_list;
 use crate::plan::{Plan, Work};
 use crate::sharing::is_reader;
 use crate::workload::Session;
@@ -196,12 +197,21 @@ async fn live(plan: Plan, with_log: bool) -> io::Result<Life> {
             sessions.push((number, session));
         }
     }
+    if let Some(first) = plan.first_list {
+        tokio::task::spawn_local(replace_list(world.clone(), first, dice.fork()));
+    }
     for (fault, rate) in &plan.faults {
         tokio::task::spawn_local(haunt(world.clone(), *fault, *rate, dice.fork()));
     }
     // One tick later, when each fault has undone what it did.
     let healing = plan.faults_until + Duration::from_millis(2);
     sleep_until(world.time.at(nanos(healing))).await;
+    // Whoever has the old list still is started anew with the other one, which is another client.
+    for client in (0..plan.clients).filter(|client| plan.list_of(*client) < plan.nodes) {
+        if !world.gates[client].is_closed() {
+            world.kill_client(client);
+        }
+    }
     world.act(|inside| {
         inside.is_healed = true;
         inside.record(Event::healed(world.now()));
@@ -252,7 +262,7 @@ fn client(world: &Arc<World>, number: usize, dice: Dice) -> io::Result<SimClient
         .drift(Drift::new(world.plan.drift, DRIFT_FIXED).map_err(io::Error::other)?)
         .max_ttl(world.plan.max_ttl)
         .node_timeout(world.plan.node_timeout);
-    for node in 0..world.plan.nodes {
+    for node in 0..world.plan.list_of(number) {
         let client = number;
         builder = builder.node(SimNode::new(world, Pair { client, node }));
     }

@@ -5,15 +5,14 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use fencepost::NodeError;
+use fencepost::LockName;
 use fencepost_core::lock::{Command, LockState, Now, Reply};
+use fencepost_core::quorum::membership::{Marker, Sight};
 use fencepost_core::ticket::Wake;
 
 use crate::clock::SkewedClock;
-use crate::net::Packet;
-
-/// What a command came to, and whose turn it is by that.
-type Done = (Result<Reply, NodeError>, Vec<Wake>);
+use crate::member::run_id;
+use crate::net::{Packet, Pair};
 
 /// One simulated node.
 pub(crate) struct Server {
@@ -28,12 +27,25 @@ pub(crate) struct Server {
     /// Values that it was asked to refuse, and until when by its own clock: written down a second
     /// time, to see whether it does.
     refused: BTreeMap<String, Duration>,
-    /// Until then, by its own clock, it may have forgotten locks.
-    quarantine_until: Duration,
+    /// To which cluster it belongs, and which incarnation of its data this is.
+    marker: Option<Marker>,
+    /// What it says of its history before the last change of role.
+    history: String,
+    /// Whether it says that every write is on disk before it is answered.
+    syncs: bool,
+    /// The connections that have read the marker and are told of its next change, each with the process that
+    /// it leads to.
+    pub(crate) watched_by: BTreeMap<Pair, (u64, u64)>,
+}
+
+/// A copy of a node's data.
+pub(crate) struct Data {
+    locks: BTreeMap<String, LockState>,
+    marker: Option<Marker>,
 }
 
 impl Server {
-    pub(crate) fn new(clock: Arc<SkewedClock>) -> Self {
+    pub(crate) fn new(clock: Arc<SkewedClock>, marker: Option<Marker>, syncs: bool) -> Self {
         Self {
             clock,
             process: 0,
@@ -42,7 +54,10 @@ impl Server {
             inbox: VecDeque::new(),
             locks: BTreeMap::new(),
             refused: BTreeMap::new(),
-            quarantine_until: Duration::ZERO,
+            marker,
+            history: String::new(),
+            syncs,
+            watched_by: BTreeMap::new(),
         }
     }
 
@@ -50,41 +65,60 @@ impl Server {
         self.is_up = false;
         self.process += 1;
         self.inbox.clear();
+        self.watched_by.clear();
     }
 
     pub(crate) fn restart(&mut self) {
         self.is_up = true;
     }
 
-    /// Comes back without its data, and does not vote for that long.
-    pub(crate) fn restart_empty(&mut self, quarantine: Duration) {
-        self.is_up = true;
-        self.locks.clear();
-        self.refused.clear();
-        self.quarantine_until = self.clock.monotonic() + quarantine;
+    /// Its data as they are now.
+    pub(crate) fn copy(&self) -> Data {
+        Data {
+            locks: self.locks.clone(),
+            marker: self.marker.clone(),
+        }
     }
 
-    /// Carries out one command, as the Redis node does: in quarantine it learns who holds what and
-    /// lets go, but does not vote.
-    pub(crate) fn perform(&mut self, name: &str, command: &Command) -> Done {
+    /// It has these data instead of its own; none at all if there are none.
+    pub(crate) fn replace_data(&mut self, data: Option<Data>) {
+        self.refused.clear();
+        (self.locks, self.marker) = match data {
+            Some(Data { locks, marker }) => (locks, marker),
+            None => (BTreeMap::new(), None),
+        };
+    }
+
+    /// Its data came from elsewhere, and it says so.
+    pub(crate) fn begin_new_history(&mut self) {
+        self.history = format!("{}+", self.history);
+    }
+
+    pub(crate) fn marker(&self) -> Option<Marker> {
+        self.marker.clone()
+    }
+
+    pub(crate) fn set_marker(&mut self, marker: Option<Marker>) {
+        self.marker = marker;
+    }
+
+    /// What it says of itself.
+    pub(crate) fn sight(&self) -> Sight {
+        Sight {
+            run_id: run_id(self.process),
+            history: self.history.clone(),
+            now_us: self.clock.wall(),
+            syncs: Some(self.syncs),
+        }
+    }
+
+    /// Carries out one command, and says whose turn it is by that. Whether it is a vote is for the client to
+    /// know.
+    pub(crate) fn perform(&mut self, name: &str, command: &Command) -> (Reply, Vec<Wake>) {
         let now = Now {
             elapsed: self.clock.monotonic(),
             wall_micros: self.clock.wall(),
         };
-        let left = self.quarantine_until.saturating_sub(now.elapsed);
-        let in_quarantine = !left.is_zero();
-        let is_vote = matches!(
-            command,
-            Command::Acquire { .. }
-                | Command::Share { .. }
-                | Command::Steal { .. }
-                | Command::LookForTombstone { .. }
-                | Command::Raise { .. }
-        );
-        if in_quarantine && is_vote {
-            return (Err(NodeError::Quarantined(left)), Vec::new());
-        }
-        let lock = self.locks.entry(name.to_owned()).or_default();
         if let Command::Release {
             value,
             tombstone: Some(time),
@@ -95,13 +129,23 @@ impl Server {
             self.refused.insert(value, now.elapsed + *time);
         }
         let mut woken = Vec::new();
-        let answer = match lock.apply_and_wake(command, now, |wake| woken.push(wake)) {
-            Reply::Extended | Reply::Repaired | Reply::Queue(_) if in_quarantine => {
-                Err(NodeError::Quarantined(left))
-            }
-            reply => Ok(reply),
+        let reply = self.apply(name, command, now, |wake| woken.push(wake));
+        (reply, woken)
+    }
+
+    /// A slot of a semaphore has its queue elsewhere, as its keys have on Redis.
+    fn apply(&mut self, name: &str, command: &Command, now: Now, wake: impl FnMut(Wake)) -> Reply {
+        let slot = LockName::new(name).ok();
+        let slot = slot.and_then(|name| Some((name.slot()?, name.queue().to_string())));
+        let Some((slot, queue)) = slot else {
+            let lock = self.locks.entry(name.to_owned()).or_default();
+            return lock.apply_and_wake(command, now, wake);
         };
-        (answer, woken)
+        let mut whole = self.locks.remove(&queue).unwrap_or_default();
+        let lock = self.locks.entry(name.to_owned()).or_default();
+        let reply = lock.apply_to_slot(&mut whole, slot, command, now, wake);
+        self.locks.insert(queue, whole);
+        reply
     }
 
     /// Whether the lock is held by a value that the node was asked to refuse.

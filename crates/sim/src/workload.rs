@@ -74,7 +74,7 @@ impl Session {
         names.map(|name| plan.name(name)).collect()
     }
 
-    fn ttl(&mut self) -> Duration {
+    pub(crate) fn ttl(&mut self) -> Duration {
         let ttls = self.client.world.plan.ttls.clone();
         self.dice.pick(&ttls)
     }
@@ -92,7 +92,7 @@ impl Session {
     }
 
     /// Locks, a TTL and options.
-    fn wish(&mut self, reads: bool) -> Wish {
+    pub(crate) fn wish(&mut self, reads: bool) -> Wish {
         let (names, ttl) = (self.names(), self.ttl());
         let mut options = LockOptions::new().ttl(ttl);
         options = options.fair(self.client.world.plan.is_fair);
@@ -136,6 +136,7 @@ impl Session {
         match (self.client.world.plan.work, self.dice.below(10)) {
             (Work::Mutex | Work::ReadWrite, 0..=2) => self.try_lock().await,
             (Work::Mutex | Work::ReadWrite, 8) => self.scope().await,
+            (Work::Mutex, 7) => self.detached().await,
             (Work::Election, 8..) => self.observe().await,
             (_, 9..) => self.look().await,
             _ => self.lock().await,
@@ -159,11 +160,14 @@ impl Session {
         let wish = self.wish(reads);
         let client = self.client.clone();
         client.asks(&wish);
+        self.may_stand_still_between(wish.ttl);
         let (asked, pauses) = (client.world.now(), self.pauses());
         let outcome = fickle(client.obtain(&wish), self.patience()).await;
         if pauses == self.pauses()
             && let Some(wait) = wish.wait
             && let Some(outcome) = &outcome
+            // Who is refused for its list of nodes need not wait.
+            && client.world.plan.first_list.is_none()
         {
             self.judge_wait(&wish, asked, wait, outcome.as_ref().err());
         }
@@ -394,6 +398,24 @@ impl Session {
         let longest = self.dice.pick(&[Duration::ZERO, ms(10)]);
         let after = self.dice.time(Duration::ZERO, longest);
         let time = self.dice.time(left / 2, left * 2);
+        self.stand_still(after, time);
+    }
+
+    /// Lets the client stand still while it asks for several locks: the first may be lost by the time the last
+    /// is granted.
+    fn may_stand_still_between(&mut self, ttl: Duration) {
+        let plan = &self.client.world.plan;
+        let may = plan.work == Work::Multi && plan.rate(Fault::ClientPause).is_some();
+        if !may || !self.dice.per_mille(250) {
+            return;
+        }
+        let after = self.dice.time(Duration::ZERO, ttl);
+        let time = self.dice.time(ttl / 2, ttl);
+        self.stand_still(after, time);
+    }
+
+    fn stand_still(&mut self, after: Duration, time: Duration) {
+        let world = &self.client.world;
         let pause = world.clone().pause_for(self.client.number, after, time);
         // Which of the client's tasks are first to run again depends on where it is resumed from:
         // those of the library, or those of its user.
@@ -536,8 +558,9 @@ async fn told(client: &SimClient, wish: &Wish, lease: &impl Hold) {
 /// A lease is not lost long before its end.
 pub(crate) fn judge_loss(client: &SimClient, wish: &Wish) {
     // Nodes that keep their data do not forget it before its time.
-    let keep_data = client.world.plan.rate(Fault::CrashLosingData).is_none();
-    if keep_data && client.world.now().after(LONGEST_NOTICE) < wish.known.get() {
+    if !client.world.plan.loses_data()
+        && client.world.now().after(LONGEST_NOTICE) < wish.known.get()
+    {
         let what = format!(
             "told of its loss long before its end at {}",
             wish.known.get()

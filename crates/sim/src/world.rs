@@ -15,6 +15,7 @@ use crate::clock::{SkewedClock, TrueTime};
 use crate::dice::Dice;
 use crate::faults::{Fault, FaultCounts};
 use crate::gate::Gate;
+use crate::member::{Membership, first_marker, terms};
 use crate::net::{Net, nanos};
 use crate::plan::{MOST_FAST_CLIENT_PPM, Plan};
 use crate::resource::Resource;
@@ -40,6 +41,9 @@ pub(crate) struct Inside {
     pub(crate) plan: Plan,
     pub(crate) net: Net,
     pub(crate) servers: Vec<Server>,
+    /// What each client knows of the markers of its nodes.
+    pub(crate) members: Vec<Membership>,
+    pub(crate) clocks: Vec<Arc<SkewedClock>>,
     pub(crate) gates: Vec<Arc<Gate>>,
     pub(crate) resources: Vec<Resource>,
     pub(crate) counts: FaultCounts,
@@ -81,11 +85,26 @@ impl World {
         let of_clients = clocks(plan.clients, Fault::ClientRate, dice);
         let of_nodes = clocks(plan.nodes, Fault::NodeRate, dice);
         let gates: Vec<_> = (0..plan.clients).map(|_| Arc::default()).collect();
-        let inside = Inside {
+        let first = plan.first_list.unwrap_or(plan.nodes);
+        let server = |(node, clock)| {
+            let marker = (node < first).then(|| first_marker(&plan, node));
+            Server::new(clock, marker, plan.is_durable)
+        };
+        let servers = of_nodes.into_iter().enumerate().map(server).collect();
+        let members = (0..plan.clients).map(|client| match plan.list_of(client) {
+            list if list == first => {
+                Membership::of_cluster(terms(&plan, first), &first_marker(&plan, 0))
+            }
+            list => Membership::new(terms(&plan, list)),
+        });
+        let members = members.collect();
+        let mut inside = Inside {
             time,
             plan: plan.clone(),
             net: Net::new(&plan, dice.fork()),
-            servers: of_nodes.into_iter().map(Server::new).collect(),
+            servers,
+            members,
+            clocks: of_clients.clone(),
             gates: gates.clone(),
             resources: plan.guarded().iter().map(|_| Resource::default()).collect(),
             counts,
@@ -95,6 +114,7 @@ impl World {
             objections: Vec::new(),
             log: with_log.then(String::new),
         };
+        inside.begin_to_watch();
         Arc::new(Self {
             time,
             plan,

@@ -39,8 +39,23 @@ impl Authority {
     /// When the name cannot be one.
     #[must_use]
     pub fn certificate(&self, name: &str) -> (String, String) {
+        self.signed(CertificateParams::new(vec![name.to_owned()]).expect("a name"))
+    }
+
+    /// One whose time is over.
+    ///
+    /// # Panics
+    /// When the name cannot be one.
+    #[must_use]
+    pub fn expired_certificate(&self, name: &str) -> (String, String) {
+        let mut params = CertificateParams::new(vec![name.to_owned()]).expect("a name");
+        params.not_before = rcgen::date_time_ymd(2020, 1, 1);
+        params.not_after = rcgen::date_time_ymd(2021, 1, 1);
+        self.signed(params)
+    }
+
+    fn signed(&self, params: CertificateParams) -> (String, String) {
         let key = KeyPair::generate().expect("a key");
-        let params = CertificateParams::new(vec![name.to_owned()]).expect("a name");
         let certificate = params.signed_by(&key, &self.0).expect("a certificate");
         (certificate.pem(), key.serialize_pem())
     }

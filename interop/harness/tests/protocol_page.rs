@@ -133,6 +133,7 @@ fn observe(scripts: &Scripts) -> Blocks {
     let mut blocks = Blocks::new();
     held_and_released(server, &program, &mut blocks);
     slots(&scene, &mut blocks);
+    waiting_for_a_slot(&scene, &mut blocks);
     waiting(&scene, scripts, &mut blocks);
     shared(&scene, &mut blocks);
     reentrant(&scene, &mut blocks);
@@ -163,6 +164,38 @@ fn slots(scene: &Scene, blocks: &mut Blocks) {
     child.kill().expect("our own child");
     child.wait().expect("our own child");
     scene.first().cli(&["FLUSHALL"]);
+}
+
+fn waiting_for_a_slot(scene: &Scene, blocks: &mut Blocks) {
+    let server = scene.first();
+    let run = |what: &[&str]| {
+        let run = ["run", "encode", "--slots", "1", "--ttl", "20s", "-q", "--"];
+        let mut command = scene.program().command(&[&run, what].concat());
+        let command = command.stdout(Stdio::null());
+        command.spawn().expect("fencepost")
+    };
+    let mut holder = run(&["sleep", "600"]);
+    eventually("the slot is held", || !server.keys().is_empty()).expect("a free slot");
+    let mut waiter = run(&["true"]);
+    let queue = "{encode}:semaphore:queue";
+    let waits = || server.cli(&["ZCARD", queue]) == "1";
+    eventually("it waits", waits).expect("it waits");
+    let keys = contents(server);
+    let is_queue = |line: &&String| line.contains(":queue") || line.contains(":leases");
+    let keys: Vec<_> = keys.iter().filter(is_queue).cloned().collect();
+    blocks.insert("slots-waiting", fenced(&keys));
+    let listens = || !server.cli(&["PUBSUB", "CHANNELS"]).is_empty();
+    eventually("it listens", listens).expect("it listens");
+    let monitor = Monitor::of(server).expect("a server to watch");
+    let id = holder.id().to_string();
+    let mut stop = std::process::Command::new("kill");
+    stop.arg(&id).status().expect("our own child");
+    holder.wait().expect("our own child");
+    waiter.wait().expect("our own child");
+    let is = |words: &[String]| words[0].eq_ignore_ascii_case("publish");
+    let told = monitor.take(is).expect("it was told");
+    blocks.insert("slots-wake", fenced(&[line(&told)]));
+    server.cli(&["FLUSHALL"]);
 }
 
 fn waiting(scene: &Scene, scripts: &Scripts, blocks: &mut Blocks) {
@@ -305,9 +338,14 @@ fn normal(word: &str) -> String {
         ("2", &word[1.min(word.len())..]),
     ] {
         let begins = word.starts_with(before);
+        // Between colons, the slot that was released.
+        let (slot, rest) = match rest.strip_prefix(':').and_then(|rest| rest.split_once(':')) {
+            Some((slot, rest)) => (format!(":{slot}:"), rest),
+            None => (String::new(), rest),
+        };
         if begins && hex(rest, 0, 48) && rest.get(49..50) == Some(":") {
             let mode = &rest[48..49];
-            return format!("{before}<client id><sequence>{mode}:<owner>");
+            return format!("{before}{slot}<client id><sequence>{mode}:<owner>");
         }
     }
     if let Some((entries, token)) = word.split_once(':')
@@ -338,7 +376,9 @@ fn normal(word: &str) -> String {
         };
         return format!("{before}:{id}");
     }
-    if let Some((before, behind)) = word.split_once(":semaphore:") {
+    if let Some((before, behind)) = word.split_once(":semaphore:")
+        && behind.starts_with(|c: char| c.is_ascii_digit())
+    {
         // Which slot is free is found by chance.
         let ending = behind.trim_start_matches(|c: char| c.is_ascii_digit());
         return format!("{before}:semaphore:<slot>{ending}");

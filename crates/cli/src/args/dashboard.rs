@@ -101,7 +101,7 @@ impl RawUi {
             listen: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), self.port),
             allow_steal: self.allow_steal,
             timeline: self.timeline,
-            place: self.place.checked(matches)?,
+            place: self.place.checked(matches)?.of_nodes("ui")?,
         })
     }
 }
@@ -116,7 +116,7 @@ impl RawTop {
         Ok(TopJob {
             every: self.every,
             count: self.count,
-            place: self.place.checked(matches)?,
+            place: self.place.checked(matches)?.of_nodes("top")?,
         })
     }
 }
@@ -124,7 +124,7 @@ impl RawTop {
 impl RawDeadlocks {
     pub(super) fn checked(self, matches: &ArgMatches) -> Result<DeadlocksJob, Failure> {
         Ok(DeadlocksJob {
-            place: self.place.checked(matches)?,
+            place: self.place.checked(matches)?.of_nodes("deadlocks")?,
             json: self.json.json,
         })
     }

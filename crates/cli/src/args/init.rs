@@ -52,7 +52,7 @@ impl RawInit {
         Ok(InitJob {
             options,
             fresh: self.fresh,
-            place: self.place.checked(matches)?,
+            place: self.place.checked(matches)?.of_nodes("init")?,
         })
     }
 }

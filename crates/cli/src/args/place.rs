@@ -1,13 +1,15 @@
 //! Where the locks are: common to all commands.
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{ArgMatches, Args, ValueEnum};
 use fencepost::RestartPolicy;
 use fencepost::internals::redis::TlsOptions;
 
-use super::tls::RawTls;
+use super::flag;
+use super::tls::{self, RawTls};
 use crate::duration;
 use crate::exit::Failure;
 use crate::store::Store;
@@ -16,7 +18,8 @@ use crate::store::Store;
 #[command(next_help_heading = "Store")]
 pub(super) struct RawPlace {
     /// Where the locks are: file:PATH, redis://HOST, rediss://HOST, redis+unix:///PATH, or several
-    /// servers separated by commas [default: a file in $XDG_STATE_HOME or ~/.local/state]
+    /// servers separated by commas; or a lock service, https://HOST, with its replicas separated by
+    /// commas [default: a file in $XDG_STATE_HOME or ~/.local/state]
     // The value may have a password in it.
     #[arg(
         long,
@@ -45,6 +48,17 @@ pub(super) struct RawPlace {
     #[arg(env = "FENCEPOST_MAX_TTL", hide_env_values = true)]
     max_ttl: Duration,
 
+    /// File that has the token for a lock service [default: the token in FENCEPOST_SERVICE_TOKEN]
+    #[arg(long, value_name = "FILE")]
+    #[arg(env = "FENCEPOST_SERVICE_TOKEN_FILE", hide_env_values = true)]
+    service_token_file: Option<PathBuf>,
+
+    /// Ask a lock service at http:// beyond this machine: whoever is on the way reads tokens and
+    /// lease ids
+    #[arg(long, value_parser = flag)]
+    #[arg(env = "FENCEPOST_ALLOW_PLAINTEXT_SERVICE", hide_env_values = true)]
+    allow_plaintext_service: bool,
+
     /// Config file, in place of $XDG_CONFIG_HOME/fencepost/config.toml
     // Read before everything else: see `config_of`.
     #[arg(long, value_name = "FILE")]
@@ -69,12 +83,29 @@ pub(crate) struct Place {
     pub(crate) tls: TlsOptions,
     pub(crate) restart_policy: Option<RestartPolicy>,
     pub(crate) max_ttl: Duration,
+    /// For a lock service.
+    service_token: Option<String>,
+    allow_plaintext_service: bool,
 }
 
 impl RawPlace {
     pub(super) fn checked(self, matches: &ArgMatches) -> Result<Place, Failure> {
         let store = Store::checked(self.store)?;
+        // In the environment and in the config file it may be for another store.
+        let file = self.service_token_file.filter(|_| store.is_service());
+        let service_token = file.map(|path| {
+            let bytes = tls::read("service-token-file", &path)?;
+            String::from_utf8(bytes).map_err(|_| {
+                let path = path.display();
+                Failure::usage(format!(
+                    "--service-token-file {path} cannot be used: it is not text; give a file that has \
+                     the token and nothing else"
+                ))
+            })
+        });
         Ok(Place {
+            service_token: service_token.transpose()?,
+            allow_plaintext_service: self.allow_plaintext_service,
             tls: self.tls.checked(&store, matches)?,
             store,
             prefix: self.prefix,
@@ -88,6 +119,17 @@ impl RawPlace {
 }
 
 impl Place {
+    /// Refuses a lock service where its nodes are needed.
+    pub(super) fn of_nodes(self, command: &str) -> Result<Self, Failure> {
+        match self.store.is_service() {
+            false => Ok(self),
+            true => Err(Failure::usage(format!(
+                "{command} needs the nodes themselves, and --store is a lock service; give the --store \
+                 that the service was started with"
+            ))),
+        }
+    }
+
     /// A client, to set up further.
     pub(crate) fn builder(&self) -> fencepost::Builder {
         let mut builder = self.store.builder().max_ttl(self.max_ttl);
@@ -97,6 +139,10 @@ impl Place {
         if let Some((certificate, key)) = &self.tls.client_pem {
             builder = builder.tls_client(certificate.clone(), key.clone());
         }
+        if let Some(token) = &self.service_token {
+            builder = builder.service_token(token);
+        }
+        builder = builder.allow_plaintext(self.allow_plaintext_service);
         if let Some(prefix) = &self.prefix {
             builder = builder.prefix(prefix);
         }

@@ -28,7 +28,7 @@ type Identity = (Vec<u8>, Vec<u8>);
 
 // No doc comment: it would become the help of the whole command.
 #[derive(Args)]
-#[command(next_help_heading = "TLS (rediss:// servers)")]
+#[command(next_help_heading = "TLS (rediss:// and https://)")]
 pub(super) struct RawTls {
     /// CA certificates (PEM) to verify the servers with [default: the system's]
     #[arg(long = CA, value_name = "FILE", id = CA)]
@@ -57,8 +57,8 @@ impl RawTls {
             return match [CA, CERT, KEY].into_iter().find(|id| is_typed(matches, id)) {
                 None => Ok(TlsOptions::default()),
                 Some(option) => Err(Failure::usage(format!(
-                    "--{option} is for TLS, and no URL of --store begins with rediss://; write \
-                     rediss://HOST"
+                    "--{option} is for TLS, and no URL of --store begins with rediss:// or \
+                     https://; write rediss://HOST"
                 ))),
             };
         }
@@ -107,7 +107,7 @@ fn client(cert: Option<&Path>, key: Option<&Path>) -> Result<Option<Identity>, F
     Ok(Some(pem))
 }
 
-fn read(option: &str, path: &Path) -> Result<Vec<u8>, Failure> {
+pub(super) fn read(option: &str, path: &Path) -> Result<Vec<u8>, Failure> {
     let mut bytes = Vec::new();
     let read = File::open(path).and_then(|file| {
         let mut beginning = file.take(MOST_BYTES + 1);
@@ -116,10 +116,10 @@ fn read(option: &str, path: &Path) -> Result<Vec<u8>, Failure> {
     let path = path.display();
     match read {
         Err(error) => Err(Failure::usage(format!(
-            "--{option} {path} cannot be read: {error}; give the path of a PEM file"
+            "--{option} {path} cannot be read: {error}; give the path of a file that can be read"
         ))),
         Ok(length) if length as u64 > MOST_BYTES => Err(Failure::usage(format!(
-            "--{option} {path} cannot be used: it is longer than 1 MiB; give a PEM file"
+            "--{option} {path} cannot be used: it is longer than 1 MiB"
         ))),
         Ok(_) => Ok(bytes),
     }

@@ -7,13 +7,14 @@ use std::process::Stdio;
 
 use crate::bench::Bench;
 
-struct Service {
+/// `fencepost serve`, killed when it is dropped.
+pub(crate) struct Service {
     child: std::process::Child,
-    address: String,
+    pub(crate) address: String,
 }
 
 impl Service {
-    fn start(bench: &Bench, words: &[&str]) -> Self {
+    pub(crate) fn start(bench: &Bench, words: &[&str]) -> Self {
         let mut command = bench.command(&["serve", "--listen", "127.0.0.1:0"]);
         let mut child = command.args(words).stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
@@ -42,10 +43,17 @@ impl Service {
         answer
     }
 
-    fn stop(mut self, signal: nix::sys::signal::Signal) -> Option<i32> {
+    pub(crate) fn stop(mut self, signal: nix::sys::signal::Signal) -> Option<i32> {
         let pid = nix::unistd::Pid::from_raw(self.child.id().cast_signed());
         nix::sys::signal::kill(pid, signal).unwrap();
         self.child.wait().unwrap().code()
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }
 

@@ -378,11 +378,14 @@ impl LockState {
                 tail.unwrap_or_default().max(granted.next()).max(proposed)
             }
         };
-        let waiting = Waiting {
+        self.stand(Waiting {
             number,
             id: id.clone(),
             until: now.elapsed.saturating_add(lease),
-        };
+        });
+    }
+
+    fn stand(&mut self, waiting: Waiting) {
         let place = self.queue.partition_point(|other| *other < waiting);
         self.queue.insert(place, waiting);
     }
@@ -451,11 +454,17 @@ impl LockState {
         self.counter_until = now + COUNTER_RETENTION;
     }
 
+    /// Whether nobody holds or reads it.
+    #[must_use]
+    pub fn is_free(&self, now: Duration) -> bool {
+        let mut held = self.holder.iter().chain(&self.readers);
+        !held.any(|held| held.until > now)
+    }
+
     /// Whether nothing would be lost by forgetting this lock.
     #[must_use]
     pub fn is_forgettable(&self, now: Duration) -> bool {
-        let mut held = self.holder.iter().chain(&self.readers);
-        let held = held.any(|held| held.until > now);
+        let held = !self.is_free(now);
         let refusing = self.tombstones.iter().any(|(_, until)| *until > now);
         let waited_for = self.queue.iter().any(|waiting| waiting.until > now);
         !held && !refusing && !waited_for && self.counter_until <= now
@@ -485,6 +494,7 @@ impl Held {
 
 mod command;
 mod shared;
+mod slot;
 #[cfg(test)]
 mod tests;
 mod wake;

@@ -43,6 +43,7 @@ impl LockState {
                 wake(Wake {
                     ticket: next.id.clone(),
                     first,
+                    slot: None,
                 });
             }
         }

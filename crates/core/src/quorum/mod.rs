@@ -17,6 +17,7 @@
 
 mod acquire;
 mod extend;
+pub mod failover;
 mod holder;
 pub mod membership;
 mod release;

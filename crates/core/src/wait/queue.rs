@@ -11,7 +11,19 @@
 //! holder's time is up, everybody once a second. Whoever reaches fewer nodes than a majority
 //! withdraws its tickets until it reaches more.
 //!
+//! Behind a holder who knows of no queue nobody is woken. There the head lets the nodes say when the
+//! holder changes, makes its attempt as soon as a majority has, and tries again soon if another was
+//! faster.
+//!
+//! Whoever waits for one of many slots waits in one queue for all of them: see `slots`.
+//!
 //! Safety never depends on any of this: who is woken makes an attempt like everybody else.
+
+mod cut_off;
+mod event;
+mod foreign;
+mod slots;
+mod waiter;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -22,11 +34,10 @@ use crate::lock::NodeQueue;
 use crate::outcome::{NodeError, NodeOutcome};
 use crate::quorum::{NodeSet, Quorum};
 use crate::words::moment::Moment;
-use crate::words::ticket::{
-    ClientId, Standing, TICKET_LEASE, Ticket, TicketId, TicketMode, TicketNumber, Wake,
-};
-use crate::words::token::FencingToken;
-use crate::words::value::Owner;
+use crate::words::ticket::{ClientId, Standing, TICKET_LEASE, Ticket, TicketId, TicketMode, Wake};
+pub use event::{QueueAction, QueueEvent, WaiterId};
+use slots::SlotsSeen;
+use waiter::{Phase, Waiter};
 
 /// How often a waiter looks by itself, and so keeps its ticket: what a lost message costs. Two
 /// looks may fail before a ticket is lost.
@@ -51,114 +62,6 @@ const MOST_ROUNDS: u32 = 3;
 /// A ticket outlives two looks that fail.
 const _: () = assert!(POLL.as_millis() * 3 <= TICKET_LEASE.as_millis());
 
-/// One waiter: the client's own number of its ticket.
-pub type WaiterId = u64;
-
-/// What happens to the waiters. A `share` is a random number from 0 to 1.
-#[derive(Clone, Debug, PartialEq)]
-pub enum QueueEvent {
-    /// A waiter comes.
-    Joined {
-        /// Who. Larger than all before.
-        waiter: WaiterId,
-        /// Its ticket.
-        ticket: TicketId,
-        /// The number that it asks for.
-        proposed: TicketNumber,
-        /// Whether it wants to be told how it goes on.
-        is_watched: bool,
-    },
-    /// A waiter gives up.
-    Left(WaiterId),
-    /// A waiter has acquired the lock. What is left of its ticket goes with the lock.
-    Served(WaiterId),
-    /// A waiter makes an attempt, woken or not.
-    AttemptStarted(WaiterId),
-    /// The attempt of a waiter failed, and it goes on waiting.
-    AttemptFailed {
-        /// Whose.
-        waiter: WaiterId,
-        /// Random.
-        share: f64,
-    },
-    /// A node wakes a waiter.
-    Woken {
-        /// Which node.
-        node: usize,
-        /// Which waiter, by its number.
-        waiter: WaiterId,
-        /// What the node said.
-        wake: Wake,
-    },
-    /// A release by our own client is on its way to the nodes, which will wake nobody of this
-    /// client: this waiter is next.
-    HandedOff(TicketId),
-    /// A node says that the lock was released, perhaps by somebody who knows of no queue.
-    Freed {
-        /// Which node.
-        node: usize,
-    },
-    /// What a node said may have been missed: it is listened to on a new connection.
-    MayHaveMissed {
-        /// Which node.
-        node: usize,
-    },
-    /// The time of [`LockQueue::next_look`] has come.
-    LookDue {
-        /// Random.
-        share: f64,
-    },
-    /// What the nodes answered to [`QueueAction::Show`].
-    Shown {
-        /// In the order in which they were configured.
-        answers: Vec<Result<NodeQueue, NodeError>>,
-        /// Random.
-        share: f64,
-    },
-    /// What the nodes answered to [`QueueAction::Inspect`].
-    Inspected {
-        /// `Agreed` for every node that could be asked.
-        outcomes: Vec<NodeOutcome>,
-        /// Random.
-        share: f64,
-    },
-}
-
-/// What to do for the waiters.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum QueueAction {
-    /// Look earlier than it was said before.
-    LookAt(Moment),
-    /// Show these tickets to all nodes, before an attempt of theirs is sent, and answer with
-    /// [`QueueEvent::Shown`].
-    Show(Vec<Ticket>),
-    /// Ask all nodes about the lock without queueing, and answer with [`QueueEvent::Inspected`].
-    Inspect,
-    /// Let this waiter make an attempt.
-    Wake(WaiterId),
-    /// Tell this waiter how it goes on.
-    Tell {
-        /// Whom.
-        waiter: WaiterId,
-        /// Who holds the lock on most nodes.
-        holder: Option<Owner>,
-        /// The holder's own token, for people: it tells since when.
-        token: Option<FencingToken>,
-        /// How long still, if nothing happens before. `None` when it has no end.
-        remaining: Option<Duration>,
-        /// The place in the queue: 1 is next.
-        place: Option<usize>,
-        /// Whether a majority has agreed on the place.
-        is_settled: bool,
-    },
-    /// Tell all waiters that too few nodes could be asked, and what each node said.
-    TellNoQuorum(Vec<NodeOutcome>),
-    /// Take these tickets out of the queue on all nodes.
-    Withdraw(Vec<TicketId>),
-    /// Nobody waits any more.
-    Close,
-}
-
 /// The waiters of one client for one lock, and what they know together.
 #[derive(Clone, Debug)]
 pub struct LockQueue {
@@ -182,6 +85,11 @@ pub struct LockQueue {
     soon: Backoff,
     /// Rounds in a row that only agreed on numbers.
     rounds: u32,
+    /// Whether the holder that was last seen knows of no queue, and which waiter is told when it changes.
+    is_foreign: bool,
+    tracked: Option<WaiterId>,
+    /// The pauses after attempts behind such holders.
+    near_misses: Backoff,
     last_missed: Option<Moment>,
     /// The nodes that are known to tell of releases by those, too, who know of no queue.
     tell_of_others: NodeSet,
@@ -189,31 +97,8 @@ pub struct LockQueue {
     is_near: bool,
     /// Too few nodes could be asked: our tickets are withdrawn.
     is_withdrawn: bool,
-}
-
-#[derive(Clone, Debug)]
-struct Waiter {
-    id: TicketId,
-    number: Standing,
-    /// Whether a majority has its number.
-    is_settled: bool,
-    /// Whether any node has told its place yet.
-    has_place: bool,
-    phase: Phase,
-    /// The nodes that have said that it is its turn.
-    woken_by: NodeSet,
-    is_watched: bool,
-    /// Whether the last it was told is that too few nodes could be asked.
-    is_worried: bool,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
-    Waiting,
-    /// It shall make an attempt.
-    Woken,
-    /// It makes one.
-    Attempting,
+    /// What is known of the slots, where they wait for one of many.
+    slots: Option<SlotsSeen>,
 }
 
 impl LockQueue {
@@ -232,11 +117,22 @@ impl LockQueue {
             others_seen: None,
             soon: Backoff::new(SOON, POLL),
             rounds: 0,
+            is_foreign: false,
+            tracked: None,
+            near_misses: foreign::pauses(),
             last_missed: None,
             tell_of_others: NodeSet::NONE,
             is_near: true,
             is_withdrawn: false,
+            slots: None,
         }
+    }
+
+    /// The same for one of many slots: the name of this queue is nobody's lock.
+    #[must_use]
+    pub fn for_slots(self) -> Self {
+        let slots = Some(SlotsSeen::default());
+        Self { slots, ..self }
     }
 
     /// When to look next.
@@ -304,7 +200,8 @@ impl LockQueue {
                     actions.push(QueueAction::Withdraw(vec![waiter.id]));
                 }
             }
-            QueueEvent::Served(waiter) => {
+            QueueEvent::Served(waiter) => self.served(waiter, &mut actions),
+            QueueEvent::Paused(waiter) => {
                 self.remove(waiter, &mut actions);
             }
             QueueEvent::AttemptStarted(waiter) => {
@@ -316,10 +213,11 @@ impl LockQueue {
             QueueEvent::AttemptFailed { waiter, share } => {
                 self.attempt_failed(waiter, share, now, &mut actions);
             }
+            QueueEvent::AllTaken(waiter) => self.all_taken(waiter, now, &mut actions),
             QueueEvent::Woken { node, waiter, wake } => {
                 self.woken(node, waiter, &wake, now, &mut actions);
             }
-            QueueEvent::HandedOff(to) => self.handed_off(&to, now, &mut actions),
+            QueueEvent::HandedOff { to, slot } => self.handed_off(&to, slot, now, &mut actions),
             QueueEvent::Freed { node } => {
                 self.tell_of_others.insert(node);
                 // If it was one of us, whoever is next has been told already and makes its attempt
@@ -328,6 +226,7 @@ impl LockQueue {
                     self.look_by(now + OTHER_NODES);
                 }
             }
+            QueueEvent::Changed { node } => self.changed(node, now, &mut actions),
             QueueEvent::MayHaveMissed { node } => self.may_have_missed(node, now),
             QueueEvent::LookDue { share } => self.look(share, now, &mut actions),
             QueueEvent::Shown { answers, share } => self.learn(answers, share, now, &mut actions),
@@ -357,6 +256,8 @@ impl LockQueue {
 
     fn remove(&mut self, waiter: WaiterId, actions: &mut Vec<QueueAction>) -> Option<Waiter> {
         let removed = self.waiters.remove(&waiter)?;
+        self.slots_unseen();
+        self.near_misses.reset();
         if self.waiters.is_empty() {
             actions.push(QueueAction::Close);
         }
@@ -377,7 +278,8 @@ impl LockQueue {
                 waiter.wake(id, actions);
             }
         }
-        let soon = self.soon.next(share);
+        self.slots_unseen();
+        let soon = self.pause(share);
         self.look_by(now + soon);
     }
 
@@ -395,11 +297,16 @@ impl LockQueue {
         if waiter.id != wake.ticket {
             return;
         }
+        if !wake.first && self.slots.is_some() && wake.slot.is_none() {
+            // Another is the head now, and nothing was released.
+            return;
+        }
         if !wake.first {
             self.passed_over_since.get_or_insert(now);
             return self.look_by(now + HEAD_START);
         }
         waiter.woken_by.insert(node);
+        waiter.freed(wake.slot);
         let by_enough = waiter.woken_by.len() >= self.quorum.needed();
         let goes = by_enough && waiter.phase != Phase::Attempting;
         if goes {
@@ -413,10 +320,17 @@ impl LockQueue {
 
     /// The nodes wake nobody else of us, so whoever is behind the waiter that is next looks after it
     /// as if they had: it may be gone, or may not go.
-    fn handed_off(&mut self, to: &TicketId, now: Moment, actions: &mut Vec<QueueAction>) {
+    fn handed_off(
+        &mut self,
+        to: &TicketId,
+        slot: Option<usize>,
+        now: Moment,
+        actions: &mut Vec<QueueAction>,
+    ) {
         let mut waiters = self.waiters.iter_mut();
         let next = waiters.find(|(_, waiter)| waiter.id == *to && waiter.is_waiting());
         if let Some((id, waiter)) = next {
+            waiter.freed(slot);
             waiter.wake(*id, actions);
         }
         self.passed_over_since = Some(now);
@@ -431,6 +345,7 @@ impl LockQueue {
             .last_missed
             .map_or(now, |last| now.max(last + HEAD_START));
         self.last_missed = Some(next);
+        self.slots_unseen();
         self.all_due = next;
         self.look_by(next);
     }
@@ -442,7 +357,7 @@ impl LockQueue {
         // A little early rather than twice.
         let show_all = now + POLL / 4 >= self.all_due;
         if show_all {
-            self.all_due = now + spread(POLL, share);
+            self.all_due = now + spread(self.poll(), share);
         }
         self.next_look = self.all_due;
         self.shown.clear();
@@ -481,7 +396,10 @@ impl LockQueue {
         let view = QueueView::new(self.quorum, answers);
         if view.is_enough() {
             self.settle(&shown, &view, now, actions);
-            self.act(&shown, &view, share, now, actions);
+            match self.slots.is_some() {
+                true => self.act_for_slots(&shown, &view, now, actions),
+                false => self.act(&shown, &view, share, now, actions),
+            }
         } else {
             let outcomes = view.answers().iter().map(outcome).collect();
             self.cut_off(outcomes, share, now, actions);
@@ -559,6 +477,8 @@ impl LockQueue {
         let is_first = place == Some(1);
         self.is_near = place.is_none_or(|place| place <= NEAR);
         let opens_in = view.opens_in(n, mode);
+        let holder = view.holder();
+        self.is_foreign = holder.is_some_and(|holder| !holder.value.is_ours());
         if opens_in == Some(Duration::ZERO) {
             let passed_over = self.passed_over_since;
             let long_enough = passed_over.is_some_and(|since| now >= since + HEAD_START);
@@ -575,6 +495,11 @@ impl LockQueue {
         }
         if !view.is_free(mode) {
             self.passed_over_since = None;
+        }
+        let is_told = self.tell_of_others.len() >= self.quorum.needed();
+        if self.is_foreign && is_first && !is_told {
+            self.tracked = Some(first);
+            actions.push(QueueAction::Track);
         }
         let next = self.next_look_after(view, mode, is_first, opens_in, share);
         self.look_by(now + next);
@@ -597,7 +522,7 @@ impl LockQueue {
         };
         // Whoever is far behind has nothing to gain by looking soon.
         if view.is_split(mode) && self.is_near {
-            let soon = self.soon.next(share);
+            let soon = self.pause(share);
             // The first waiter is there when a majority is free, however long some nodes have been.
             let opens_in = opens_in.filter(|_| is_first).unwrap_or(soon);
             return soon.min(opens_in.max(SOON));
@@ -652,79 +577,6 @@ impl LockQueue {
                 waiter.wake(*id, actions);
             }
         }
-    }
-
-    /// Whether enough nodes could be asked again, without queueing anywhere.
-    fn inspected(
-        &mut self,
-        outcomes: Vec<NodeOutcome>,
-        share: f64,
-        now: Moment,
-        actions: &mut Vec<QueueAction>,
-    ) {
-        let heard = outcomes.iter().filter(|said| **said == NodeOutcome::Agreed);
-        let is_enough = heard.count() >= self.quorum.needed();
-        self.next_look = now + spread(POLL, share);
-        if is_enough {
-            self.is_withdrawn = false;
-            self.look_by(now);
-        } else {
-            self.cut_off(outcomes, share, now, actions);
-        }
-    }
-
-    fn cut_off(
-        &mut self,
-        outcomes: Vec<NodeOutcome>,
-        share: f64,
-        now: Moment,
-        actions: &mut Vec<QueueAction>,
-    ) {
-        self.is_withdrawn = true;
-        self.all_due = now;
-        for waiter in self.waiters.values_mut() {
-            waiter.is_worried = true;
-        }
-        if !self.waiters.is_empty() {
-            actions.push(QueueAction::TellNoQuorum(outcomes));
-        }
-        let next = self.soon.next(share).max(HEAD_START);
-        self.look_by(now + next);
-    }
-}
-
-impl Waiter {
-    fn new(id: TicketId, proposed: TicketNumber, is_watched: bool) -> Self {
-        Self {
-            id,
-            number: Standing::Proposed(proposed),
-            is_settled: false,
-            has_place: false,
-            phase: Phase::Waiting,
-            woken_by: NodeSet::NONE,
-            is_watched,
-            is_worried: false,
-        }
-    }
-
-    fn ticket(&self) -> Ticket {
-        Ticket {
-            id: self.id.clone(),
-            number: self.number,
-        }
-    }
-
-    fn rank(&self) -> (TicketNumber, &TicketId) {
-        (self.number.number(), &self.id)
-    }
-
-    fn is_waiting(&self) -> bool {
-        self.phase == Phase::Waiting
-    }
-
-    fn wake(&mut self, id: WaiterId, actions: &mut Vec<QueueAction>) {
-        self.phase = Phase::Woken;
-        actions.push(QueueAction::Wake(id));
     }
 }
 

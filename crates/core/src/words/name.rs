@@ -30,6 +30,9 @@ pub const STOLEN_KEY: &str = ":stolen";
 /// What the key of a tombstone has in its middle, for the same reason.
 pub const TOMBSTONE_KEY: &str = ":gone:";
 
+/// What stands before the number in the name of a semaphore's slot.
+const SLOT_OF: &str = ":semaphore";
+
 /// The checked name of a lock: 1 to 512 bytes of UTF-8 without control characters.
 ///
 /// Every store accepts the same names, so that moving from one machine to five nodes is a change of
@@ -83,6 +86,38 @@ impl LockName {
     pub fn as_str(&self) -> &str {
         &self.0
     }
+
+    /// The number of the slot, if this is the name of a semaphore's: `{pool}:semaphore:7`.
+    #[must_use]
+    pub fn slot(&self) -> Option<usize> {
+        split_slot(&self.0).map(|(_, slot)| slot)
+    }
+
+    /// The name of the queue for this lock: all slots of a semaphore have one together, `{pool}:semaphore`.
+    /// Nobody holds a lock of that name.
+    #[must_use]
+    pub fn queue(&self) -> Self {
+        match split_slot(&self.0) {
+            Some((whole, _)) => Self(whole.into()),
+            None => self.clone(),
+        }
+    }
+
+    /// Whether this is the name of such a queue.
+    #[must_use]
+    pub fn is_queue_for_slots(&self) -> bool {
+        self.0.ends_with(SLOT_OF) && hash_tag(&self.0).is_some()
+    }
+}
+
+/// The name of a slot, without its number, and the number.
+fn split_slot(name: &str) -> Option<(&str, usize)> {
+    let (whole, number) = name.rsplit_once(':')?;
+    let is_slot = whole.ends_with(SLOT_OF) && hash_tag(whole).is_some();
+    let slot = number.parse().ok().filter(|_| is_slot)?;
+    // As it is written, and not with a sign or zeros before it.
+    let is_plain = matches!(number.as_bytes(), [b'0'] | [b'1'..=b'9', ..]);
+    is_plain.then_some((whole, slot))
 }
 
 /// The part of a key that decides its hash slot when the key has such a part: what stands between
@@ -153,6 +188,34 @@ mod tests {
         ] {
             let error = LockName::new(&name).unwrap_err().to_string();
             assert!(error.contains(why), "{name:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn all_slots_of_a_semaphore_have_one_queue() {
+        let name = |name: &str| LockName::new(name).unwrap();
+        let queue = name("{pool}:semaphore");
+        assert!(queue.is_queue_for_slots() && queue.slot().is_none());
+        for slot in [0, 7, 999] {
+            let of = name(&format!("{{pool}}:semaphore:{slot}"));
+            assert_eq!((of.slot(), of.queue()), (Some(slot), queue.clone()));
+        }
+        assert_eq!(
+            name("{t}:pool:semaphore:1").queue(),
+            name("{t}:pool:semaphore")
+        );
+        for other in [
+            "job",
+            "pool:semaphore:1",
+            "{pool}:semaphore:",
+            "{pool}:semaphore:01",
+            "{pool}:semaphore:+1",
+            "{pool}:semaphore:1x",
+            "{pool}:latch:1",
+            "{pool}:semaphore:1:2",
+        ] {
+            let other = name(other);
+            assert_eq!((other.slot(), other.queue()), (None, other.clone()));
         }
     }
 

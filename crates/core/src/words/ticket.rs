@@ -264,6 +264,9 @@ pub struct Wake {
     /// Whether it is the head of the queue, or one of the readers there. The second waiter is woken
     /// too, and acts only if the lock is still free a moment later: the first may be dead.
     pub first: bool,
+    /// Which slot of a semaphore was released. `None` where a lock was, and for one who has become the
+    /// head of a semaphore's queue.
+    pub slot: Option<usize>,
 }
 
 #[cfg(test)]

@@ -198,6 +198,14 @@ async fn connection(client: TcpStream, shared: &Shared) -> io::Result<()> {
                 shared.note_loss();
                 return Ok(());
             }
+            let is_endless = fate.is_some()
+                && rules
+                    .endless_one_in
+                    .is_some_and(|many| shared.draw(|r| r.one_in(many)));
+            if is_endless {
+                shared.note_loss();
+                return write_endlessly(&mut to_client, shared).await;
+            }
             if !mute {
                 pass(&message, &mut to_client, &rules, shared).await?;
             }
@@ -208,6 +216,16 @@ async fn connection(client: TcpStream, shared: &Shared) -> io::Result<()> {
         ended = requests => ended,
         ended = replies => ended,
     }
+}
+
+/// A list that has no end while the rules say so, and then breaks off.
+async fn write_endlessly(to: &mut (impl AsyncWriteExt + Unpin), shared: &Shared) -> io::Result<()> {
+    to.write_all(b"*400000000\r\n").await?;
+    let numbers = b":1\r\n".repeat(4096);
+    while lock(&shared.rules).endless_one_in.is_some() {
+        to.write_all(&numbers).await?;
+    }
+    Err(io::ErrorKind::ConnectionAborted.into())
 }
 
 async fn pass(

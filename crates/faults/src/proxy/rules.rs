@@ -20,6 +20,8 @@ pub struct Rules {
     pub lose_reply_of_one_in: Option<u32>,
     /// One in so many messages ends in the middle, and the connection with it.
     pub cut_one_in: Option<u32>,
+    /// One in so many replies is a list of hundreds of millions of numbers instead.
+    pub endless_one_in: Option<u32>,
 }
 
 /// What becomes of one request's reply.

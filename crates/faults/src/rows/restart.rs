@@ -44,6 +44,21 @@ pub(super) const ROWS: &[Row] = &[
         )
     },
     Row {
+        lay_out: |layout| layout.policy = RestartPolicy::Delay,
+        ..Row::new(
+            "restart-changed",
+            "servers that kept nothing are killed with -9 and come back empty, keeping every write from then on",
+            |scene| {
+                let hurt = restart_some(scene, 0..=100, |node| {
+                    node.keep(Persistence::EveryWrite);
+                    node.empty_disk()
+                })?;
+                scene.pass(100..=1500);
+                Ok(hurt)
+            },
+        )
+    },
+    Row {
         lay_out: |layout| {
             layout.options.persistence = Persistence::EverySecond;
             layout.policy = RestartPolicy::Delay;
@@ -56,7 +71,7 @@ pub(super) const ROWS: &[Row] = &[
                     node.back_up()?;
                 }
                 scene.pass(50..=300);
-                let hurt = restart_some(scene, 0..=100, Node::restore_backup)?;
+                let hurt = restart_some(scene, 0..=100, |node| node.restore_backup())?;
                 scene.pass(100..=1500);
                 Ok(hurt)
             },
@@ -68,7 +83,7 @@ pub(super) const ROWS: &[Row] = &[
 fn restart_some(
     scene: &mut Scene,
     away: std::ops::RangeInclusive<u64>,
-    meanwhile: fn(&Node) -> io::Result<()>,
+    meanwhile: fn(&mut Node) -> io::Result<()>,
 ) -> io::Result<usize> {
     let nodes = scene.some_nodes();
     for node in &nodes {
@@ -76,7 +91,7 @@ fn restart_some(
     }
     scene.pass(away);
     for node in &nodes {
-        meanwhile(&scene.cluster.nodes[*node])?;
+        meanwhile(&mut scene.cluster.nodes[*node])?;
         scene.cluster.nodes[*node].restart(&scene.cluster.network)?;
     }
     Ok(nodes.len())

@@ -2,7 +2,7 @@
 //! carried out, messages that are late, torn or cut in the middle.
 //!
 //! A client cannot tell a request that was carried out from one that was not; it must take both for
-//! possible. Everything is promised.
+//! possible. Nor can it trust a reply to have an end. Everything is promised.
 
 use std::io;
 use std::time::Duration;
@@ -57,6 +57,18 @@ pub(super) const ROWS: &[Row] = &[
             let rules = |_: usize| Rules {
                 torn: true,
                 cut_one_in: Some(60),
+                ..Rules::default()
+            };
+            for_a_while(scene, rules)
+        },
+    ),
+    row(
+        "endless-replies",
+        "a minority of the servers answers with lists of hundreds of millions of numbers",
+        |scene| {
+            let hostile = scene.few_nodes();
+            let rules = |node: usize| Rules {
+                endless_one_in: hostile.contains(&node).then_some(5),
                 ..Rules::default()
             };
             for_a_while(scene, rules)

@@ -50,8 +50,10 @@ macro_rules! short {
 short! {
     kill_aof_always, "kill-aof-always", on 3;
     restart_empty, "restart-empty", on 3, 5;
+    restart_changed, "restart-changed", on 3;
     restart_older_aof, "restart-older-aof", on 3;
     stale_replica, "stale-replica", on 3;
+    replaced_data, "replaced-data", on 3;
     flushall, "flushall", on 3, 5;
     flush_watched, "flush-watched", on 3, 5;
     role_flip, "role-flip", on 3;
@@ -69,6 +71,7 @@ short! {
     lost_replies, "lost-replies", on 3;
     delays, "delays", on 3;
     torn_writes, "torn-writes", on 3;
+    endless_replies, "endless-replies", on 3;
     clock_ahead, "clock-ahead", on 3;
     clock_back, "clock-back", on 3;
     clock_rate, "clock-rate", on 3;

@@ -1,24 +1,22 @@
-//! Any of several names: by an attempt at once, else by waiting in the queues of all of them.
+//! Any of several names: by an attempt at once, else by waiting in one queue for all of them.
 //!
 //! Only one attempt is under way at any time, so that nobody ever holds two slots where one was
-//! asked for. Whatever is dropped half-way releases its attempt and leaves its queues.
+//! asked for. Whatever is dropped half-way releases its attempt and leaves its queue.
 
 use std::sync::Arc;
 
-use futures_util::StreamExt;
-use futures_util::stream::FuturesUnordered;
 use tokio::time::Instant;
 
 use super::free;
-use super::outlook::QueueView;
+use super::outlook::SoonestHolder;
 use super::slots::Slots;
 use super::{Spec, attempt};
 use crate::driver::identity::ValueForm;
 use crate::driver::shared::Shared;
-use crate::driver::waiters::{Call, News, WaiterGuard};
-use crate::error::Error;
+use crate::driver::waiters::{Call, News, Progress, WaiterGuard};
+use crate::error::{Error, HolderStatus, not_offered};
 use crate::events;
-use crate::inspect::look::{look, too_few};
+use crate::inspect::look::{Answers, held, look, too_few};
 use crate::lease::Lease;
 use fencepost_core::lock::Precedence;
 use fencepost_core::name::LockName;
@@ -38,70 +36,116 @@ pub(crate) type Found = (usize, Lease);
 impl AnyOf<'_> {
     /// Waits for it as long as the spec says.
     pub(crate) async fn acquire(mut self) -> Result<Found, Error> {
+        let shared = self.shared;
+        if let Some(service) = shared.service() {
+            return self.served_by(service).await;
+        }
         let limit = self.spec.budget.limit();
         let outcome = match self.is_behind_our_own() {
             true => self.wait().await,
-            false => match self.at_once().await {
+            false => match self.first_try().await {
+                Ok(Some(found)) => Ok(found),
+                Ok(None) => self.wait().await,
                 Err(error) if self.spec.budget.goes_on_after(&error) => self.wait().await,
-                outcome => outcome,
+                Err(error) => Err(error),
             },
         };
         outcome.map_err(|error| error.after_wait(limit))
     }
 
+    /// The queue for all of them.
+    fn queue(&self) -> LockName {
+        match self.slots {
+            Some(_) => self.names[0].queue(),
+            None => self.names[0].clone(),
+        }
+    }
+
     /// Whether others of this client are in the queue already: an attempt would be one for nothing.
     fn is_behind_our_own(&self) -> bool {
-        let waiters = &self.shared.waiters;
-        matches!(self.names, [name] if waiters.is_waited_for(name)) && !self.spec.budget.is_over()
+        self.shared.waiters.is_waited_for(&self.queue()) && !self.spec.budget.is_over()
+    }
+
+    /// Before it waits. `None` when all are taken.
+    async fn first_try(&self) -> Result<Option<Found>, Error> {
+        match self.slots {
+            // Who has them matters only to one who does not wait.
+            Some(slots) if !self.spec.budget.is_over() => self.try_slots(slots).await,
+            _ => self.at_once().await.map(Some),
+        }
     }
 
     /// Without waiting. Refused also when others were faster everywhere.
     pub(crate) async fn at_once(&self) -> Result<Found, Error> {
+        if self.shared.service().is_some() {
+            return Err(not_offered("latches and barriers"));
+        }
         let Some(slots) = self.slots else {
             return self.attempt(0, None).await;
         };
+        match self.try_slots(slots).await? {
+            Some(found) => Ok(found),
+            None => self.all_taken(None).await,
+        }
+    }
+
+    async fn try_slots(&self, slots: &Slots) -> Result<Option<Found>, Error> {
         if let Some(slot) = slots.take_free() {
             match self.attempt(slot, None).await {
                 Err(error) if error.is_refusal() => {}
-                outcome => return outcome,
+                outcome => return outcome.map(Some),
             }
         }
-        self.look_around(slots, &[]).await
+        self.look_around(slots, None).await
     }
 
-    /// Looks at all slots, and tries those that look free.
-    async fn look_around(&self, slots: &Slots, seats: &[WaiterGuard]) -> Result<Found, Error> {
+    /// Looks which slots are free, and tries them. `None` when all are taken.
+    async fn look_around(
+        &self,
+        slots: &Slots,
+        seat: Option<&WaiterGuard>,
+    ) -> Result<Option<Found>, Error> {
         let (shared, names) = (self.shared, self.names);
         let quorum = shared.coordinator.quorum;
-        let seen = look(shared, names, |answers| free::is_enough(quorum, answers)).await;
-        if let Some(lock) = seen.iter().position(|seen| !free::is_enough(quorum, seen)) {
-            return Err(too_few(shared, &names[lock], &seen[lock]));
+        let seen = held(shared, names).await;
+        if !free::is_enough(quorum, &seen) {
+            return Err(too_few(shared, &names[0], &seen));
         }
         // Clients that come at the same time shall not all try the same slot.
         let begin = (shared.coordinator.randomness.share() * names.len() as f64) as usize;
-        let passes_nobody = self.spec.fair && seats.is_empty();
-        let mut promising = free::promising(quorum, &seen, begin, passes_nobody).into_iter();
+        let mut promising = free::promising(quorum, &seen, names.len(), begin).into_iter();
         let mut refusal = None;
         while let Some(slot) = promising.next() {
-            let seat = seats.get(slot);
-            seat.inspect(|seat| seat.stand_up());
             match self.attempt(slot, seat).await {
+                // Others wait, and they are before it at every slot.
+                Err(error) if error.is_refusal() && self.spec.fair && seat.is_none() => {
+                    return Err(error);
+                }
                 Err(error) if error.is_refusal() => refusal = Some(error),
                 Ok(found) => {
                     promising.for_each(|slot| slots.seen_free(slot));
-                    return Ok(found);
+                    return Ok(Some(found));
                 }
                 Err(error) => return Err(error),
             }
         }
-        match refusal.or_else(|| free::all_taken(names, &seen)) {
-            Some(error) => Err(error),
-            // Free, but others wait for all of them: the nodes say who.
-            None => {
-                let slot = begin % names.len();
-                self.attempt(slot, seats.get(slot)).await
-            }
+        refusal.map_or(Ok(None), Err)
+    }
+
+    /// Says by whom all are taken, unless one is free after all.
+    async fn all_taken(&self, seat: Option<&WaiterGuard>) -> Result<Found, Error> {
+        match self.soonest_holder().await {
+            Some((name, holder)) => Err(Error::held(name, holder)),
+            None => self.attempt(0, seat).await,
         }
+    }
+
+    /// Of all that are taken, the one whose holder's time ends first.
+    async fn soonest_holder(&self) -> Option<(LockName, HolderStatus)> {
+        let quorum = self.shared.coordinator.quorum;
+        let is_enough = |answers: &Answers| free::is_enough(quorum, answers);
+        let seen = look(self.shared, self.names, is_enough).await;
+        free::soonest(self.names, &seen)
     }
 
     /// Waits for whichever comes first; when the wait is over, tries once more.
@@ -112,51 +156,51 @@ impl AnyOf<'_> {
         let mode = self.spec.ticket_mode();
         let is_watched = self.spec.watcher.is_some();
         let on_behalf = self.spec.on_behalf.as_ref();
-        let join = |name| self.shared.waiters.join(name, mode, is_watched, on_behalf);
-        let mut seats: Vec<_> = self.names.iter().map(join).collect();
+        let queue = self.queue();
+        let seat = shared.waiters.join(&queue, mode, is_watched, on_behalf);
         if matches!(self.spec.form, ValueForm::Reentrant) {
-            seats.iter().for_each(WaiterGuard::overhear);
+            seat.overhear();
         }
-        let outcome = match self.until_called(&seats).await {
+        let outcome = match self.until_called(&seat).await {
             Ok(Some(found)) => Ok(found),
-            Ok(None) => match self.slots {
-                Some(slots) => self.look_around(slots, &seats).await,
-                None => {
-                    seats[0].stand_up();
-                    self.attempt(0, Some(&seats[0])).await
+            Ok(None) => {
+                seat.stand_up();
+                match self.turn(&seat).await {
+                    Ok(Some(found)) => Ok(found),
+                    Ok(None) => self.all_taken(Some(&seat)).await,
+                    Err(error) => Err(error),
                 }
-            },
+            }
             Err(error) => Err(error),
         };
-        if let Ok((slot, _)) = outcome {
-            seats.swap_remove(slot).served();
+        if outcome.is_ok() {
+            seat.served();
             waiting.served(clock.now().since(began));
         }
         outcome
     }
 
-    /// Makes an attempt whenever one of the queues calls, until one succeeds. `None` when the wait is
-    /// over.
-    async fn until_called(&mut self, seats: &[WaiterGuard]) -> Result<Option<Found>, Error> {
-        let mut outlook = QueueView::of(seats.len());
-        let call = |slot: usize| async move { (slot, seats[slot].call().await) };
-        let mut calls: FuturesUnordered<_> = (0..seats.len()).map(call).collect();
+    /// Makes an attempt whenever the queue calls, until one succeeds. `None` when the wait is over.
+    async fn until_called(&mut self, seat: &WaiterGuard) -> Result<Option<Found>, Error> {
+        let mut soonest = SoonestHolder::default();
         loop {
-            let (slot, what) = tokio::select! {
+            let what = tokio::select! {
                 biased;
-                Some(called) = calls.next() => called,
+                what = seat.call() => what,
                 () = self.spec.budget.ends() => return Ok(None),
             };
             match what {
-                Call::Go => match self.attempt(slot, Some(&seats[slot])).await {
-                    Ok(found) => return Ok(Some(found)),
+                Call::Go => match self.turn(seat).await {
+                    Ok(Some(found)) => return Ok(Some(found)),
+                    Ok(None) => seat.all_taken(),
                     Err(error) if !self.spec.budget.goes_on_after(&error) => return Err(error),
-                    Err(_) => seats[slot].sit_down(),
+                    Err(_) => seat.sit_down(),
                 },
                 Call::News(News::Progress(news)) => {
                     self.spec.budget.take_heart();
                     if let Some(watcher) = &self.spec.watcher {
-                        watcher.tell(outlook.after(slot, news, Instant::now()));
+                        let news = self.of_all(news, &mut soonest).await;
+                        watcher.tell(news);
                     }
                 }
                 Call::News(News::NoQuorum(error)) => {
@@ -165,8 +209,35 @@ impl AnyOf<'_> {
                     }
                 }
             }
-            calls.push(call(slot));
         }
+    }
+
+    /// It is this waiter's turn. `None` when all slots are taken.
+    async fn turn(&self, seat: &WaiterGuard) -> Result<Option<Found>, Error> {
+        let Some(slots) = self.slots else {
+            return self.attempt(0, Some(seat)).await.map(Some);
+        };
+        let told = seat.take_freed().into_iter();
+        // Others may have more of them than this one asks for.
+        for slot in told.filter(|slot| *slot < self.names.len()) {
+            match self.attempt(slot, Some(seat)).await {
+                Err(error) if error.is_refusal() => {}
+                outcome => return outcome.map(Some),
+            }
+        }
+        self.look_around(slots, Some(seat)).await
+    }
+
+    /// What is told to one who waits for any slot: the queue knows its place, and nobody who holds one.
+    async fn of_all(&self, news: Progress, soonest: &mut SoonestHolder) -> Progress {
+        if self.slots.is_none() {
+            return news;
+        }
+        if soonest.is_due(Instant::now()) {
+            let holder = self.soonest_holder().await.map(|(_, holder)| holder);
+            soonest.seen(holder, Instant::now());
+        }
+        soonest.tell(news, Instant::now())
     }
 
     async fn attempt(&self, slot: usize, seat: Option<&WaiterGuard>) -> Result<Found, Error> {

@@ -4,43 +4,48 @@
 
 use std::time::Duration;
 
-use crate::error::{Error, HolderStatus};
+use crate::error::{HolderStatus, NodeError};
 use crate::inspect::look::{Answers, heard};
-use fencepost_core::lock::{Holder, Snapshot};
+use fencepost_core::lock::Holder;
 use fencepost_core::name::LockName;
 use fencepost_core::quorum::Quorum;
 
 /// Whether so many nodes have answered that there is something to say.
-pub(super) fn is_enough(quorum: Quorum, answers: &Answers) -> bool {
-    heard(answers).count() >= quorum.needed()
+pub(super) fn is_enough<T>(quorum: Quorum, answers: &[Option<Result<T, NodeError>>]) -> bool {
+    answers.iter().flatten().flatten().count() >= quorum.needed()
 }
 
-/// The slots that may be had, beginning with that number, the most promising first. A caller that
-/// must not overtake leaves those alone for which others wait.
+/// The slots that may be had, of so many, beginning with that number, the most promising first.
 pub(super) fn promising(
     quorum: Quorum,
-    slots: &[Answers],
+    nodes: &[Option<Result<Vec<bool>, NodeError>>],
+    slots: usize,
     begin: usize,
-    passes_nobody: bool,
 ) -> Vec<usize> {
-    let taken = |lock: &&Snapshot| lock.holder.is_some() || (passes_nobody && lock.waiting > 0);
-    let refusals = |slot: usize| heard(&slots[slot]).filter(taken).count();
-    let rotated = (0..slots.len()).map(|n| (begin + n) % slots.len());
+    let heard = || nodes.iter().flatten().flatten();
+    let refusals = |slot: usize| {
+        let is_held = |held: &&Vec<bool>| held.get(slot).copied().unwrap_or(false);
+        heard().filter(is_held).count()
+    };
+    let rotated = (0..slots).map(|n| (begin + n) % slots);
     let most = quorum.nodes() - quorum.needed();
-    let mut promising: Vec<_> = rotated.filter(|slot| refusals(*slot) <= most).collect();
-    promising.sort_by_key(|slot| refusals(*slot));
-    promising
+    let mut promising: Vec<_> = rotated
+        .map(|slot| (refusals(slot), slot))
+        .filter(|(refusals, _)| *refusals <= most)
+        .collect();
+    promising.sort_by_key(|(refusals, _)| *refusals);
+    promising.into_iter().map(|(_, slot)| slot).collect()
 }
 
-/// That all are taken: by the one whose time ends first. `None` if none is taken.
-pub(super) fn all_taken(names: &[LockName], slots: &[Answers]) -> Option<Error> {
+/// Of all that are taken, the one whose holder's time ends first. `None` if none is taken.
+pub(super) fn soonest(names: &[LockName], slots: &[Answers]) -> Option<(LockName, HolderStatus)> {
     let holders = names.iter().zip(slots).filter_map(|(name, answers)| {
         let holder = likeliest_holder(answers)?;
         Some((name, holder))
     });
     let left = |holder: &Holder| holder.remaining.unwrap_or(Duration::MAX);
     let (name, first) = holders.min_by_key(|(_, holder)| left(holder))?;
-    Some(Error::held(name.clone(), HolderStatus::of(first)))
+    Some((name.clone(), HolderStatus::of(first)))
 }
 
 /// Who holds it on most nodes.
@@ -53,62 +58,61 @@ fn likeliest_holder(answers: &Answers) -> Option<&Holder> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::NodeError;
+    use fencepost_core::lock::Snapshot;
     use fencepost_core::token::FencingToken;
     use fencepost_core::value::AttemptValue;
 
-    /// One letter for each node: `-` free, `w` free with a waiter, `.` silent, `x` failed,
-    /// any other a holder's.
+    /// One letter for each node: `-` free, `.` silent, `x` failed, any other a holder's.
     fn slot(nodes: &str) -> Answers {
         let answer = |letter| match letter {
             '.' => None,
             'x' => Some(Err(NodeError::Loading)),
             _ => Some(Ok(Snapshot {
-                holder: (!"-w".contains(letter)).then(|| Holder {
+                holder: (letter != '-').then(|| Holder {
                     value: AttemptValue::reported(letter.to_string()),
                     token: None,
                     remaining: Some(Duration::from_millis(letter as u64)),
                 }),
                 readers: Vec::new(),
                 counter: FencingToken::ZERO,
-                waiting: usize::from(letter == 'w'),
+                waiting: 0,
             })),
         };
         nodes.chars().map(answer).collect()
     }
 
-    fn found(slots: &[&str], begin: usize, passes_nobody: bool) -> Vec<usize> {
-        let quorum = Quorum::of(slots[0].len()).unwrap();
-        let slots: Vec<_> = slots.iter().map(|nodes| slot(nodes)).collect();
-        promising(quorum, &slots, begin, passes_nobody)
+    /// One word for each node: `-` for a free slot, `x` for one that is held; no word of a silent one.
+    fn found(nodes: &[&str], begin: usize) -> Vec<usize> {
+        let quorum = Quorum::of(nodes.len()).unwrap();
+        let held = |node: &&str| node.chars().map(|slot| slot == 'x').collect::<Vec<_>>();
+        let slots = nodes[0].len();
+        let answer = |node: &&str| (!node.is_empty()).then(|| Ok(held(node)));
+        let nodes: Vec<_> = nodes.iter().map(answer).collect();
+        promising(quorum, &nodes, slots, begin)
     }
 
     #[test]
     fn free_slots_are_found_from_where_one_begins() {
-        assert_eq!(found(&["---", "aaa", "---"], 0, false), [0, 2]);
-        assert_eq!(found(&["---", "aaa", "---"], 1, false), [2, 0]);
-        assert_eq!(found(&["aaa", "bbb"], 0, false), Vec::<usize>::new());
+        assert_eq!(found(&["-x-", "-x-", "-x-"], 0), [0, 2]);
+        assert_eq!(found(&["-x-", "-x-", "-x-"], 1), [2, 0]);
+        assert_eq!(found(&["xx", "xx", "xx"], 0), Vec::<usize>::new());
     }
 
     #[test]
     fn a_slot_that_a_majority_may_grant_is_not_left_out_and_comes_last() {
-        assert_eq!(found(&["aa---", "--...", "aaa--"], 0, false), [1, 0]);
-        assert_eq!(found(&["a-x", "ab-"], 0, false), [0]);
+        let nodes = ["x-x", "x-x", "--x", "", ""];
+        assert_eq!(found(&nodes, 0), [1, 0]);
+        // A node that says less than it was asked for takes nothing away.
+        assert_eq!(found(&["xx", "-", ""], 0), [0, 1]);
     }
 
     #[test]
-    fn a_caller_that_must_not_overtake_leaves_slots_alone_that_others_wait_for() {
-        assert_eq!(found(&["www", "-w-", "---"], 0, true), [2, 1]);
-        assert_eq!(found(&["www", "-w-", "---"], 0, false), [0, 1, 2]);
-    }
-
-    #[test]
-    fn the_refusal_names_the_one_whose_time_ends_first() {
+    fn the_holder_whose_time_ends_first_is_named() {
         let names: Vec<_> = ["one", "two"].map(|n| LockName::new(n).unwrap()).into();
-        let refusal = |slots: [&str; 2]| all_taken(&names, &slots.map(slot));
-        let error = refusal(["bbb", "aac"]).unwrap().to_string();
-        assert!(error.contains("\"two\" is held by a"), "{error}");
-        assert_eq!(refusal(["---", "..x"]), None);
+        let first = |slots: [&str; 2]| soonest(&names, &slots.map(slot));
+        let (name, holder) = first(["bbb", "aac"]).unwrap();
+        assert_eq!((name.as_str(), holder.owner.as_str()), ("two", "a"));
+        assert_eq!(first(["---", "..x"]), None);
     }
 
     #[test]

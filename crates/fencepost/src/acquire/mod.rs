@@ -6,6 +6,7 @@
 //! | this one | the spec, and one attempt |
 //! | `any` | any of several names: the one waiting loop |
 //! | `all` | all of several names, or none |
+//! | `served` | the same by a lock service, which waits for us |
 //! | `slots` | the names of the slots of a semaphore, latch or barrier, and which were seen free |
 //! | `free`, `outlook` | what a look at several slots means, and what is told to a waiter; pure |
 
@@ -13,6 +14,7 @@ pub(crate) mod all;
 mod any;
 mod free;
 mod outlook;
+mod served;
 pub(crate) mod slots;
 
 use std::sync::Arc;

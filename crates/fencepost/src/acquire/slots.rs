@@ -49,6 +49,7 @@ impl Kind {
 /// The slots of one semaphore, latch or barrier.
 #[derive(Debug)]
 pub(crate) struct Slots {
+    pub(crate) kind: Kind,
     /// What they are slots of.
     pub(crate) whole: LockName,
     pub(crate) names: Vec<LockName>,
@@ -74,6 +75,7 @@ impl Slots {
         }
         let names = (0..count).map(|slot| part_name(kind, &name, &slot.to_string()));
         Ok(Self {
+            kind,
             whole: name.clone(),
             names: names.collect::<Result<_, _>>()?,
             free: Mutex::new(vec![None; count]),

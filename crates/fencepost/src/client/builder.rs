@@ -3,25 +3,29 @@
 #[cfg(feature = "sqlite")]
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 
 use tokio::runtime::Handle;
 
 use super::Client;
+use super::majority::wait_for_majority;
 use crate::driver::coordinator::Coordinator;
 use crate::driver::identity;
 use crate::driver::renewer::Renewer;
 use crate::driver::shared::Shared;
 use crate::driver::waiters::WaitRegistry;
-use crate::error::{Cause, Error, NodeError, NodeOutcome};
+use crate::error::{Cause, Error};
 use crate::runtime::clock::{Clock, SystemClock};
 use crate::runtime::randomness::{Randomness, SystemRandomness};
 use crate::runtime::tasks::{Around, Tasks};
 use crate::store::Node;
-use crate::store::open::Opener;
+#[cfg(feature = "redis")]
+use crate::store::open::is_group;
+use crate::store::open::{Opener, split_urls};
 #[cfg(feature = "redis")]
 use crate::store::redis::{Eviction, Hidden, RedisOptions, Roster, TlsOptions};
+#[cfg(feature = "service")]
+use crate::store::service::{ServiceOptions, TOKEN_VARIABLE};
 #[cfg(feature = "sqlite")]
 use crate::store::sqlite::{FileSpec, HolderProcess};
 use fencepost_core::SessionId;
@@ -34,6 +38,11 @@ use fencepost_core::value::Owner;
 /// The longest time-out of a node or a connection: a node that takes longer is away.
 const LONGEST_TIMEOUT: Duration = Duration::from_secs(60 * 60);
 
+/// How long a node may take to answer where nothing else is said.
+const NODE_TIMEOUT: Duration = Duration::from_millis(500);
+/// The same for a lock service, which has nodes of its own and may have to be asked at another replica.
+const SERVICE_TIMEOUT: Duration = Duration::from_secs(5);
+
 /// Whether a Redis server that restarted recently, and may have forgotten locks, may vote.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RestartPolicy {
@@ -41,7 +50,8 @@ pub enum RestartPolicy {
     Trust,
     /// Do not let it vote for `max_ttl`, whatever its settings are now; and let several servers vote
     /// only under a marker that says to which cluster they belong (see [`Builder::init`]). The default
-    /// for three and more nodes.
+    /// for three and more nodes, and the only one where a node is a Sentinel group: a failover loses
+    /// locks.
     Delay,
 }
 
@@ -69,7 +79,7 @@ pub struct Builder {
     randomness: Arc<dyn Randomness>,
     around_tasks: Option<Around>,
     drift: Drift,
-    node_timeout: Duration,
+    node_timeout: Option<Duration>,
     connect_timeout: Duration,
     pub(super) max_ttl: Duration,
     retention: Option<Duration>,
@@ -85,10 +95,16 @@ pub struct Builder {
     holder: HolderProcess,
     #[cfg(feature = "redis")]
     tls: TlsOptions,
+    #[cfg(feature = "service")]
+    service_token: Option<String>,
+    #[cfg(feature = "service")]
+    allow_plaintext: bool,
 }
 
 pub(super) enum Source {
     Url(String),
+    /// The replicas of one lock service.
+    Service(Vec<String>),
     #[cfg(feature = "sqlite")]
     File(PathBuf),
     Made(Arc<dyn Node>),
@@ -104,7 +120,7 @@ impl Builder {
             randomness: Arc::new(SystemRandomness),
             around_tasks: None,
             drift: Drift::default(),
-            node_timeout: Duration::from_millis(500),
+            node_timeout: None,
             connect_timeout: Duration::from_secs(1),
             max_ttl: Duration::from_secs(60),
             retention: None,
@@ -120,13 +136,22 @@ impl Builder {
             holder: HolderProcess::This,
             #[cfg(feature = "redis")]
             tls: TlsOptions::default(),
+            #[cfg(feature = "service")]
+            service_token: None,
+            #[cfg(feature = "service")]
+            allow_plaintext: false,
         }
     }
 
     /// Adds a node by its URL, or several, separated by commas: see [`Client::connect`].
     pub fn url(mut self, urls: impl AsRef<str>) -> Self {
-        let urls = urls.as_ref().split(',').map(|url| url.trim().to_owned());
-        self.nodes.extend(urls.map(Source::Url));
+        for url in split_urls(urls.as_ref()) {
+            match (is_service(&url), self.nodes.last_mut()) {
+                (true, Some(Source::Service(replicas))) => replicas.push(url),
+                (true, _) => self.nodes.push(Source::Service(vec![url])),
+                (false, _) => self.nodes.push(Source::Url(url)),
+            }
+        }
         self
     }
 
@@ -197,10 +222,10 @@ impl Builder {
         self
     }
 
-    /// How long one node may take to answer: 500 ms by default. It bounds how long an operation
+    /// How long one node may take to answer: 500 ms by default, 5 s for a lock service. It bounds how long an operation
     /// takes; it does not slow one down whose outcome the other nodes decide.
     pub fn node_timeout(mut self, time: Duration) -> Self {
-        self.node_timeout = time;
+        self.node_timeout = Some(time);
         self
     }
 
@@ -250,14 +275,30 @@ impl Builder {
         self
     }
 
-    /// The certificate authority for `rediss://`, as PEM, instead of the system's.
+    /// The token that a lock service asks for: that of the environment variable `FENCEPOST_SERVICE_TOKEN`,
+    /// unless set.
+    #[cfg(feature = "service")]
+    pub fn service_token(mut self, token: impl Into<String>) -> Self {
+        self.service_token = Some(token.into());
+        self
+    }
+
+    /// Whether a lock service may be asked over a network without TLS, where everybody on the way can
+    /// read and use the token and the leases. Without it `http://` is for this machine only.
+    #[cfg(feature = "service")]
+    pub fn allow_plaintext(mut self, allow: bool) -> Self {
+        self.allow_plaintext = allow;
+        self
+    }
+
+    /// The certificate authority for `rediss://` and `https://`, as PEM, instead of the system's.
     #[cfg(feature = "tls")]
     pub fn tls_ca(mut self, pem: impl Into<Vec<u8>>) -> Self {
         self.tls.ca_pem = Some(pem.into());
         self
     }
 
-    /// The client's own certificate and key for `rediss://`, as PEM.
+    /// The client's own certificate and key for `rediss://` and `https://`, as PEM.
     #[cfg(feature = "tls")]
     pub fn tls_client(mut self, certificate: impl Into<Vec<u8>>, key: impl Into<Vec<u8>>) -> Self {
         self.tls.client_pem = Some((certificate.into(), key.into()));
@@ -307,6 +348,25 @@ impl Builder {
         }
     }
 
+    /// How long a node may take.
+    fn checked_node_timeout(&self) -> Result<Duration, Error> {
+        let is_service = matches!(&self.nodes[..], [Source::Service(_)]);
+        let default = if is_service {
+            SERVICE_TIMEOUT
+        } else {
+            NODE_TIMEOUT
+        };
+        let time = self.node_timeout.unwrap_or(default);
+        if time.is_zero() || self.connect_timeout.is_zero() {
+            return Err(invalid("node_timeout", "a time-out must not be zero"));
+        }
+        if time > LONGEST_TIMEOUT || self.connect_timeout > LONGEST_TIMEOUT {
+            let why = "a time-out must not exceed one hour";
+            return Err(invalid("node_timeout", why));
+        }
+        Ok(time)
+    }
+
     /// Checks the options and begins to connect, without waiting for it.
     ///
     /// # Errors
@@ -321,15 +381,7 @@ impl Builder {
             Some(ttl) => Ttl::new(ttl)?,
             None => Ttl::new(self.max_ttl.min(Duration::from_secs(30)))?,
         };
-        if self.node_timeout.is_zero() || self.connect_timeout.is_zero() {
-            return Err(invalid("node_timeout", "a time-out must not be zero"));
-        }
-        if self.node_timeout > LONGEST_TIMEOUT || self.connect_timeout > LONGEST_TIMEOUT {
-            return Err(invalid(
-                "node_timeout",
-                "a time-out must not exceed one hour",
-            ));
-        }
+        let node_timeout = self.checked_node_timeout()?;
         self.checked_retention()?;
         if self.max_hold.is_some_and(|time| time.is_zero()) {
             return Err(invalid("max_hold", "it must not be zero"));
@@ -351,7 +403,7 @@ impl Builder {
         crate::events::describe();
         self.check_reach()?;
         let opener = self.opener(quorum)?;
-        let (clock, drift, node_timeout) = (self.clock.clone(), self.drift, self.node_timeout);
+        let (clock, drift) = (self.clock.clone(), self.drift);
         let (max_hold, max_renewals) = (self.max_hold, self.max_renewals);
         let tasks = Tasks::new(runtime, self.around_tasks.clone());
         let randomness = self.randomness.clone();
@@ -419,7 +471,21 @@ impl Builder {
             roster,
             #[cfg(feature = "redis")]
             runtime,
+            #[cfg(feature = "service")]
+            service: self.service_options(),
         })
+    }
+
+    #[cfg(feature = "service")]
+    fn service_options(&self) -> ServiceOptions {
+        let token = self.service_token.clone();
+        ServiceOptions {
+            token: token.or_else(|| std::env::var(TOKEN_VARIABLE).ok()),
+            allow_plaintext: self.allow_plaintext,
+            connect_timeout: self.connect_timeout,
+            #[cfg(feature = "tls")]
+            tls: self.tls.clone(),
+        }
     }
 
     #[cfg(feature = "redis")]
@@ -429,7 +495,7 @@ impl Builder {
             prefix: self.prefix.clone(),
             retention: self.checked_retention()?,
             connect_timeout: self.connect_timeout,
-            mute_timeout: self.node_timeout * 2,
+            mute_timeout: self.node_timeout.unwrap_or(NODE_TIMEOUT) * 2,
             quarantine: delayed.then_some(self.max_ttl),
             // One node without its lock is a lock lost, and the holder is told; with several, a
             // lock lost on one of them is a majority that is none.
@@ -449,14 +515,24 @@ impl Builder {
     pub(super) fn is_delayed(&self, quorum: Quorum) -> bool {
         match self.restart_policy {
             Some(policy) => policy == RestartPolicy::Delay,
-            None => quorum.nodes() >= 3,
+            None => quorum.nodes() >= 3 || self.has_group(),
         }
+    }
+
+    /// Whether a node is a Sentinel group.
+    #[cfg(feature = "redis")]
+    pub(super) fn has_group(&self) -> bool {
+        self.nodes.iter().any(|source| match source {
+            Source::Url(url) => url.split_once(':').is_some_and(|(s, _)| is_group(s)),
+            _ => false,
+        })
     }
 
     /// Refuses a quorum with nodes that not every client reaches.
     pub(super) fn check_reach(&self) -> Result<(), Error> {
         let urls = self.nodes.iter().map(|source| match source {
             Source::Url(url) => url.as_str(),
+            Source::Service(_) => "http:SERVICE",
             #[cfg(feature = "sqlite")]
             Source::File(_) => "file:PATH",
             _ => "",
@@ -472,6 +548,7 @@ impl Builder {
             #[cfg(feature = "sqlite")]
             Source::File(_) => false,
             Source::Made(_) => false,
+            Source::Service(_) => true,
             #[cfg(feature = "redis")]
             Source::Connection(..) => true,
         })
@@ -486,6 +563,7 @@ impl Builder {
                     continue;
                 }
                 Source::Url(url) => opener.url(&url)?,
+                Source::Service(replicas) => opener.service(&replicas)?,
                 #[cfg(feature = "sqlite")]
                 Source::File(path) => opener.file(FileSpec::new(path))?,
                 #[cfg(feature = "redis")]
@@ -500,44 +578,9 @@ impl Builder {
     }
 }
 
-/// Waits until a majority of the nodes can be asked, or too many cannot.
-async fn wait_for_majority(coordinator: &Coordinator) -> Result<(), Error> {
-    let mut greetings: Vec<_> = coordinator
-        .nodes()
-        .iter()
-        .map(|node| node.hello())
-        .collect();
-    let mut outcomes = vec![NodeOutcome::Pending; greetings.len()];
-    std::future::poll_fn(|cx| {
-        for (greeting, outcome) in greetings.iter_mut().zip(&mut outcomes) {
-            if *outcome == NodeOutcome::Pending
-                && let Poll::Ready(answer) = greeting.as_mut().poll(cx)
-            {
-                *outcome = match answer {
-                    // It is there. Whether it may vote is a matter of time.
-                    Ok(()) | Err(NodeError::Quarantined(_)) => NodeOutcome::Agreed,
-                    Err(error) => NodeOutcome::Failed(error),
-                };
-            }
-        }
-        let count = |which: fn(&NodeOutcome) -> bool| outcomes.iter().filter(|o| which(o)).count();
-        let there = count(|outcome| *outcome == NodeOutcome::Agreed);
-        let open = count(|outcome| *outcome == NodeOutcome::Pending);
-        if there >= coordinator.quorum.needed() {
-            Poll::Ready(Ok(()))
-        } else if there + open < coordinator.quorum.needed() {
-            Poll::Ready(Err(()))
-        } else {
-            Poll::Pending
-        }
-    })
-    .await
-    .map_err(|()| {
-        Error::from(Cause::Unreachable {
-            needed: coordinator.quorum.needed(),
-            nodes: coordinator.report(outcomes.into_iter()),
-        })
-    })
+/// Whether it is the URL of a lock service.
+fn is_service(url: &str) -> bool {
+    matches!(url.split_once("://"), Some(("http" | "https", _)))
 }
 
 /// No node may vote twice.

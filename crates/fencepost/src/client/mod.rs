@@ -3,6 +3,7 @@
 mod builder;
 #[cfg(feature = "redis")]
 mod init;
+mod majority;
 mod survey;
 #[cfg(any(test, feature = "testing"))]
 mod testing;
@@ -69,6 +70,7 @@ impl Client {
     /// | `rediss://…` | the same over TLS |
     /// | `redis+unix:///path/to/socket` | the same over a Unix socket |
     /// | `valkey://`, `valkeys://`, `valkey+unix://` | the same three |
+    /// | `https://host[:port]`, or `http://` on this machine | a lock service, `fencepost serve`: several URLs are its replicas (feature `service`) |
     ///
     /// Returns as soon as a majority of the nodes can be asked. A comma inside a password is
     /// written `%2C`.

@@ -3,9 +3,7 @@
 use futures_util::future::join_all;
 
 use super::builder::{Builder, Source, duplicate, invalid};
-#[cfg(feature = "sqlite")]
-use crate::error::Cause;
-use crate::error::Error;
+use crate::error::{Cause, Error};
 use crate::store::facts::{Facts, NodeSurvey};
 use crate::store::open::Opener;
 #[cfg(feature = "sqlite")]
@@ -82,6 +80,10 @@ impl Builder {
                 FileSpec::new(path),
                 self.clock.clone(),
             ))),
+            Source::Service(_) => Err(Error::from(Cause::InvalidUrl {
+                url: "http:".into(),
+                why: "it is a lock service: GET /v1/nodes tells what its nodes are like".into(),
+            })),
             Source::Made(node) => Ok(other(node.address())),
             #[cfg(feature = "redis")]
             Source::Connection(label, _) => Ok(other(label)),

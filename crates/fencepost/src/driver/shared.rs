@@ -12,6 +12,7 @@ use super::waiters::WaitRegistry;
 use crate::error::{Cause, Error};
 #[cfg(feature = "blocking")]
 use crate::runtime::thread::Background;
+use crate::store::LockService;
 use fencepost_core::ttl::{Readable, Ttl};
 use fencepost_core::{Owner, SessionId};
 
@@ -36,6 +37,14 @@ impl Shared {
     /// The form of this client's values, where nothing else is said.
     pub(crate) fn value_form(&self) -> ValueForm {
         ValueForm::Labelled(self.owner.clone())
+    }
+
+    /// The lock service that acquires for us, if that is what the nodes are.
+    pub(crate) fn service(&self) -> Option<&dyn LockService> {
+        match self.coordinator.nodes() {
+            [node] => node.service(),
+            _ => None,
+        }
     }
 
     pub(crate) fn checked_ttl(&self, ttl: Duration) -> Result<Ttl, Error> {

@@ -48,6 +48,28 @@ pub(crate) async fn look(
     seen
 }
 
+/// Which of these locks each node says are held, as soon as a majority has said it. One command for each
+/// node, however many locks they are.
+pub(crate) async fn held(
+    shared: &Shared,
+    names: &[LockName],
+) -> Vec<Option<Result<Vec<bool>, NodeError>>> {
+    let nodes = shared.coordinator.nodes();
+    let mut seen = vec![None; nodes.len()];
+    let end = Instant::now() + shared.node_timeout;
+    let asked = nodes.iter().enumerate();
+    let asked = asked.map(|(node, of)| async move { (node, of.held(names).await) });
+    let mut asked: FuturesUnordered<_> = asked.collect();
+    let mut heard = 0;
+    while heard < shared.coordinator.quorum.needed()
+        && let Ok(Some((node, answer))) = timeout_at(end, asked.next()).await
+    {
+        heard += usize::from(answer.is_ok());
+        seen[node] = Some(answer);
+    }
+    seen
+}
+
 fn snapshot(reply: Reply) -> Result<Snapshot, NodeError> {
     match reply {
         Reply::Snapshot(snapshot) => Ok(snapshot),
@@ -61,7 +83,11 @@ pub(crate) fn heard(answers: &Answers) -> impl Iterator<Item = &Snapshot> {
 }
 
 /// That fewer than a majority answered.
-pub(crate) fn too_few(shared: &Shared, name: &LockName, answers: &Answers) -> Error {
+pub(crate) fn too_few<T>(
+    shared: &Shared,
+    name: &LockName,
+    answers: &[Option<Result<T, NodeError>>],
+) -> Error {
     let outcomes = answers.iter().map(|answer| match answer {
         Some(Ok(_)) => NodeOutcome::Agreed,
         Some(Err(error)) => NodeOutcome::Failed(error.clone()),

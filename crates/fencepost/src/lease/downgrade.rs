@@ -6,7 +6,7 @@
 use super::Lease;
 use crate::driver::coordinator::{Access, NotExtended};
 use crate::driver::held::Asker;
-use crate::error::{Error, LossReason};
+use crate::error::{Error, LossReason, not_offered};
 
 impl Lease {
     /// Whether other readers may hold the lock at the same time.
@@ -26,6 +26,9 @@ impl Lease {
         }
         if self.is_shared() {
             return Ok(self);
+        }
+        if self.shared.service().is_some() {
+            return Err(not_offered("a writer to become a reader"));
         }
         let Some(held) = self.held.turn_into_reader(self.shared.renewer.new_id()) else {
             return Err(self.lost_by(self.loss().unwrap_or(LossReason::Expired)));

@@ -13,7 +13,7 @@ use crate::runtime::clock::{Clock, SystemClock};
 use fencepost_core::lock::{Command, LockState, Now, Reply};
 use fencepost_core::name::LockName;
 use fencepost_core::pattern::NamePattern;
-use fencepost_core::ticket::ClientId;
+use fencepost_core::ticket::{ClientId, Wake};
 
 /// Below this many names, nothing is swept.
 const FIRST_SWEEP: usize = 1024;
@@ -44,6 +44,33 @@ impl Table {
             sweep_at: FIRST_SWEEP,
             audience: Audience::default(),
         }))
+    }
+}
+
+impl Table {
+    fn apply(
+        &mut self,
+        name: &LockName,
+        command: &Command,
+        now: Now,
+        wake: impl FnMut(Wake),
+    ) -> Reply {
+        let Some(slot) = name.slot() else {
+            return self.lock(name).apply_and_wake(command, now, wake);
+        };
+        let queue = name.queue();
+        let mut whole = self.locks.remove(&queue).unwrap_or_default();
+        let reply = self
+            .lock(name)
+            .apply_to_slot(&mut whole, slot, command, now, wake);
+        if whole != LockState::default() {
+            self.locks.insert(queue, whole);
+        }
+        reply
+    }
+
+    fn lock(&mut self, name: &LockName) -> &mut LockState {
+        self.locks.entry(name.clone()).or_default()
     }
 }
 
@@ -94,12 +121,8 @@ impl MemoryNode {
                 .retain(|_, lock| !lock.is_forgettable(now.elapsed));
             table.sweep_at = FIRST_SWEEP.max(2 * table.locks.len());
         }
-        let lock = match table.locks.get_mut(name) {
-            Some(lock) => lock,
-            None => table.locks.entry(name.clone()).or_default(),
-        };
         let mut next = Vec::new();
-        let reply = lock.apply_and_wake(command, now, |wake| next.push(wake));
+        let reply = table.apply(name, command, now, |wake| next.push(wake));
         if !next.is_empty() {
             let audience = table.audience.clone();
             drop(table);

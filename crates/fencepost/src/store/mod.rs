@@ -7,6 +7,8 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
+use futures_util::future::try_join_all;
+
 use crate::error::NodeError;
 use fencepost_core::NamePattern;
 pub use fencepost_core::Names;
@@ -15,14 +17,18 @@ use fencepost_core::name::LockName;
 use fencepost_core::ticket::{ClientId, TicketId, TicketNumber};
 
 pub(crate) mod facts;
+pub(crate) mod lock_service;
 pub mod memory;
 mod notice;
 pub(crate) mod open;
 #[cfg(feature = "redis")]
 pub mod redis;
+#[cfg(feature = "service")]
+pub(crate) mod service;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 
+pub(crate) use lock_service::LockService;
 pub use notice::{Listener, Notice, WakeSink};
 
 /// The most waiters that a node lists: a queue of thousands is not shown to anybody as a whole.
@@ -75,6 +81,13 @@ pub trait Node: Send + Sync + 'static {
         Listener::deaf()
     }
 
+    /// Tells once, by [`Notice::Changed`], when anybody changes who holds this lock, or at once if nobody
+    /// holds it: for those who wait behind a client of another library, which knows of no queue. A node
+    /// need not be able to tell.
+    fn track(&self, name: &LockName, ear: Arc<dyn WakeSink>) {
+        let _ = (name, ear);
+    }
+
     /// The node's address, for people: no password in it.
     fn address(&self) -> &str;
 
@@ -106,9 +119,32 @@ pub trait Node: Send + Sync + 'static {
         Box::pin(std::future::ready(Err(NodeError::Other(why))))
     }
 
+    /// Which of these locks somebody holds, in the same order: one look at many, for those who want
+    /// any of them.
+    fn held<'a>(
+        &'a self,
+        names: &'a [LockName],
+    ) -> Pin<Box<dyn Future<Output = Result<Vec<bool>, NodeError>> + Send + 'a>> {
+        let looks = names.iter().map(|name| self.call(name, Command::Inspect));
+        let looks = try_join_all(looks);
+        Box::pin(async {
+            let seen = looks.await?;
+            let is_held = |reply: &Reply| match reply {
+                Reply::Snapshot(seen) => Ok(seen.holder.is_some()),
+                other => Err(fencepost_core::quorum::out_of_place(other)),
+            };
+            seen.iter().map(is_held).collect()
+        })
+    }
+
     /// Resolves when it is worth asking again after a failure: at once for a node that is never
     /// away, when the connection is there again for one that is.
     fn ready(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
         Box::pin(std::future::ready(()))
+    }
+
+    /// Itself, if it acquires by itself: then it is sent no [`Acquire`](Command::Acquire) and no ticket.
+    fn service(&self) -> Option<&dyn LockService> {
+        None
     }
 }

@@ -22,6 +22,8 @@ pub enum Notice {
     /// Somebody has given this lock back who may not know of any line, or may have before it was
     /// [followed](super::Node::follow).
     Freed(LockName),
+    /// What was stored of this lock has changed since it was [tracked](super::Node::track): it may be free.
+    Changed(LockName),
     /// From now on the node can be heard. What it said before may have been missed.
     Listening,
 }

@@ -6,6 +6,8 @@ use super::Node;
 use super::memory::MemoryNode;
 #[cfg(feature = "redis")]
 use super::redis::{RedisNode, RedisOptions, Roster};
+#[cfg(feature = "service")]
+use super::service::{ServiceNode, ServiceOptions};
 #[cfg(feature = "sqlite")]
 use super::sqlite::{FileSpec, HolderProcess, SqliteNode};
 use crate::error::{Cause, Error};
@@ -22,6 +24,8 @@ pub(crate) struct Opener {
     pub(crate) roster: Roster,
     #[cfg(feature = "redis")]
     pub(crate) runtime: tokio::runtime::Handle,
+    #[cfg(feature = "service")]
+    pub(crate) service: ServiceOptions,
 }
 
 /// Whether URLs of this scheme are those of Redis and Valkey servers.
@@ -29,12 +33,45 @@ pub(crate) fn is_redis(scheme: &str) -> bool {
     matches!(
         scheme,
         "redis" | "rediss" | "redis+unix" | "valkey" | "valkeys" | "valkey+unix" | "unix"
-    )
+    ) || is_group(scheme)
+}
+
+/// Whether URLs of this scheme are those of Sentinel groups.
+pub(crate) fn is_group(scheme: &str) -> bool {
+    scheme.ends_with("+sentinel")
+}
+
+/// The URLs of a list that is separated by commas. The Sentinels of a group are, too: what has no scheme
+/// of its own belongs to the group before it.
+#[must_use]
+pub fn split_urls(urls: &str) -> Vec<String> {
+    let mut found: Vec<String> = Vec::new();
+    for piece in urls.split(',').map(str::trim) {
+        let has_scheme =
+            piece.contains("://") || ["file:", "memory:"].iter().any(|s| piece.starts_with(s));
+        match found.last_mut() {
+            Some(group)
+                if !has_scheme && group.split_once(':').is_some_and(|(s, _)| is_group(s)) =>
+            {
+                group.push(',');
+                group.push_str(piece);
+            }
+            _ => found.push(piece.to_owned()),
+        }
+    }
+    found
 }
 
 /// Refuses a quorum in which a node is another one for each client: they would all hold the lock.
 pub(crate) fn check_reach(urls: &[&str]) -> Result<(), Error> {
     let of_one = |url: &&&str| matches!(url.split_once(':'), Some(("file" | "memory", _)));
+    let is_service = |url: &&&str| url.starts_with("http:");
+    if urls.len() > 1 && urls.iter().any(|url| is_service(&url)) {
+        return Err(Error::from(Cause::InvalidUrl {
+            url: "http:".into(),
+            why: "a lock service has nodes of its own; use it alone".into(),
+        }));
+    }
     // Duplicates are reported by the caller, which opens them.
     let is_one = urls.iter().all(|url| *url == urls[0]);
     match urls.iter().find(of_one) {
@@ -57,11 +94,23 @@ impl Opener {
             _ => Err(Error::from(Cause::InvalidUrl {
                 // Whatever it is, it may hold a password: only its beginning is safe to show.
                 url: format!("{:?}", beginning(url)),
-                why: "it must begin with memory:, file:, redis://, rediss:// or redis+unix:// \
-                      (or valkey for redis)"
+                why: "it must begin with memory:, file:, redis://, rediss://, redis+unix:// or \
+                      redis+sentinel:// (or valkey for redis), http:// or https://"
                     .into(),
             })),
         }
+    }
+
+    /// The service with these replicas.
+    #[cfg(feature = "service")]
+    pub(crate) fn service(&self, replicas: &[String]) -> Result<Arc<dyn Node>, Error> {
+        let node = ServiceNode::open(replicas, &self.service, self.clock.clone())?;
+        Ok(Arc::new(node))
+    }
+
+    #[cfg(not(feature = "service"))]
+    pub(crate) fn service(&self, _: &[String]) -> Result<Arc<dyn Node>, Error> {
+        Err(without_feature("http:", "service"))
     }
 
     #[cfg(feature = "sqlite")]
@@ -124,7 +173,7 @@ fn beginning(url: &str) -> &str {
     url.split([':', '@', '/']).next().unwrap_or_default()
 }
 
-#[cfg(not(all(feature = "redis", feature = "sqlite")))]
+#[cfg(not(all(feature = "redis", feature = "sqlite", feature = "service")))]
 fn without_feature(url: &str, feature: &str) -> Error {
     Error::from(Cause::InvalidUrl {
         url: url.to_owned(),
@@ -135,6 +184,22 @@ fn without_feature(url: &str, feature: &str) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_group_keeps_its_sentinels_and_ends_where_the_next_url_begins() {
+        let split = |urls| split_urls(urls).join(" ");
+        assert_eq!(split("redis://a, redis://b"), "redis://a redis://b");
+        assert_eq!(split("memory:a,memory:b"), "memory:a memory:b");
+        assert_eq!(split("redis://a,b"), "redis://a b", "and b is refused");
+        assert_eq!(
+            split("redis+sentinel://a1,a2:1/m, redis+sentinel://b1,b2/n?failover=2s,redis://c"),
+            "redis+sentinel://a1,a2:1/m redis+sentinel://b1,b2/n?failover=2s redis://c"
+        );
+        assert_eq!(
+            split("rediss+sentinel://a,b/m,file:c"),
+            "rediss+sentinel://a,b/m file:c"
+        );
+    }
 
     #[test]
     fn what_is_another_one_for_each_client_is_refused_in_a_quorum() {

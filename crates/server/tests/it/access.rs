@@ -1,6 +1,10 @@
 //! Who may do what, and that a refusal tells nothing of the lock.
 
-use fencepost_server::{Options, Tokens, hash_token};
+use std::time::Duration;
+
+use fencepost::Client;
+use fencepost_server::{Options, Tls, Tokens, hash_token};
+use fencepost_tests::Authority;
 use serde_json::json;
 
 use crate::service::{Replica, Reply};
@@ -48,7 +52,9 @@ fn no_token_wrong_token_wrong_prefix_and_wrong_verb_are_refused_alike() {
     let refusals = [&free, &held].map(|body| {
         let refused = post(&service, "one", "/v1/acquire", body);
         refused.is_problem(403, "forbidden");
-        refused.text
+        let mut problem = refused.json();
+        problem["request_id"].take();
+        problem
     });
     assert_eq!(refusals[0], refusals[1], "held or free looks the same");
     let steal = json!({ "name": "ci/x", "reason": "because" });
@@ -100,4 +106,107 @@ fn a_changed_file_is_read_again_without_a_restart() {
         401,
         "the old ones stay"
     );
+}
+
+#[test]
+fn every_operation_asks_who_it_is_and_a_refusal_tells_nothing_of_the_lock() {
+    let dir = tempfile::tempdir().unwrap();
+    let service = guarded(&dir);
+    let mine = post(&service, "two", "/v1/acquire", &json!({ "name": "prod/x" })).json();
+    let lease = mine["lease"].as_str().unwrap();
+    let one = json!({ "name": "prod/x", "lease": lease, "token": mine["token"] });
+    let requests = [
+        ("/v1/acquire", json!({ "name": "prod/x" })),
+        ("/v1/acquire", json!({ "names": ["ci/x", "prod/x"] })),
+        ("/v1/acquire", json!({ "name": "{prod/x}:semaphore:0" })),
+        ("/v1/release", json!({ "name": "prod/x", "lease": lease })),
+        (
+            "/v1/steal",
+            json!({ "name": "prod/x", "reason": "because" }),
+        ),
+        ("/v1/extend", json!({ "leases": [one] })),
+    ];
+    for (path, body) in &requests {
+        let unknown = service.post(path, body);
+        unknown.is_problem(401, "unauthenticated");
+        let refused = post(&service, "one", path, body);
+        match *path {
+            "/v1/extend" => assert_eq!(refused.json()["leases"][0]["outcome"], "forbidden"),
+            _ => refused.is_problem(403, "forbidden"),
+        }
+        for text in [unknown.text, refused.text] {
+            let token = mine["token"].to_string();
+            assert!(
+                !text.contains(&token) && !text.contains("op"),
+                "{path}: {text}"
+            );
+        }
+    }
+    for path in [
+        "/v1/locks",
+        "/v1/locks?name=prod/x",
+        "/v1/nodes",
+        "/v1/contention",
+        "/v1/timeline",
+        "/v1/events?after=0",
+    ] {
+        service.get(path).is_problem(401, "unauthenticated");
+        let wrong = [("authorization", "Basic b25lOnR3bw==")];
+        let refused = service.send("GET", path, &wrong, "");
+        refused.is_problem(401, "unauthenticated");
+    }
+    let headers = [("authorization", "Bearer one")];
+    let seen = service.send("GET", "/v1/locks?name=prod/x", &headers, "");
+    seen.is_problem(403, "forbidden");
+    let headers = [("authorization", "Bearer two")];
+    let held = service
+        .send("GET", "/v1/locks?name=prod/x", &headers, "")
+        .json();
+    assert_eq!(
+        held["holder"]["owner"], "op",
+        "nothing happened to it: {held}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_certificate_that_is_missing_expired_or_of_another_authority_opens_nothing() {
+    let (authority, other) = (Authority::new(), Authority::new());
+    let dir = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| {
+        let path = dir.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path
+    };
+    let (certificate, key) = authority.certificate("localhost");
+    let ca = write("ca.pem", &authority.pem());
+    let tls = Tls::load(
+        &write("cert.pem", &certificate),
+        &write("key.pem", &key),
+        Some(&ca),
+    );
+    let mut options = Options::new();
+    options.tls = Some(tls.unwrap());
+    let service = Replica::start(options, async || Client::memory().unwrap());
+    let url = format!("https://localhost:{}", service.address.port());
+    let client = |identity: Option<(String, String)>| {
+        let builder = Client::builder().url(&url).tls_ca(authority.pem());
+        match identity {
+            Some((certificate, key)) => builder.tls_client(certificate, key),
+            None => builder,
+        }
+        .build()
+        .unwrap()
+    };
+    let refused = [
+        client(None),
+        client(Some(authority.expired_certificate("me"))),
+        client(Some(other.certificate("me"))),
+    ];
+    for client in refused {
+        let error = client.try_lock("job").await.unwrap_err();
+        assert!(error.is_no_quorum(), "{error}");
+    }
+    let welcome = client(Some(authority.certificate("me")));
+    let lease = welcome.try_lock("job").ttl(Duration::from_secs(10)).await;
+    lease.unwrap().release().await.unwrap();
 }

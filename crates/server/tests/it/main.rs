@@ -4,7 +4,12 @@
 mod access;
 mod attempts;
 mod bad_input;
+mod client;
 mod events;
+mod hostile;
 mod leases;
 mod quorum;
+mod schemathesis;
 mod service;
+mod timeline;
+mod wire;

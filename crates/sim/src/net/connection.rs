@@ -14,19 +14,28 @@ use crate::world::Inside;
 impl Inside {
     /// The client gives its connection up: what is open on it has failed, and a new one is made.
     pub(crate) fn reset(&mut self, pair: Pair, why: &str) {
+        if pair.node >= self.plan.list_of(pair.client) {
+            return;
+        }
         self.log(|| format!("{pair} gives its connection up: {why}"));
         let now = self.now();
         let (least, most) = self.plan.messages_take(pair.client, self.is_healed);
         let takes = self.net.dice.time(least * 2, most.there + most.back);
         let link = self.net.link(pair);
-        if link.state != State::Up {
+        if !matches!(link.state, State::Up | State::Vetting) {
             return;
         }
         link.state = State::Connecting;
         link.connection += 1;
-        for (_, answer_to) in std::mem::take(&mut link.open) {
-            let _ = answer_to.send(Err(NodeError::Disconnected(why.into())));
+        link.waiting.clear();
+        link.held_back.clear();
+        link.watch.look = None;
+        link.watch.is_alarmed = false;
+        for (_, open) in std::mem::take(&mut link.open) {
+            open.end(Err(NodeError::Disconnected(why.into())));
         }
+        self.members[pair.client].lost_sight(pair.node);
+        let link = self.net.link(pair);
         let connect = Packet {
             pair,
             connection: link.connection,
@@ -61,25 +70,17 @@ impl Inside {
         let client_runs = !self.gates[pair.client].is_closed();
         let link = self.net.link(pair);
         if answers && client_runs && link.to_node.blocks == 0 && link.to_client.blocks == 0 {
-            link.state = State::Up;
+            link.state = State::Vetting;
             link.process = process;
             (link.to_node.latest, link.to_client.latest) = (now, now);
-            for waker in link.until_ready.drain(..) {
-                waker.wake();
-            }
-            let waiting = std::mem::take(&mut link.waiting);
             self.log(|| format!("{pair} is connected"));
-            self.notice(pair, Notice::Listening);
-            for (id, name, command) in waiting {
-                self.transmit(pair, id, name, command);
-            }
-            return;
+            return self.look(pair);
         }
         if client_runs {
             link.state = State::Down;
             for (id, ..) in std::mem::take(&mut link.waiting) {
-                if let Some(answer_to) = link.open.remove(&id) {
-                    let _ = answer_to.send(Err(NodeError::Unreachable("timed out".into())));
+                if let Some(open) = link.open.remove(&id) {
+                    open.end(Err(NodeError::Unreachable("timed out".into())));
                 }
             }
         }
@@ -94,6 +95,21 @@ impl Inside {
             .dice
             .time(self.plan.node_timeout / 4, self.plan.node_timeout);
         self.net.put(now + nanos(pause), connect);
+    }
+
+    /// The node may be asked: its marker has been looked at.
+    pub(super) fn is_up(&mut self, pair: Pair) {
+        let link = self.net.link(pair);
+        link.state = State::Up;
+        for waker in link.until_ready.drain(..) {
+            waker.wake();
+        }
+        let waiting = std::mem::take(&mut link.waiting);
+        self.log(|| format!("{pair} is admitted"));
+        self.notice(pair, Notice::Listening);
+        for (id, name, command) in waiting {
+            self.transmit(pair, id, name, command);
+        }
     }
 
     pub(crate) fn block(&mut self, pair: Pair, way: Way) {

@@ -158,8 +158,8 @@ impl WakeSink for Recorder {
         match notice {
             Notice::Wake(wake) => drop(self.said.send(wake)),
             Notice::Listening => drop(self.listening.send(())),
-            // Nobody follows a lock here.
-            Notice::Freed(name) => panic!("{name}"),
+            // Nobody follows or tracks a lock here.
+            Notice::Freed(name) | Notice::Changed(name) => panic!("{name}"),
         }
     }
 }

@@ -344,6 +344,35 @@ async fn what_is_not_durable_cannot_be_promised_to_be() {
     assert_eq!(cluster.leftovers(), [""; 0]);
 }
 
+/// A server says that its append-only file is enabled as soon as that is asked for. Whatever it is told before
+/// the first one is complete is lost with it.
+#[tokio::test]
+async fn a_file_that_is_not_complete_yet_cannot_be_promised_to_be_durable() {
+    let cluster = Cluster::start(3);
+    for server in &cluster.servers {
+        server.cli(&["MSET", "a", "1", "b", "1", "c", "1", "d", "1"]);
+        server.cli(&["CONFIG", "SET", "appendfsync", "always"]);
+        // Microseconds for each key.
+        server.cli(&["CONFIG", "SET", "rdb-key-save-delay", "2000000"]);
+        server.cli(&["CONFIG", "SET", "appendonly", "yes"]);
+    }
+    let promised = || InitOptions::new().fresh(true).durable(true);
+    let is_complete = |server: &RedisServer| {
+        let info = server.cli(&["INFO", "persistence"]);
+        info.contains("aof_rewrite_in_progress:0") && info.contains("aof_rewrite_scheduled:0")
+    };
+    assert!(!cluster.servers.iter().all(is_complete), "slow enough");
+    // It waits for that, but not for ever.
+    if let Err(error) = builder(&cluster.urls()).init(promised()).await {
+        assert!(error.to_string().contains("is complete"), "{error}");
+        for server in &cluster.servers {
+            eventually_async("it is complete", async || is_complete(server)).await;
+        }
+        builder(&cluster.urls()).init(promised()).await.unwrap();
+    }
+    assert!(cluster.servers.iter().all(is_complete), "before it counts");
+}
+
 /// What the maker of a cluster leaves behind that dies after it has proposed it on so many nodes, and
 /// committed it on so many of these.
 async fn half_done(cluster: &Cluster, proposed: usize, committed: usize) {

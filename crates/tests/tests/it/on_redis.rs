@@ -229,6 +229,7 @@ pub(crate) fn wake_up(ticket: &str) -> Notice {
     Notice::Wake(Wake {
         ticket,
         first: true,
+        slot: None,
     })
 }
 

@@ -32,29 +32,27 @@ struct Both {
 }
 
 impl Both {
-    async fn run(&self, layout: Layout, steps: Vec<Step>) -> Result<(), TestCaseError> {
+    async fn run(&self, layout: Layout, steps: Vec<(usize, Step)>) -> Result<(), TestCaseError> {
         let number = self.names.fetch_add(1, Ordering::Relaxed);
-        // Every second one with a tag of its own: its side keys are called otherwise.
-        let name = match number % 2 {
-            0 => format!("case-{number}"),
-            _ => format!("{{case}}-{number}"),
-        };
-        let name = LockName::new(name).unwrap();
-        let mut model = LockState::default();
+        let mut models = Models::of_case(number);
         let begin = Instant::now();
         let mut advanced = Duration::ZERO;
-        for (i, step) in steps.into_iter().enumerate() {
+        for (i, (which, step)) in steps.into_iter().enumerate() {
+            let which = which % models.names.len();
+            let name = models.names[which].clone();
             let command = match step {
                 Step::Advance(time) => {
                     advanced += time;
-                    self.advance(name.as_str(), time).await;
+                    self.advance(&models.common, time).await;
                     let now = Now {
                         elapsed: advanced + begin.elapsed(),
                         wall_micros: 0,
                     };
                     // A server forgets by the score; how much later than that is no command's business.
-                    if snapshot(&mut model, now).counter == FencingToken::ZERO {
-                        self.forget(name.as_str()).await;
+                    for which in 0..models.names.len() {
+                        if models.snapshot(which, now).counter == FencingToken::ZERO {
+                            self.forget(models.names[which].as_str()).await;
+                        }
                     }
                     continue;
                 }
@@ -64,7 +62,7 @@ impl Both {
                         elapsed: advanced + begin.elapsed(),
                         wall_micros: 0,
                     };
-                    by_holder(command, &snapshot(&mut model, now))
+                    by_holder(command, &models.snapshot(which, now))
                 }
             };
             let before = self.server_micros().await;
@@ -75,10 +73,10 @@ impl Both {
                 wall_micros: implied_time(&real, before, after),
             };
             let mut woken = Vec::new();
-            let expected = model.apply_and_wake(&command, now, |wake| woken.push(wake));
+            let expected = models.apply(which, &command, now, |wake| woken.push(wake));
             prop_assert!(
                 alike(&expected, &real),
-                "step {i}, {command:?}: the state machine says {expected:?}, Redis {real:?}"
+                "step {i}, {name}, {command:?}: the state machine says {expected:?}, Redis {real:?}"
             );
             let heard = self.heard_up_to(&format!("{name} {i}")).await;
             let mut expected: Vec<_> = woken.iter().map(published).collect();
@@ -199,11 +197,56 @@ impl Both {
     }
 }
 
-fn snapshot(model: &mut LockState, now: Now) -> Snapshot {
-    let Reply::Snapshot(seen) = model.apply(&Command::Inspect, now) else {
-        panic!("no snapshot");
-    };
-    seen
+/// The locks of one case: one alone, or two slots of a semaphore and the queue that they share.
+struct Models {
+    names: Vec<LockName>,
+    states: Vec<LockState>,
+    /// What all their keys have in common.
+    common: String,
+}
+
+impl Models {
+    fn of_case(number: u64) -> Self {
+        let common = format!("case-{number}:");
+        // Also with a tag of its own: its side keys are called otherwise.
+        let names = match number % 4 {
+            0 => vec![common.clone()],
+            1 => vec![format!("{{case}}-{common}")],
+            _ => [":0", ":1", ""]
+                .map(|end| format!("{{{common}}}:semaphore{end}"))
+                .into(),
+        };
+        Self {
+            states: vec![LockState::default(); names.len()],
+            names: names
+                .into_iter()
+                .map(|name| LockName::new(name).unwrap())
+                .collect(),
+            common,
+        }
+    }
+
+    fn apply(
+        &mut self,
+        which: usize,
+        command: &Command,
+        now: Now,
+        wake: impl FnMut(Wake),
+    ) -> Reply {
+        match (self.names[which].slot(), self.states.split_last_mut()) {
+            (Some(slot), Some((whole, slots))) => {
+                slots[which].apply_to_slot(whole, slot, command, now, wake)
+            }
+            _ => self.states[which].apply_and_wake(command, now, wake),
+        }
+    }
+
+    fn snapshot(&mut self, which: usize, now: Now) -> Snapshot {
+        let Reply::Snapshot(seen) = self.apply(which, &Command::Inspect, now, |_| {}) else {
+            panic!("no snapshot");
+        };
+        seen
+    }
 }
 
 /// The time at which the server must have clamped a proposal, if it did so while we asked.
@@ -222,7 +265,12 @@ fn implied_time(reply: &Reply, before: u64, after: u64) -> u64 {
 /// What the scripts publish for that.
 fn published(wake: &Wake) -> String {
     let place = if wake.first { '1' } else { '2' };
-    format!("{place}{}", wake.ticket.as_str())
+    let slot = wake.slot.map(|slot| format!(":{slot}:"));
+    format!(
+        "{place}{}{}",
+        slot.unwrap_or_default(),
+        wake.ticket.as_str()
+    )
 }
 
 fn alike(model: &Reply, real: &Reply) -> bool {
@@ -286,7 +334,7 @@ fn the_scripts_answer_what_the_state_machine_answers() {
         ..Config::default()
     };
     let case = layout().prop_flat_map(|layout| {
-        let steps = prop::collection::vec(step(layout), 1..30);
+        let steps = prop::collection::vec((0..3_usize, step(layout)), 1..30);
         (Just(layout), steps)
     });
     TestRunner::new(config)

@@ -3,8 +3,8 @@
 
 use super::*;
 use crate::lock::Holder;
-use crate::words::ticket::Place;
-use crate::words::value::AttemptValue;
+use crate::words::ticket::{Place, TicketNumber};
+use crate::words::value::{AttemptValue, Owner};
 
 /// Random shares that leave a pause as it is.
 const WHOLE: f64 = 1.0;
@@ -50,6 +50,7 @@ fn woken(node: usize, waiter: WaiterId, first: bool) -> QueueEvent {
     let wake = Wake {
         ticket: ticket(waiter),
         first,
+        slot: None,
     };
     QueueEvent::Woken { node, waiter, wake }
 }
@@ -180,6 +181,7 @@ fn a_wake_up_for_another_ticket_is_nobodys() {
     let wake = Wake {
         ticket: foreign,
         first: true,
+        slot: None,
     };
     let event = QueueEvent::Woken {
         node: 0,
@@ -350,15 +352,20 @@ fn a_look_answers_the_wake_ups_before_it_and_not_those_during_it() {
     assert_eq!(wakes(&queue.on(woken(2, 1, true), at(106))), [1]);
 }
 
+fn handed_off_to(waiter: WaiterId) -> QueueEvent {
+    let (to, slot) = (ticket(waiter), None);
+    QueueEvent::HandedOff { to, slot }
+}
+
 #[test]
 fn a_release_of_our_own_hands_off_to_the_first_waiter() {
     let mut queue = settled(2);
     assert_eq!(queue.hand_off_to(at(10)), Some(ticket(1)));
-    let actions = queue.on(QueueEvent::HandedOff(ticket(1)), at(10));
+    let actions = queue.on(handed_off_to(1), at(10));
     // And the second looks as if the nodes had told it.
     assert_eq!(actions, [QueueAction::Wake(1), QueueAction::LookAt(at(60))]);
     assert_eq!(queue.hand_off_to(at(11)), Some(ticket(2)));
-    let gone = queue.on(QueueEvent::HandedOff(ticket(9)), at(11));
+    let gone = queue.on(handed_off_to(9), at(11));
     assert_eq!(gone, [], "it has left, and the second looks anyway");
     look(&mut queue, 61);
     let free = queue.on(all(node(None, &[1])), at(61));
@@ -521,3 +528,6 @@ fn an_empty_look_shows_nothing() {
     assert_eq!(look(&mut queue, 1000), []);
     assert_eq!(queue.next_look(), at(2000));
 }
+
+mod foreign;
+mod slots;

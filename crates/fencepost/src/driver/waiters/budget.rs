@@ -45,6 +45,11 @@ impl RetryBudget {
         }
     }
 
+    /// How much time is left, if there is a limit.
+    pub(crate) fn left(&self) -> Option<Duration> {
+        self.budget.end().map(|end| end.since(self.now()))
+    }
+
     /// Whether no time is left.
     pub(crate) fn is_over(&self) -> bool {
         self.budget.is_over(self.now())

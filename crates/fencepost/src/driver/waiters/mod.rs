@@ -18,7 +18,7 @@ use std::time::{Duration, SystemTime};
 
 use crate::driver::coordinator::Coordinator;
 use crate::driver::identity::OnBehalf;
-use crate::store::{Listener, Notice, WakeSink};
+use crate::store::{Listener, Node, Notice, WakeSink};
 pub(crate) use budget::RetryBudget;
 use fencepost_core::name::LockName;
 use fencepost_core::ticket::{ClientId, Ticket, TicketId, TicketMode};
@@ -60,6 +60,8 @@ pub(crate) struct WaitRegistry {
     lists: Mutex<Lists>,
     /// Made by the first waiter: a client that never waits listens to no node.
     listeners: OnceLock<Vec<Listener>>,
+    /// What receives the notices of each node.
+    sinks: OnceLock<Vec<Arc<dyn WakeSink>>>,
 }
 
 #[derive(Default)]
@@ -79,6 +81,7 @@ impl WaitRegistry {
             owner,
             lists: Mutex::default(),
             listeners: OnceLock::new(),
+            sinks: OnceLock::new(),
         })
     }
 
@@ -107,7 +110,8 @@ impl WaitRegistry {
         };
         let queue = lists.queues.get(name).cloned().unwrap_or_else(|| {
             let (client, coordinator) = (self.client.clone(), Arc::clone(&self.coordinator));
-            let queue = QueueTask::new(name.clone(), client, coordinator, must_poll);
+            let sinks = self.sinks();
+            let queue = QueueTask::new(name.clone(), client, coordinator, sinks, must_poll);
             lists.queues.insert(name.clone(), Arc::clone(&queue));
             let task = Arc::clone(&queue).run(Arc::downgrade(self));
             self.coordinator.spawn(task);
@@ -129,15 +133,24 @@ impl WaitRegistry {
     /// Whether fewer nodes than a majority can wake us.
     fn hears_too_few(self: &Arc<Self>) -> bool {
         let listeners = self.listeners.get_or_init(|| {
-            let nodes = self.coordinator.nodes().iter().enumerate();
-            let listen = |(node, of): (usize, &Arc<dyn crate::store::Node>)| {
-                let registry = Arc::downgrade(self);
-                of.listen(&self.client, Arc::new(NodeSink { registry, node }))
+            let nodes = self.coordinator.nodes().iter().zip(self.sinks());
+            let listen = |(node, sink): (&Arc<dyn Node>, &Arc<dyn WakeSink>)| {
+                node.listen(&self.client, Arc::clone(sink))
             };
             nodes.map(listen).collect()
         });
         let hearing = listeners.iter().filter(|listener| !listener.is_deaf());
         hearing.count() < self.coordinator.quorum.needed()
+    }
+
+    fn sinks(self: &Arc<Self>) -> &[Arc<dyn WakeSink>] {
+        self.sinks.get_or_init(|| {
+            let sink = |node| {
+                let registry = Arc::downgrade(self);
+                Arc::new(NodeSink { registry, node }) as Arc<dyn WakeSink>
+            };
+            (0..self.coordinator.nodes().len()).map(sink).collect()
+        })
     }
 
     /// Forgets a queue in which nobody waits. False if somebody does, after all.
@@ -163,13 +176,14 @@ impl WaitRegistry {
     /// The waiter of ours to which a release of ours hands the lock off: its attempt goes right
     /// behind the release, which saves the way of the nodes' wake-up.
     pub(crate) fn follower(&self, name: &LockName) -> Option<TicketId> {
-        self.queue(name)?.hand_off_to()
+        self.queue(&name.queue())?.hand_off_to()
     }
 
     /// The release is on its way to the nodes, and that waiter may go.
     pub(crate) fn follow(&self, name: &LockName, follower: &TicketId) {
-        if let Some(queue) = self.queue(name) {
-            queue.on(QueueEvent::HandedOff(follower.clone()));
+        if let Some(queue) = self.queue(&name.queue()) {
+            let (to, slot) = (follower.clone(), name.slot());
+            queue.on(QueueEvent::HandedOff { to, slot });
         }
     }
 
@@ -190,6 +204,11 @@ impl WaitRegistry {
             Notice::Freed(name) => {
                 if let Some(queue) = self.queue(&name) {
                     queue.on(QueueEvent::Freed { node });
+                }
+            }
+            Notice::Changed(name) => {
+                if let Some(queue) = self.queue(&name) {
+                    queue.on(QueueEvent::Changed { node });
                 }
             }
             Notice::Listening => {
@@ -257,6 +276,16 @@ impl WaiterGuard {
         self.queue.attempt_failed(self.sequence);
     }
 
+    /// All slots are taken.
+    pub(crate) fn all_taken(&self) {
+        self.queue.all_taken(self.sequence);
+    }
+
+    /// The slots to try first: it was told that they were released.
+    pub(crate) fn take_freed(&self) -> Vec<usize> {
+        self.queue.take_freed(self.sequence)
+    }
+
     /// The ticket, to be shown by an attempt.
     pub(crate) fn ticket(&self) -> Option<Ticket> {
         self.queue.ticket(self.sequence)
@@ -273,7 +302,7 @@ impl Drop for WaiterGuard {
         self.registry.lists().waiters.remove(&self.sequence);
         match self.keeps_place {
             // What is left on the nodes ends with the ticket's lease.
-            true => self.queue.served(self.sequence),
+            true => self.queue.paused(self.sequence),
             // Nothing is left to take out of the queue once it was served.
             false => self.queue.left(self.sequence),
         }

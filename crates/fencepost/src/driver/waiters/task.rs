@@ -10,7 +10,7 @@ use tokio::time::sleep;
 use super::{Progress, WaitRegistry};
 use crate::driver::coordinator::{Coordinator, Queueing};
 use crate::error::{Error, NodeOutcome};
-use crate::store::Listener;
+use crate::store::{Listener, WakeSink};
 use fencepost_core::lock::Command;
 use fencepost_core::name::LockName;
 use fencepost_core::ticket::{ClientId, Ticket, TicketId, TicketNumber};
@@ -20,6 +20,8 @@ use fencepost_core::wait::queue::{LockQueue, QueueAction, QueueEvent, WaiterId};
 pub(super) struct QueueTask {
     pub(super) name: LockName,
     coordinator: Arc<Coordinator>,
+    /// What receives the notices of each node.
+    sinks: Vec<Arc<dyn WakeSink>>,
     /// What tells of releases by those who know of no queue, if somebody here wants to hear it.
     listeners: OnceLock<Vec<Listener>>,
     state: Mutex<State>,
@@ -69,13 +71,19 @@ impl QueueTask {
         name: LockName,
         client: ClientId,
         coordinator: Arc<Coordinator>,
+        sinks: &[Arc<dyn WakeSink>],
         must_poll: bool,
     ) -> Arc<Self> {
         let now = coordinator.clock.now();
         let queue = LockQueue::new(coordinator.quorum, client, must_poll, now);
+        let queue = match name.is_queue_for_slots() {
+            true => queue.for_slots(),
+            false => queue,
+        };
         Arc::new(Self {
             name,
             coordinator,
+            sinks: sinks.to_vec(),
             listeners: OnceLock::new(),
             state: Mutex::new(State {
                 queue,
@@ -138,6 +146,11 @@ impl QueueTask {
                         mailbox.put(News::NoQuorum(error.clone()));
                     }
                 }
+                QueueAction::Track => {
+                    for (node, sink) in self.coordinator.nodes().iter().zip(&self.sinks) {
+                        node.track(&self.name, Arc::clone(sink));
+                    }
+                }
                 QueueAction::Withdraw(tickets) => {
                     self.coordinator.leave(self.name.clone(), tickets);
                 }
@@ -166,6 +179,11 @@ impl QueueTask {
     /// The waiter has the lock.
     pub(super) fn served(&self, waiter: WaiterId) {
         self.remove(waiter, QueueEvent::Served(waiter));
+    }
+
+    /// The waiter goes, and its place is kept for a while.
+    pub(super) fn paused(&self, waiter: WaiterId) {
+        self.remove(waiter, QueueEvent::Paused(waiter));
     }
 
     /// The waiter gives up.
@@ -213,6 +231,16 @@ impl QueueTask {
     pub(super) fn attempt_failed(&self, waiter: WaiterId) {
         let share = self.share();
         self.on(QueueEvent::AttemptFailed { waiter, share });
+    }
+
+    /// The waiter has found all slots taken, and goes on waiting.
+    pub(super) fn all_taken(&self, waiter: WaiterId) {
+        self.on(QueueEvent::AllTaken(waiter));
+    }
+
+    /// The slots that the waiter was told of.
+    pub(super) fn take_freed(&self, waiter: WaiterId) -> Vec<usize> {
+        self.state().queue.take_freed(waiter)
     }
 
     /// The waiter's ticket, as an attempt shows it.

@@ -13,7 +13,8 @@ impl MemoryNode {
         let now = self.clock.now().since_start();
         let mut names = Names::default();
         for (name, lock) in &table.locks {
-            let known = wanted.matches(name.as_str()) && !lock.is_forgettable(now);
+            let is_lock = !name.is_queue_for_slots();
+            let known = is_lock && wanted.matches(name.as_str()) && !lock.is_forgettable(now);
             if known && !names.push(name.clone()) {
                 break;
             }
@@ -24,7 +25,7 @@ impl MemoryNode {
     pub(super) fn known_waiters(&self, name: &LockName) -> Vec<Queued> {
         let table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
         let now = self.clock.now().since_start();
-        let Some(lock) = table.locks.get(name) else {
+        let Some(lock) = table.locks.get(&name.queue()) else {
             return Vec::new();
         };
         let waiting = lock.waiting_at(now).take(MOST_LISTED);

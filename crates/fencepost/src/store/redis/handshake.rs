@@ -15,6 +15,7 @@ use super::options::{Eviction, Hidden, RedisOptions};
 use super::{fault, membership, scripts};
 use crate::error::NodeError;
 use crate::runtime::clock::Moment;
+use fencepost_core::quorum::failover::Fencing;
 use fencepost_core::quorum::membership::Sight;
 
 /// `uptime_in_seconds` is the difference of two times that were cut to seconds: the server may be
@@ -44,8 +45,13 @@ pub(super) struct Facts {
     pub(super) fsync: Option<String>,
     /// Whether it syncs also while a child process saves.
     syncs_while_saving: Option<bool>,
+    /// Whether it writes its append-only file anew, or is about to. After that was turned on while it ran,
+    /// nothing is kept before the first one is complete.
+    rewrites: bool,
     /// The history before its last change of role; empty when there was none.
     history: String,
+    /// What it does when its replicas are gone.
+    pub(super) fencing: Option<Fencing>,
 }
 
 /// What is looked at again and again while a server votes.
@@ -63,6 +69,7 @@ impl Look {
             history: self.facts.history.clone(),
             now_us: self.now_us,
             syncs: self.facts.syncs(),
+            grace: Duration::ZERO,
         })
     }
 }
@@ -100,6 +107,7 @@ pub(super) async fn look(connection: &Connection, tracks: bool) -> Result<Look, 
         redis::cmd("INFO"),
         config("appendfsync"),
         config("no-appendfsync-on-rewrite"),
+        config("min-replicas-*"),
     ];
     let marker = async {
         match tracks {
@@ -128,11 +136,19 @@ pub(super) async fn look(connection: &Connection, tracks: bool) -> Result<Look, 
     })?;
     let info: String = from_redis_value(next()).unwrap_or_default();
     let mut config: HashMap<String, String> = from_redis_value(next()).unwrap_or_default();
-    config.extend(from_redis_value::<HashMap<_, _>>(next()).unwrap_or_default());
+    for _ in 0..2 {
+        config.extend(from_redis_value::<HashMap<_, _>>(next()).unwrap_or_default());
+    }
     let mut facts = Facts::read(&info);
     facts.fsync = config.remove("appendfsync");
     let saving = config.remove("no-appendfsync-on-rewrite");
     facts.syncs_while_saving = saving.map(|saving| saving == "no");
+    let number = |name: &str| config.get(name).and_then(|number| number.parse().ok());
+    let replicas = number("min-replicas-to-write").zip(number("min-replicas-max-lag"));
+    facts.fencing = replicas.map(|(min_replicas, max_lag)| Fencing {
+        min_replicas,
+        max_lag,
+    });
     Ok(Look {
         facts,
         marker: from_redis_value(marker)
@@ -166,6 +182,13 @@ pub(super) async fn log_in(
         selected.map_err(|error| fault::node_error(&error))?;
     }
     Ok(())
+}
+
+/// Which process it is, where it tells.
+pub(super) async fn run_id(connection: &Connection) -> Result<Option<String>, NodeError> {
+    let info = unless_hidden(connection.send(&redis::cmd("INFO")).await)?;
+    let info = info.and_then(|value| from_redis_value::<String>(value).ok());
+    Ok(info.and_then(|info| Facts::read(&info).run_id))
 }
 
 /// For the operator who looks at CLIENT LIST. Servers before 7.2 do not know it, and nothing rests
@@ -260,7 +283,11 @@ impl Facts {
             append_only: number("aof_enabled") == Some(1),
             fsync: None,
             syncs_while_saving: None,
+            rewrites: ["aof_rewrite_in_progress", "aof_rewrite_scheduled"]
+                .iter()
+                .any(|key| number(key).is_some_and(|n| n != 0)),
             history: history(&fields),
+            fencing: None,
         }
     }
 
@@ -268,6 +295,11 @@ impl Facts {
     pub(super) fn admit_loudly(&self, node: &str, options: &RedisOptions) -> Result<(), NodeError> {
         self.warn(node, options);
         self.admit(options)
+    }
+
+    /// Whether it is a Sentinel, which stores nothing.
+    pub(super) fn is_sentinel(&self) -> bool {
+        self.mode.as_deref() == Some("sentinel")
     }
 
     /// Whether this server may be asked for locks at all.
@@ -318,7 +350,7 @@ impl Facts {
     fn syncs(&self) -> Option<bool> {
         let always = self.fsync.as_deref().map(|fsync| fsync == "always");
         match (self.append_only, always, self.syncs_while_saving) {
-            (true, Some(true), Some(true)) => Some(true),
+            (true, Some(true), Some(true)) => (!self.rewrites).then_some(true),
             (true, None, _) | (true, _, None) => None,
             _ => Some(false),
         }
@@ -467,6 +499,13 @@ mod tests {
         }
         facts.append_only = false;
         assert_eq!(facts.syncs(), Some(false));
+        // It says that it is enabled before anything has been written.
+        for rewrite in ["aof_rewrite_in_progress:1", "aof_rewrite_scheduled:1"] {
+            let mut facts = Facts::read(&format!("{INFO}aof_enabled:1\r\n{rewrite}\r\n"));
+            facts.fsync = Some("always".to_owned());
+            facts.syncs_while_saving = Some(true);
+            assert_eq!(facts.syncs(), None, "{rewrite}");
+        }
     }
 
     #[test]

@@ -18,6 +18,8 @@ use fencepost_core::value::AttemptValue;
 /// The fence register: one sorted set for all locks of a database, whatever their prefix. A member is a
 /// lock's key, its score the largest token ever raised there.
 pub(super) const REGISTER: &str = "fencepost:fences";
+/// What is written to wait for replicas behind it.
+pub(super) const WAIT_KEY: &str = "fencepost:wait";
 /// Where the marker stands: one for each database, whatever the prefix of the locks.
 pub(super) const MARKER: &str = "fencepost:marker";
 
@@ -63,20 +65,21 @@ impl Prefix {
 
     /// The keys of one lock.
     pub(super) fn keys(&self, name: &LockName) -> Result<Keys, NodeError> {
+        let queue_end = self.0.len() + name.queue().as_str().len();
+        let is_slot = name.slot().is_some();
         let name = name.as_str();
         let lock = [&self.0, name].concat();
-        if [REGISTER, MARKER].contains(&&*lock) {
+        if [REGISTER, MARKER, WAIT_KEY].contains(&&*lock) {
             return Err(NodeError::Other(format!(
                 "{lock} is a key that fencepost keeps for itself; take another name"
             )));
         }
         if has_odd_braces(&lock) {
             let around = Around::before(&lock);
-            return Ok(Keys { lock, around });
+            return Ok(Keys::new(lock, around));
         }
         if hash_tag(&lock).is_none() {
-            let around = Around::Braces;
-            return Ok(Keys { lock, around });
+            return Ok(Keys::new(lock, Around::Braces));
         }
         // `LockName` has refused such an ending where the tag is the name's own.
         if SIDE_KEYS.iter().any(|end| name.ends_with(end)) || name.contains(TOMBSTONE_KEY) {
@@ -85,8 +88,12 @@ impl Prefix {
                  fencepost keeps for itself; take another name"
             )));
         }
-        let around = Around::Nothing;
-        Ok(Keys { lock, around })
+        let keys = Keys::new(lock, Around::Nothing);
+        Ok(match is_slot {
+            // Its name has a tag, so nothing is around it.
+            true => Keys { queue_end, ..keys },
+            false => keys,
+        })
     }
 }
 
@@ -157,9 +164,25 @@ pub(super) struct Keys {
     /// Where the holder's value stands.
     pub(super) lock: String,
     around: Around,
+    /// How much of that is the key whose queue it is: all slots of a semaphore have one queue.
+    queue_end: usize,
 }
 
 impl Keys {
+    fn new(lock: String, around: Around) -> Self {
+        let queue_end = lock.len();
+        Self {
+            lock,
+            around,
+            queue_end,
+        }
+    }
+
+    /// Whether it is a slot, whose queue is that of all slots.
+    pub(super) fn is_slot(&self) -> bool {
+        self.queue_end < self.lock.len()
+    }
+
     /// The fence register, in which the lock's key is a member.
     #[expect(
         clippy::unused_self,
@@ -171,12 +194,12 @@ impl Keys {
 
     /// Where those stand who wait, by number.
     pub(super) fn queue(&self) -> SideKey<'_> {
-        self.side(QUEUE_KEY, "")
+        self.beside_queue(QUEUE_KEY)
     }
 
     /// Where those stand who wait, by the end of their lease.
     pub(super) fn leases(&self) -> SideKey<'_> {
-        self.side(LEASES_KEY, "")
+        self.beside_queue(LEASES_KEY)
     }
 
     /// Where those stand who read, by the end of their time.
@@ -202,28 +225,41 @@ impl Keys {
         }
     }
 
+    fn beside_queue(&self, kind: &'static str) -> SideKey<'_> {
+        let lock = &self.lock[..self.queue_end];
+        SideKey {
+            lock,
+            ..self.side(kind, "")
+        }
+    }
+
     fn side<'a>(&'a self, kind: &'static str, of: &'a str) -> SideKey<'a> {
-        let keys = self;
-        SideKey { keys, kind, of }
+        SideKey {
+            lock: &self.lock,
+            around: &self.around,
+            kind,
+            of,
+        }
     }
 }
 
 /// A key beside a lock, written straight into the command that needs it.
 #[derive(Clone, Copy)]
 pub(super) struct SideKey<'a> {
-    keys: &'a Keys,
+    lock: &'a str,
+    around: &'a Around,
     kind: &'static str,
     of: &'a str,
 }
 
 impl fmt::Display for SideKey<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (open, close) = match &self.keys.around {
+        let (open, close) = match self.around {
             Around::Nothing => ("", ""),
             Around::Braces => ("{", "}"),
             Around::Before(tag) => (tag.as_str(), ""),
         };
-        for part in [open, &self.keys.lock, close, self.kind, self.of] {
+        for part in [open, self.lock, close, self.kind, self.of] {
             f.write_str(part)?;
         }
         Ok(())
@@ -268,6 +304,22 @@ mod tests {
             let tombstone = keys.tombstone(&value).to_string();
             assert_eq!(hash_tag(&tombstone), Some(slot));
             assert!(tombstone.ends_with(&format!(":gone:{}", "0".repeat(32))));
+        }
+    }
+
+    #[test]
+    fn all_slots_of_a_semaphore_have_their_queue_together_and_all_else_apart() {
+        let value = AttemptValue::reported(format!("{}:me", "0".repeat(32)));
+        for prefix in ["", "app:", "{app}:"] {
+            let slot = keys(prefix, "{pool}:semaphore:12");
+            let whole = keys(prefix, "{pool}:semaphore");
+            assert!(slot.is_slot() && !whole.is_slot());
+            assert_eq!(slot.lock, format!("{prefix}{{pool}}:semaphore:12"));
+            assert_eq!(slot.queue().to_string(), whole.queue().to_string());
+            assert_eq!(slot.leases().to_string(), whole.leases().to_string());
+            let gone = slot.tombstone(&value).to_string();
+            assert!(gone.starts_with(&format!("{}:gone:", slot.lock)));
+            assert!(slot.readers().to_string().starts_with(&slot.lock));
         }
     }
 

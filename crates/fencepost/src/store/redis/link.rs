@@ -16,6 +16,7 @@ use super::keys::Keys;
 use super::membership::{Guard, Server};
 use super::options::RedisOptions;
 use super::released::{self, Released};
+use super::replicas::Replicas;
 use super::wire::{Urgency, Wire};
 use super::{fault, scripts};
 use crate::error::NodeError;
@@ -86,6 +87,8 @@ pub(super) struct Link {
     is_held_back: AtomicBool,
     /// Watches the server's marker, where it has one.
     guard: Option<Guard>,
+    /// Where a vote counts only once replicas have it.
+    replicas: Option<Replicas>,
     released: Released,
     /// How many commands were sent, and the number of the latest of which an answer is known. The
     /// server answers in order, so that one answer covers all before it.
@@ -107,6 +110,7 @@ impl Link {
             quarantine: AtomicU64::new(quarantine.map_or(0, nanos)),
             is_held_back: AtomicBool::new(false),
             guard: None,
+            replicas: None,
             released: Released::default(),
             sent: AtomicU64::new(0),
             answered: AtomicU64::new(0),
@@ -138,6 +142,14 @@ impl Link {
         Self {
             is_held_back: AtomicBool::new(is_held_back),
             guard: Some(guard),
+            ..self
+        }
+    }
+
+    /// A vote counts only once replicas have it.
+    pub(super) fn waiting_for(self, replicas: Replicas) -> Self {
+        Self {
+            replicas: Some(replicas),
             ..self
         }
     }
@@ -182,15 +194,23 @@ impl Link {
         command: &Command,
         clock: &dyn Clock,
     ) -> Result<Reply, NodeError> {
-        let guard = self.guard.as_ref().filter(|_| is_vote(command));
-        let Some(guard) = guard else {
+        if !is_vote(command) {
             return self.perform(keys, command, clock).await;
-        };
-        if let Some(why) = guard.refusal() {
+        }
+        if let Some(why) = self.guard.as_ref().and_then(Guard::refusal) {
             return Err(why);
         }
         let reply = self.perform(keys, command, clock).await?;
-        guard.confirm(&self.connection).await?;
+        if let Some(replicas) = self.replicas.as_ref().filter(|_| holds(&reply)) {
+            let confirmed = replicas.confirm().await;
+            if let Err(NodeError::Disconnected(_)) = confirmed {
+                self.broken.notify_one();
+            }
+            confirmed?;
+        }
+        if let Some(guard) = &self.guard {
+            guard.confirm(&self.connection).await?;
+        }
         Ok(reply)
     }
 
@@ -383,6 +403,18 @@ fn is_vote(command: &Command) -> bool {
             | Command::Enqueue { .. }
             | Command::Leave { .. }
             | Command::Inspect
+    )
+}
+
+/// Whether the answer says that the lock is the caller's.
+fn holds(reply: &Reply) -> bool {
+    matches!(
+        reply,
+        Reply::Granted { .. }
+            | Reply::Raised(_)
+            | Reply::NotRaised(_)
+            | Reply::Extended
+            | Reply::Repaired
     )
 }
 

@@ -1,4 +1,5 @@
-//! Who waits for a lock on a server, in order: for those who look, and for no decision.
+//! Who waits for a lock on a server, in order, and which of many locks are held: for those who look, and
+//! for no decision.
 //!
 //! Plain commands. A ticket whose waiter is silent stays in the queue until a command
 //! of a waiter removes it; here it is left out by the server's own time.
@@ -6,11 +7,12 @@
 use redis::{RedisError, Value, from_redis_value};
 
 use super::fault;
-use super::keys::Keys;
+use super::keys::{Keys, Prefix};
 use super::link::Link;
 use crate::error::NodeError;
 use crate::runtime::clock::Clock;
 use crate::store::{MOST_LISTED, Queued};
+use fencepost_core::name::LockName;
 use fencepost_core::ticket::{TicketId, TicketNumber};
 
 pub(super) async fn queue(
@@ -48,6 +50,25 @@ pub(super) async fn queue(
         )
     };
     Ok(waiting.map(queued).collect())
+}
+
+/// Which of these locks somebody holds: one command, however many they are.
+pub(super) async fn held(
+    link: &Link,
+    prefix: &Prefix,
+    names: &[LockName],
+    clock: &dyn Clock,
+) -> Result<Vec<bool>, NodeError> {
+    let mut get = redis::cmd("MGET");
+    for name in names {
+        get.arg(&prefix.keys(name)?.lock);
+    }
+    let values: Vec<Value> = read(link.send(&get, clock).await)?;
+    if values.len() != names.len() {
+        let why = format!("{} answers for {} locks", values.len(), names.len());
+        return Err(NodeError::Other(why));
+    }
+    Ok(values.iter().map(|value| *value != Value::Nil).collect())
 }
 
 fn read<T: redis::FromRedisValue>(answer: Result<Value, RedisError>) -> Result<T, NodeError> {

@@ -251,6 +251,9 @@ fn write(verb: &str, script: &str, command: &Command, keys: &Keys) -> Cmd {
                 Precedence::Ticket(id) => {
                     let mode = if id.is_fair() { "f" } else { "d" };
                     cmd.arg(id.as_str()).arg(mode);
+                    if keys.is_slot() {
+                        cmd.arg("stays");
+                    }
                 }
             }
         }

@@ -20,7 +20,7 @@ use super::options::TlsOptions;
 use crate::error::{Cause, Error};
 
 /// How to talk TLS to one host.
-pub(super) struct Tls {
+pub(crate) struct Tls {
     connector: TlsConnector,
     host: ServerName<'static>,
     identity: Arc<Identity>,
@@ -29,7 +29,7 @@ pub(super) struct Tls {
 impl Tls {
     /// # Errors
     /// [`ErrorKind::InvalidOption`](crate::ErrorKind::InvalidOption) for certificates that cannot be used.
-    pub(super) fn new(host: &str, options: &TlsOptions) -> Result<Self, Error> {
+    pub(crate) fn new(host: &str, options: &TlsOptions) -> Result<Self, Error> {
         let name = ServerName::try_from(host.to_owned()).map_err(|_| {
             invalid(format!(
                 "{host:?} is not a host that a certificate can name"
@@ -46,7 +46,7 @@ impl Tls {
     }
 
     /// Shakes hands over a connection.
-    pub(super) async fn over(&self, stream: TcpStream) -> io::Result<TlsStream<TcpStream>> {
+    pub(crate) async fn over(&self, stream: TcpStream) -> io::Result<TlsStream<TcpStream>> {
         let shaking = self.connector.connect(self.host.clone(), stream);
         shaking.await.map_err(explained)
     }
@@ -125,7 +125,7 @@ fn explained(error: io::Error) -> io::Error {
         }
         Some(rustls::Error::InvalidMessage(_)) => {
             "the server does not seem to speak TLS on this port; without it the URL begins with \
-             redis://"
+             redis:// or http://"
         }
         _ => return error,
     };

@@ -30,7 +30,7 @@ pub(super) fn names(spec: &FileSpec, wanted: &NamePattern) -> Result<Names, Node
 pub(super) fn queue(spec: &FileSpec, name: &LockName) -> Result<Vec<Queued>, NodeError> {
     let now = SystemClock.now().since_start();
     let read = |connection: &Connection| -> rusqlite::Result<Vec<Queued>> {
-        let Some(row) = Row::read(connection, name.as_str())? else {
+        let Some(row) = Row::read(connection, name.queue().as_str())? else {
             return Ok(Vec::new());
         };
         let waiting = row.state.waiting_at(now).take(MOST_LISTED);
@@ -55,6 +55,7 @@ fn read(connection: &Connection, wanted: &NamePattern) -> rusqlite::Result<Names
         for name in page.iter().filter(|name| wanted.matches(name)) {
             // What is no name was not written by us.
             if let Ok(name) = LockName::new(name)
+                && !name.is_queue_for_slots()
                 && !names.push(name)
             {
                 return Ok(names);

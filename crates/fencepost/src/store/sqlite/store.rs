@@ -124,16 +124,16 @@ impl Store {
         self.woken.clear();
         let done = match (command, &self.file) {
             (Command::Inspect, State::LookOnly) => {
-                return file::look(&self.spec, |file| self.here.look(file, name.as_str()));
+                return file::look(&self.spec, |file| self.here.look(file, name));
             }
             (_, State::LookOnly) => return Err(NodeError::ReadOnly(LOOK_ONLY.into())),
             (Command::Inspect, _) => {
                 self.ready()?;
-                self.here.look(self.connection()?, name.as_str())
+                self.here.look(self.connection()?, name)
             }
             _ => {
                 self.ready()?;
-                self.change(name.as_str(), command, bond)
+                self.change(name, command, bond)
             }
         };
         done.map_err(|error| match error {
@@ -164,10 +164,8 @@ impl Store {
     /// Whose turn it is, if the lock is free.
     pub(super) fn next_in_line(&mut self, name: &LockName) -> Result<Vec<Wake>, NodeError> {
         self.ready()?;
-        let row = Row::read(self.connection()?, name.as_str()).map_err(|error| explain(&error))?;
-        let now = self.here.now().elapsed;
-        let (state, _) = self.here.brought_up_to_date(row.as_ref(), now);
-        Ok(state.next_in_line(now))
+        let next = self.here.next_in_line(self.connection()?, name);
+        next.map_err(|error| explain(&error))
     }
 
     /// Writes an invisible row, to find out whether that is possible.
@@ -176,12 +174,9 @@ impl Store {
         let State::Open(file) = &mut self.file else {
             return Err(NodeError::ReadOnly(LOOK_ONLY.into()));
         };
-        let row = Row {
-            state: LockState::default(),
-            process: None,
-            boot: self.here.boot.clone(),
-            written: self.here.now().elapsed,
-        };
+        let row = self
+            .here
+            .row(LockState::default(), None, self.here.now().elapsed);
         let mut write = || -> rusqlite::Result<()> {
             let transaction = file
                 .connection
@@ -261,18 +256,40 @@ impl Store {
             .expect("a limit");
     }
 
-    fn change(&mut self, name: &str, command: &Command, bond: Bond) -> rusqlite::Result<Reply> {
+    fn change(
+        &mut self,
+        name: &LockName,
+        command: &Command,
+        bond: Bond,
+    ) -> rusqlite::Result<Reply> {
         let State::Open(file) = &mut self.file else {
             return Err(rusqlite::Error::InvalidQuery);
         };
         let transaction = file
             .connection
             .transaction_with_behavior(TransactionBehavior::Immediate)?;
-        let before = Row::read(&transaction, name)?;
+        let before = Row::read(&transaction, name.as_str())?;
+        let queue = name.queue();
+        let queued = match name.slot() {
+            Some(_) => Row::read(&transaction, queue.as_str())?,
+            None => None,
+        };
         let now = self.here.now();
         let (mut state, holder) = self.here.brought_up_to_date(before.as_ref(), now.elapsed);
         let woken = &mut self.woken;
-        let reply = state.apply_and_wake(command, now, |wake| woken.push(wake));
+        let wake = |wake| woken.push(wake);
+        let reply = match name.slot() {
+            None => state.apply_and_wake(command, now, wake),
+            Some(slot) => {
+                let (mut whole, _) = self.here.brought_up_to_date(queued.as_ref(), now.elapsed);
+                let reply = state.apply_to_slot(&mut whole, slot, command, now, wake);
+                if queued.map(|row| row.state).unwrap_or_default() != whole {
+                    let row = self.here.row(whole, None, now.elapsed);
+                    row.write(&transaction, queue.as_str())?;
+                }
+                reply
+            }
+        };
         let process = match (&reply, state.holder()) {
             (_, None) => None,
             (reply, Some(_)) => self.here.holder.after(bond, reply, holder),
@@ -282,13 +299,8 @@ impl Store {
             None => state != LockState::default(),
         };
         if changed {
-            let row = Row {
-                state,
-                process,
-                boot: self.here.boot.clone(),
-                written: now.elapsed,
-            };
-            row.write(&transaction, name)?;
+            let row = self.here.row(state, process, now.elapsed);
+            row.write(&transaction, name.as_str())?;
             self.changes += 1;
             if self.changes >= SWEEP_EVERY {
                 self.changes = 0;
@@ -309,11 +321,61 @@ impl Here {
     }
 
     /// [`Command::Inspect`] needs no turn: it neither waits for a writer nor holds one up.
-    fn look(&self, connection: &Connection, name: &str) -> rusqlite::Result<Reply> {
-        let row = Row::read(connection, name)?;
+    fn look(&self, connection: &Connection, name: &LockName) -> rusqlite::Result<Reply> {
+        let row = Row::read(connection, name.as_str())?;
+        let queued = match name.slot() {
+            Some(_) => Row::read(connection, name.queue().as_str())?,
+            None => None,
+        };
         let now = self.now();
         let (mut state, _) = self.brought_up_to_date(row.as_ref(), now.elapsed);
-        Ok(state.apply(&Command::Inspect, now))
+        let (mut whole, _) = self.brought_up_to_date(queued.as_ref(), now.elapsed);
+        Ok(match name.slot() {
+            None => state.apply(&Command::Inspect, now),
+            Some(slot) => state.apply_to_slot(&mut whole, slot, &Command::Inspect, now, |_| {}),
+        })
+    }
+
+    /// Whose turn it is, if the lock is free; in the queue for slots, at each slot that is free.
+    fn next_in_line(
+        &self,
+        connection: &Connection,
+        name: &LockName,
+    ) -> rusqlite::Result<Vec<Wake>> {
+        let row = Row::read(connection, name.as_str())?;
+        let now = self.now().elapsed;
+        let (queue, _) = self.brought_up_to_date(row.as_ref(), now);
+        let next = queue.next_in_line(now);
+        if !name.is_queue_for_slots() || next.is_empty() {
+            return Ok(next);
+        }
+        let mut told = Vec::new();
+        let mut after = format!("{name}:");
+        loop {
+            let names = Row::names_after(connection, &after, SWEEP_ROWS)?;
+            let slots = names.iter().filter_map(|other| LockName::new(other).ok());
+            for other in slots.filter(|other| other.queue() == *name) {
+                let slot = other.slot();
+                let row = Row::read(connection, other.as_str())?;
+                let (state, _) = self.brought_up_to_date(row.as_ref(), now);
+                if slot.is_some() && state.is_free(now) {
+                    told.extend(next.iter().cloned().map(|wake| Wake { slot, ..wake }));
+                }
+            }
+            match names.last() {
+                Some(last) if last.starts_with(&format!("{name}:")) => after.clone_from(last),
+                _ => return Ok(told),
+            }
+        }
+    }
+
+    fn row(&self, state: LockState, process: Option<Process>, now: Duration) -> Row {
+        Row {
+            state,
+            process,
+            boot: self.boot.clone(),
+            written: now,
+        }
     }
 
     /// When the last lock that is held has expired.
@@ -327,7 +389,10 @@ impl Here {
             };
             name.clone_from(end);
             for name in &names {
-                let Reply::Snapshot(seen) = self.look(connection, name)? else {
+                let Ok(name) = LockName::new(name) else {
+                    continue;
+                };
+                let Reply::Snapshot(seen) = self.look(connection, &name)? else {
                     continue;
                 };
                 let now = self.now().elapsed;

@@ -12,10 +12,12 @@ if type(stored) == 'string' and is_mine(stored) then
       and not (ARGV[4] == 'leaves' and call('ZSCORE', KEYS[2], ARGV[5]))
   end
   if is_usual then
+    -- Whoever waits for one of many slots is told which.
+    local slot = next[1] and string.match(KEYS[1], '}.*:semaphore:(%d+)$')
     for place, id in ipairs(next) do
       local client = string.sub(id, 1, 32)
       if client ~= ARGV[3] then
-        redis.pcall('PUBLISH', 'fencepost:wake:' .. client, place .. id)
+        redis.pcall('PUBLISH', 'fencepost:wake:' .. client, place .. (slot and ':' .. slot .. ':' or '') .. id)
       end
     end
     call('DEL', KEYS[1])

@@ -1,0 +1,179 @@
+//! The lock service over HTTP, beside the library on the same store without it, and beside etcd's lock
+//! API. All in turns, in one run.
+//!
+//! | file | what it is |
+//! | --- | --- |
+//! | this one | `service`: cycles and latency |
+//! | `scale` | `service-scale`: many who wait and watch |
+//! | `child` | a replica in a process of its own |
+//! | `http` | a client that is as small as can be |
+//! | `etcd` | etcd, where it is installed |
+
+pub(crate) mod child;
+mod etcd;
+pub(crate) mod http;
+pub(crate) mod scale;
+
+use std::time::Duration;
+
+use fencepost_tests::RedisServer;
+use serde_json::{Value, json};
+
+use self::child::Replica;
+use self::etcd::{Etcd, EtcdLock};
+use self::http::Http;
+use crate::contender::{Contender, TTL};
+use crate::measure::{Seen, cycles};
+use crate::ours::Ours;
+use crate::{Effort, ours};
+
+const TASKS: [usize; 2] = [1, 64];
+
+/// A client of the service that knows nothing but the API, and lets the service make its lease ids.
+struct Plain {
+    http: Http,
+    name: String,
+}
+
+impl Plain {
+    async fn clients(address: &str, tasks: usize) -> Vec<Self> {
+        let mut clients = Vec::new();
+        for task in 0..tasks {
+            clients.push(Self {
+                http: Http::connect(address).await,
+                name: format!("plain-{task:04}"),
+            });
+        }
+        clients
+    }
+}
+
+impl Contender for Plain {
+    type Held = Value;
+
+    async fn acquire(&mut self) -> Value {
+        let ttl = format!("{}s", TTL.as_secs());
+        let body = json!({ "name": self.name, "ttl": ttl });
+        let (status, answer) = self.http.post("/v1/acquire", &body).await;
+        assert_eq!(status, 200, "{answer}");
+        answer["lease"].clone()
+    }
+
+    async fn release(&mut self, lease: Value) {
+        let body = json!({ "name": self.name, "lease": lease });
+        let (status, answer) = self.http.post("/v1/release", &body).await;
+        assert_eq!(status, 200, "{answer}");
+    }
+}
+
+/// One contender, and what was seen of it at each number of tasks.
+struct Lane<C> {
+    what: String,
+    clients: Vec<C>,
+    seen: Vec<Seen>,
+}
+
+impl<C: Contender> Lane<C> {
+    async fn new(what: String, mut clients: Vec<C>, warm_up: Duration) -> Self {
+        let all = clients.len();
+        cycles(&mut clients, all, warm_up, &mut Seen::new()).await;
+        Self {
+            what,
+            clients,
+            seen: TASKS.iter().map(|_| Seen::new()).collect(),
+        }
+    }
+
+    async fn turn(&mut self, at: usize, time: Duration) {
+        cycles(&mut self.clients, TASKS[at], time, &mut self.seen[at]).await;
+    }
+
+    fn print(&self) {
+        let what = &self.what;
+        let one = &self.seen[0];
+        let (p50, p99) = (one.acquire_micros(0.5), one.acquire_micros(0.99));
+        let many = self.seen[1].acquire_micros(0.99);
+        let each = self.seen.iter().map(Seen::cycles_per_second);
+        let each: Vec<_> = each.map(|figure| format!("{figure:>10.0}")).collect();
+        println!(
+            "{what:<42} {p50:>9.0} {p99:>9.0} {} {many:>12.0}",
+            each.join(" ")
+        );
+    }
+}
+
+pub(crate) async fn run(effort: Effort) {
+    let most = TASKS[TASKS.len() - 1];
+    let time = effort.slice;
+    let servers = RedisServer::start_many(5);
+    let urls: Vec<_> = servers.iter().map(RedisServer::url).collect();
+    let files = tempfile::tempdir().expect("a directory");
+    let file = |name: &str| format!("file:{}", files.path().join(name).display());
+    // The library on a table or a file of its own: one process cannot see another's table, and a file
+    // is opened once by each side.
+    let stores = [
+        (
+            "memory",
+            "memory:bench".to_owned(),
+            vec!["memory:bench".to_owned()],
+        ),
+        ("file", file("service.db"), vec![file("library.db")]),
+        ("one Redis", urls[0].clone(), vec![urls[0].clone()]),
+        ("five Redis", urls.join(","), urls.clone()),
+    ];
+    let etcd = Etcd::start();
+    let mut beside: Option<Lane<EtcdLock>> = match &etcd {
+        None => None,
+        Some(etcd) => {
+            let what = "etcd, v3/lock over HTTP".to_owned();
+            Some(Lane::new(what, etcd.clients(most).await, time).await)
+        }
+    };
+    println!(
+        "{:<42} {:>9} {:>9} {:>10} {:>10} {:>12}",
+        "uncontended", "p50 us", "p99 us", "cycles/s 1", "at 64", "p99 us at 64"
+    );
+    for (word, store, library) in stores {
+        let replica = Replica::start(&store);
+        let through = vec![replica.url()];
+        let what = |how: &str| format!("{word}: {how}");
+        let direct = ours::clients(&library, most).await;
+        let mut direct: Lane<Ours> = Lane::new(what("the library alone"), direct, time).await;
+        let plain = Plain::clients(&replica.address, most).await;
+        let mut plain = Lane::new(what("service, HTTP"), plain, time).await;
+        let leased = ours::clients(&through, most).await;
+        let mut leased = Lane::new(what("service, library with lease ids"), leased, time).await;
+        for round in 0..effort.rounds {
+            for at in 0..TASKS.len() {
+                for turn in 0..4 {
+                    match (round + turn) % 4 {
+                        0 => direct.turn(at, time).await,
+                        1 => plain.turn(at, time).await,
+                        2 => leased.turn(at, time).await,
+                        _ => {
+                            if let Some(etcd) = &mut beside {
+                                etcd.turn(at, time).await;
+                            }
+                        }
+                    }
+                }
+            }
+        }
+        direct.print();
+        plain.print();
+        leased.print();
+        let (alone, served) = (&direct.seen, &plain.seen);
+        println!(
+            "{:<42} {:>8.2}x {:>29.2}x",
+            what("service beside library"),
+            served[0].acquire_micros(0.5) / alone[0].acquire_micros(0.5),
+            served[1].cycles_per_second() / alone[1].cycles_per_second(),
+        );
+    }
+    match beside {
+        Some(etcd) => etcd.print(),
+        None => println!(
+            "etcd                                       skipped: not installed (Debian: etcd-server)"
+        ),
+    }
+}

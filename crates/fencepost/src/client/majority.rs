@@ -1,0 +1,46 @@
+//! Waits for the nodes when a client connects.
+
+use std::task::Poll;
+
+use crate::driver::coordinator::Coordinator;
+use crate::error::{Cause, Error, NodeError, NodeOutcome};
+
+/// Waits until a majority of the nodes can be asked, or too many cannot.
+pub(super) async fn wait_for_majority(coordinator: &Coordinator) -> Result<(), Error> {
+    let mut greetings: Vec<_> = coordinator
+        .nodes()
+        .iter()
+        .map(|node| node.hello())
+        .collect();
+    let mut outcomes = vec![NodeOutcome::Pending; greetings.len()];
+    std::future::poll_fn(|cx| {
+        for (greeting, outcome) in greetings.iter_mut().zip(&mut outcomes) {
+            if *outcome == NodeOutcome::Pending
+                && let Poll::Ready(answer) = greeting.as_mut().poll(cx)
+            {
+                *outcome = match answer {
+                    // It is there. Whether it may vote is a matter of time.
+                    Ok(()) | Err(NodeError::Quarantined(_)) => NodeOutcome::Agreed,
+                    Err(error) => NodeOutcome::Failed(error),
+                };
+            }
+        }
+        let count = |which: fn(&NodeOutcome) -> bool| outcomes.iter().filter(|o| which(o)).count();
+        let there = count(|outcome| *outcome == NodeOutcome::Agreed);
+        let open = count(|outcome| *outcome == NodeOutcome::Pending);
+        if there >= coordinator.quorum.needed() {
+            Poll::Ready(Ok(()))
+        } else if there + open < coordinator.quorum.needed() {
+            Poll::Ready(Err(()))
+        } else {
+            Poll::Pending
+        }
+    })
+    .await
+    .map_err(|()| {
+        Error::from(Cause::Unreachable {
+            needed: coordinator.quorum.needed(),
+            nodes: coordinator.report(outcomes.into_iter()),
+        })
+    })
+}

@@ -1,0 +1,215 @@
+//! Tells when the key of a lock changes that a client of another library holds, which wakes nobody:
+//! `CLIENT TRACKING`, on a connection of its own, made when the first such lock is waited for and
+//! closed when none is.
+//!
+//! What is told is a hint, and may be lost: whoever waits behind such a holder also looks by itself.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use redis::Value;
+use tokio::sync::mpsc;
+use tokio::task::AbortHandle;
+use tokio::time::{sleep, timeout};
+
+use super::keeper::Source;
+use super::link::Connection;
+use super::wire::{Heard, OnNews};
+use super::{fault, handshake};
+use crate::error::NodeError;
+use crate::store::{Notice, WakeSink};
+use fencepost_core::name::LockName;
+
+/// For how long a connection is kept that nobody needs.
+const IDLE: Duration = Duration::from_secs(10);
+/// How long nothing is tried after a connection was lost or refused.
+const AFTER_FAILURE: Duration = Duration::from_millis(500);
+/// How many may ask before they are attended to.
+const MOST_ASKING: usize = 1024;
+
+/// Asks the task.
+pub(super) struct Tracker {
+    requests: mpsc::Sender<Request>,
+    task: AbortHandle,
+}
+
+struct Request {
+    key: String,
+    whom: Whom,
+}
+
+/// The lock, and who wants to know.
+type Whom = (LockName, Arc<dyn WakeSink>);
+
+/// The keys that the server watches for us.
+#[derive(Clone, Default)]
+struct Armed(Arc<Mutex<BTreeMap<String, Vec<Whom>>>>);
+
+impl Tracker {
+    pub(super) fn start(
+        source: Arc<Source>,
+        label: String,
+        limit: Duration,
+        runtime: &tokio::runtime::Handle,
+    ) -> Self {
+        let (requests, asked) = mpsc::channel(MOST_ASKING);
+        let work = Work {
+            source,
+            label,
+            limit,
+            armed: Armed::default(),
+        };
+        let task = runtime.spawn(work.run(asked)).abort_handle();
+        Self { requests, task }
+    }
+
+    /// Tells once when this key changes, or at once if there is none by then.
+    pub(super) fn track(&self, key: String, name: &LockName, ear: Arc<dyn WakeSink>) {
+        let whom = (name.clone(), ear);
+        // One too many looks by itself.
+        let _ = self.requests.try_send(Request { key, whom });
+    }
+}
+
+impl Drop for Tracker {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+struct Work {
+    source: Arc<Source>,
+    label: String,
+    /// How long anything may take.
+    limit: Duration,
+    armed: Armed,
+}
+
+impl Work {
+    async fn run(self, mut asked: mpsc::Receiver<Request>) {
+        while let Some(first) = asked.recv().await {
+            if let Err(reason) = self.serve(first, &mut asked).await {
+                tracing::debug!(node = self.label, %reason, "foreign releases cannot be heard");
+                // What happened meanwhile may have been missed.
+                self.armed.tell_all();
+                sleep(AFTER_FAILURE).await;
+            }
+        }
+    }
+
+    /// Connects, and watches what is asked for until nothing is any more.
+    async fn serve(
+        &self,
+        first: Request,
+        asked: &mut mpsc::Receiver<Request>,
+    ) -> Result<(), NodeError> {
+        let Some(way) = self.source.locate(self.limit).await? else {
+            return Ok(());
+        };
+        let dial = way.dial(self.limit, Some(self.on_news()));
+        let (connection, mut driver) = self.within_time(dial).await?;
+        let tracks = self.within_time(handshake::start_tracking(&connection));
+        if !tracks.await? {
+            return Err(NodeError::Other("it cannot track keys".to_owned()));
+        }
+        let mut next = Some(first);
+        loop {
+            if let Some(request) = next.take() {
+                self.within_time(self.arm(&connection, request)).await?;
+            }
+            let asked = tokio::select! {
+                biased;
+                () = driver.ended() => return Err(NodeError::Disconnected("closed".to_owned())),
+                reason = way.until_moved() => return Err(reason),
+                asked = timeout(IDLE, asked.recv()) => asked,
+            };
+            next = match asked {
+                Ok(None) => return Ok(()),
+                Ok(request) => request,
+                Err(_) if self.armed.is_empty() => return Ok(()),
+                Err(_) => None,
+            };
+        }
+    }
+
+    /// The connection does not say which key it was. With several, all are told: an attempt for nothing
+    /// is refused, and that seldom happens.
+    fn on_news(&self) -> OnNews {
+        let armed = self.armed.clone();
+        Box::new(move |heard| {
+            if heard == Heard::Invalidation {
+                armed.tell_all();
+            }
+        })
+    }
+
+    /// `SET NX GET` would not arm it.
+    async fn arm(&self, connection: &Connection, request: Request) -> Result<(), NodeError> {
+        let Request { key, whom } = request;
+        if !self.armed.put(&key, whom) {
+            return Ok(());
+        }
+        let mut caching = redis::cmd("CLIENT");
+        caching.arg("CACHING").arg("YES");
+        let mut get = redis::cmd("GET");
+        get.arg(&key);
+        match connection.send_behind(&caching, &get).await {
+            // Released since it was last looked at.
+            Ok(Value::Nil) => self.armed.tell(&key),
+            Ok(_) => {}
+            // A hash, or a user who may not.
+            Err(error) if fault::is_answer(&error) => self.armed.forget(&key),
+            Err(error) => return Err(fault::node_error(&error)),
+        }
+        Ok(())
+    }
+
+    async fn within_time<T>(
+        &self,
+        answer: impl Future<Output = Result<T, NodeError>>,
+    ) -> Result<T, NodeError> {
+        let answer = timeout(self.limit, answer).await;
+        answer.unwrap_or(Err(NodeError::Timeout(self.limit)))
+    }
+}
+
+impl Armed {
+    fn keys(&self) -> MutexGuard<'_, BTreeMap<String, Vec<Whom>>> {
+        // A panic while it was locked cannot have left it half changed.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.keys().is_empty()
+    }
+
+    /// Whether the server does not watch it yet.
+    fn put(&self, key: &str, whom: Whom) -> bool {
+        let mut keys = self.keys();
+        let is_new = !keys.contains_key(key);
+        let all = keys.entry(key.to_owned()).or_default();
+        if !all.iter().any(|(_, ear)| Arc::ptr_eq(ear, &whom.1)) {
+            all.push(whom);
+        }
+        is_new
+    }
+
+    fn forget(&self, key: &str) {
+        self.keys().remove(key);
+    }
+
+    fn tell(&self, key: &str) {
+        let told = self.keys().remove(key);
+        told.into_iter().flatten().for_each(tell);
+    }
+
+    fn tell_all(&self) {
+        let told = std::mem::take(&mut *self.keys());
+        told.into_values().flatten().for_each(tell);
+    }
+}
+
+fn tell((name, ear): Whom) {
+    ear.hear(Notice::Changed(name));
+}

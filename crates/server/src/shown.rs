@@ -1,0 +1,98 @@
+//! A lock as the nodes see it, for those who ask about it. Pure.
+//!
+//! Values and lease ids never leave: whoever has one can release the lock. A hash of it does, which tells
+//! one holder from the next.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use fencepost::{AttemptValue, FencingToken, Status};
+use fencepost_core::lock::{Holder, Snapshot};
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+
+use crate::answer::millis;
+
+pub(crate) fn shown(status: &Status) -> Value {
+    let needed = status.nodes.len() / 2 + 1;
+    let locks = || {
+        status
+            .nodes
+            .iter()
+            .filter_map(|node| node.lock.as_ref().ok())
+    };
+    let holders = locks().filter_map(|lock| lock.holder.as_ref());
+    let holder = status.holder.as_ref().map(|holder| {
+        let own =
+            |other: &&Holder| other.value.owner() == holder.owner && other.token == holder.token;
+        let value = holders.clone().find(own).map(|own| &own.value);
+        person(
+            holder.owner.as_str(),
+            holder.token,
+            holder.remaining,
+            value.filter(|value| !value.is_shared()),
+        )
+    });
+    let nodes = status.nodes.iter().map(|node| match &node.lock {
+        Ok(lock) => json!({
+            "node": node.node,
+            "holder": lock.holder.as_ref().map(|held| held.value.owner().to_string()),
+            "token": lock.holder.as_ref().and_then(|held| held.token).map(FencingToken::get),
+            "expires_in_ms": lock.holder.as_ref().and_then(|held| held.remaining).map(millis),
+            "waiting": lock.waiting,
+        }),
+        Err(error) => json!({ "node": node.node, "error": error.to_string() }),
+    });
+    json!({
+        "name": status.name.as_str(),
+        "holder": holder,
+        "readers": readers(locks(), needed),
+        "register": status.register.get(),
+        "waiting": status.waiting,
+        "nodes": nodes.collect::<Vec<_>>(),
+    })
+}
+
+/// Those whom a majority knows, each once.
+fn readers<'a>(locks: impl Iterator<Item = &'a Snapshot>, needed: usize) -> Vec<Value> {
+    let mut seen: BTreeMap<&str, Vec<&Holder>> = BTreeMap::new();
+    for reader in locks.flat_map(|lock| &lock.readers) {
+        seen.entry(reader.value.as_str()).or_default().push(reader);
+    }
+    let agreed = seen.into_values().filter(|same| same.len() >= needed);
+    let one = |same: Vec<&Holder>| {
+        let remaining = same.iter().filter_map(|reader| reader.remaining).min();
+        let value = &same[0].value;
+        person(value.owner().as_str(), None, remaining, Some(value))
+    };
+    agreed.map(one).collect()
+}
+
+fn person(
+    owner: &str,
+    token: Option<FencingToken>,
+    remaining: Option<std::time::Duration>,
+    value: Option<&AttemptValue>,
+) -> Value {
+    let since = token.and_then(|token| token.proposed_at(std::time::SystemTime::now()));
+    let since = since.and_then(|at| at.duration_since(std::time::UNIX_EPOCH).ok());
+    json!({
+        "owner": owner,
+        "token": token.map(FencingToken::get),
+        "since_ms": since.map(millis),
+        "expires_in_ms": remaining.map(millis),
+        "lease_hash": value.filter(|value| value.is_ours()).map(hash),
+    })
+}
+
+/// 128 bits, as many as a lease id has.
+fn hash(value: &AttemptValue) -> String {
+    let lease = value.lease_attempt().map(|of| of.lease.to_string());
+    let id = lease.unwrap_or_else(|| value.unique_part().to_owned());
+    let digest = Sha256::digest(format!("fencepost lease {id}"));
+    digest[..16].iter().fold(String::new(), |mut text, byte| {
+        // Writing to a string does not fail.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}

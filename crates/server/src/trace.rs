@@ -1,0 +1,114 @@
+//! A span for every request, which goes on with the trace that its client began, and an id by which
+//! both sides find it again.
+
+use std::fmt::Write as _;
+
+use axum::extract::Request;
+use axum::http::{HeaderMap, HeaderValue};
+use axum::middleware::Next;
+use axum::response::Response;
+use tracing::Instrument as _;
+
+/// The longest id that is taken from a client.
+const ID_CHARS: usize = 64;
+const REQUEST_ID: &str = "x-request-id";
+
+tokio::task_local! {
+    static CURRENT: String;
+}
+
+/// The id of the request that is being answered.
+pub(crate) fn request_id() -> Option<String> {
+    CURRENT.try_with(Clone::clone).ok()
+}
+
+pub(crate) async fn trace(request: Request, next: Next) -> Response {
+    let id = given(request.headers()).unwrap_or_else(drawn);
+    let parent = traceparent(request.headers());
+    let (trace_id, parent_id) = parent.unwrap_or_default();
+    let (method, path) = (request.method(), request.uri().path());
+    let span = tracing::info_span!(
+        "request", %method, path, request_id = id, trace_id, parent_id,
+        status = tracing::field::Empty
+    );
+    let answer = next.run(request).instrument(span.clone());
+    let mut answer = CURRENT.scope(id.clone(), answer).await;
+    span.record("status", answer.status().as_u16());
+    if let Ok(value) = HeaderValue::from_str(&id) {
+        answer.headers_mut().insert(REQUEST_ID, value);
+    }
+    answer
+}
+
+fn given(headers: &HeaderMap) -> Option<String> {
+    let id = headers.get(REQUEST_ID)?.to_str().ok()?;
+    let fits = |c: char| c.is_ascii_alphanumeric() || "-_.:".contains(c);
+    (1..=ID_CHARS).contains(&id.len()).then_some(())?;
+    id.chars().all(fits).then(|| id.to_owned())
+}
+
+fn drawn() -> String {
+    let mut bytes = [0; 8];
+    // Without random numbers it is no worse than no id.
+    let _ = getrandom::fill(&mut bytes);
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        // Writing to a string does not fail.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+/// The trace and the span of the caller, by the W3C's `traceparent`: `00-trace-parent-flags`.
+fn traceparent(headers: &HeaderMap) -> Option<(String, String)> {
+    let text = headers.get("traceparent")?.to_str().ok()?;
+    let parts: Vec<&str> = text.split('-').collect();
+    let [version, trace, parent, flags] = parts.get(..4)?.try_into().ok()?;
+    let is_hex = |text: &str, length: usize| {
+        let lower = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+        text.len() == length && text.bytes().all(lower)
+    };
+    // Later versions may have more parts, and begin with these.
+    let fits = is_hex(version, 2) && version != "ff" && (version != "00" || parts.len() == 4);
+    let fits = fits && is_hex(trace, 32) && is_hex(parent, 16) && is_hex(flags, 2);
+    let is_zero = |text: &str| text.bytes().all(|byte| byte == b'0');
+    let fits = fits && !is_zero(trace) && !is_zero(parent);
+    fits.then(|| (trace.to_owned(), parent.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(name: &'static str, value: &str) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        headers.insert(name, HeaderValue::from_str(value).expect("fits"));
+        headers
+    }
+
+    #[test]
+    fn a_trace_goes_on_if_its_header_is_one() {
+        let good = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+        let (trace, parent) = traceparent(&headers("traceparent", good)).expect("good");
+        assert_eq!(trace, "0af7651916cd43dd8448eb211c80319c");
+        assert_eq!(parent, "b7ad6b7169203331");
+        for bad in [
+            "",
+            "00",
+            "ff-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+            "00-0AF7651916CD43DD8448EB211C80319C-b7ad6b7169203331-01",
+            "00-00000000000000000000000000000000-b7ad6b7169203331-01",
+            "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01-x",
+        ] {
+            assert_eq!(traceparent(&headers("traceparent", bad)), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn an_id_of_the_client_is_taken_if_it_is_harmless() {
+        assert_eq!(given(&headers(REQUEST_ID, "a-1")), Some("a-1".to_owned()));
+        for bad in ["", "a b", "\"", &"x".repeat(65)] {
+            assert_eq!(given(&headers(REQUEST_ID, bad)), None, "{bad}");
+        }
+        assert_ne!(drawn(), drawn());
+    }
+}
