@@ -25,10 +25,12 @@ if type(stored) == 'string' and is_mine(stored) then
       and not (ARGV[4] == 'leaves' and call('ZSCORE', KEYS[2], ARGV[5]))
   end
   if is_usual then
+    -- Whoever waits for one of many slots is told which.
+    local slot = next[1] and string.match(KEYS[1], '}.*:semaphore:(%d+)$')
     for place, id in ipairs(next) do
       local client = string.sub(id, 1, 32)
       if client ~= ARGV[3] then
-        redis.pcall('PUBLISH', 'fencepost:wake:' .. client, place .. id)
+        redis.pcall('PUBLISH', 'fencepost:wake:' .. client, place .. (slot and ':' .. slot .. ':' or '') .. id)
       end
     end
     call('DEL', KEYS[1])
@@ -143,7 +145,9 @@ end
 local function tell(place, id, except)
   local client = string.sub(id, 1, 32)
   if not except[id] and not except[client] then
-    redis.pcall('PUBLISH', 'fencepost:wake:' .. client, place .. id)
+    -- Whoever waits for one of many slots is told which.
+    local slot = string.match(KEYS[1], '}.*:semaphore:(%d+)$')
+    redis.pcall('PUBLISH', 'fencepost:wake:' .. client, place .. (slot and ':' .. slot .. ':' or '') .. id)
   end
 end
 -- Tells those who may go and could not before, and who is next; not those who see by themselves.
