@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use crate::bench::Bench;
 
 /// What they contend for.
-const LOCKS: [&str; 2] = ["jobs/a", "jobs/b"];
+const LOCKS: [&str; 3] = ["jobs/a", "jobs/b", "jobs/c"];
 const TTL: Duration = Duration::from_millis(1500);
 /// Tombstones of released lease ids last that long.
 const MAX_TTL: &str = "5s";
@@ -156,7 +156,7 @@ impl ByHand {
 
     fn once(&mut self, round: u64) {
         let record = Arc::clone(&self.record);
-        let name = LOCKS[below(2) as usize];
+        let name = LOCKS[below(LOCKS.len() as u64) as usize];
         let of = reference(self.id, name, round);
         let lease = lease_id();
         record.put(&of, Step::Asked);
@@ -192,7 +192,7 @@ impl ByHand {
         record.put(&of, Step::Acquired { token, valid_until });
         let mut lost = false;
         for _ in 0..below(4) {
-            std::thread::sleep(Duration::from_millis(below(300)));
+            std::thread::sleep(Duration::from_millis(below(80)));
             if record.now() >= valid_until {
                 break;
             }
@@ -253,7 +253,7 @@ async fn by_library(record: Arc<Record>, id: u32, urls: String) {
     let locks = Client::connect(urls).await.unwrap();
     for round in 0.. {
         let last = record.is_over();
-        let name = LOCKS[below(2) as usize];
+        let name = LOCKS[below(LOCKS.len() as u64) as usize];
         let of = reference(id, name, round);
         record.put(&of, Step::Asked);
         let lease = match locks.lock(name).ttl(TTL).await {
@@ -269,7 +269,7 @@ async fn by_library(record: Arc<Record>, id: u32, urls: String) {
         let until = |record: &Record| record.now().after(lease.remaining());
         let (token, valid_until) = (lease.token().get(), until(&record));
         record.put(&of, Step::Acquired { token, valid_until });
-        let end = Instant::now() + Duration::from_millis(below(1500));
+        let end = Instant::now() + Duration::from_millis(below(400));
         while Instant::now() < end && lease.is_valid() {
             tokio::time::sleep(Duration::from_millis(20)).await;
             if lease.is_valid() {
@@ -329,7 +329,7 @@ fn replicas_that_are_killed_in_the_middle_of_everything_break_no_promise() {
         .map(|id| runtime.spawn(by_library(Arc::clone(&record), id, urls.clone())))
         .collect();
     for _ in 0..kills {
-        std::thread::sleep(Duration::from_millis(50 + below(500)));
+        std::thread::sleep(Duration::from_millis(20 + below(300)));
         let which = below(2) as usize;
         let address = replicas[which].take().unwrap().address;
         replicas[which] = Some(start(address));
