@@ -5,10 +5,11 @@ use std::fs;
 use std::path::Path;
 
 /// The crates whose tests are cited, and where each has them.
-const CRATES: [(&str, &str); 4] = [
+const CRATES: [(&str, &str); 5] = [
     ("tests", "tests/it"),
     ("faults", "tests/it"),
     ("cli", "tests/it"),
+    ("server", "tests/it"),
     ("model", "tests"),
 ];
 
