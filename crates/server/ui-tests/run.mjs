@@ -15,7 +15,7 @@ import { DIR, NARROW_SHOTS, SHOTS, hold, killAll, launch, named, open, post, red
 
 const WANTED = process.env.UI_SCENES?.split(",");
 // Many locks come last: they are left to expire, and the timeline would show nothing else.
-const SCENES = { locks, lock, contention, steal, waits, names, foreign, tokens, readonly, nodes, timeline, many, closing };
+const SCENES = { locks, lock, contention, steal, waits, nodes, timeline, names, foreign, tokens, readonly, many, closing };
 
 for (const place of [SHOTS, NARROW_SHOTS]) await mkdir(place, { recursive: true });
 // Somebody watched last night, and nobody since.

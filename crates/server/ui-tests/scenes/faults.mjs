@@ -46,6 +46,10 @@ export async function timeline({ page, service }) {
     }, kept);
     await field(title).fill("");
   }
+  // The node comes back, and that is known too.
+  ask("restart", 2);
+  await shows(page, () => /node up/.test(document.querySelector(".line")?.textContent ?? ""));
+  assert.ok(await page.locator("#down-count").isHidden());
   sound(page);
 }
 

@@ -31,6 +31,7 @@ export async function locks({ browser, page, url, cast }) {
   await shows(again, () => document.querySelectorAll("[role=listitem]:not([hidden])").length === 2);
   await again.context().close();
   await page.getByRole("searchbox").fill("");
+  await page.getByRole("searchbox").blur();
   await pictured(page, "locks");
   // By keyboard: down the rows, and into one.
   await page.locator(".lock-row").first().focus();
