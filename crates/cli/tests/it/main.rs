@@ -6,6 +6,7 @@ mod book;
 mod by_hand;
 mod config;
 mod contention;
+mod dashboard;
 mod docs;
 mod doctor;
 mod elect;
