@@ -73,7 +73,7 @@ local function next_in_line(line, leases)
 end
 -- Takes the lock if it is free and it is the caller's turn.
 -- KEYS: lock, register, tombstone, queue, leases. ARGV: value, ttl ms, proposed token, largest skew us, the caller's
--- ticket (or none), and 'f' if it passes nobody.
+-- ticket (or none), 'f' if it passes nobody, and 'stays' if the ticket stays in the queue: it is that of many slots.
 -- A grant is answered with the bare register: a table costs the server a microsecond more.
 local holder, withdrawn, wrong = see(KEYS[1], KEYS[3])
 if wrong then
@@ -96,7 +96,7 @@ if wrong then
   return wrong
 end
 if holder then
-  if ARGV[5] then
+  if ARGV[5] and not ARGV[7] then
     leave(KEYS[4], KEYS[5], ARGV[5])
   end
   return known
@@ -123,7 +123,7 @@ if wrong then
   return wrong
 end
 call('ZADD', KEYS[2], text, KEYS[1])
-if first then
+if first and not ARGV[7] then
   leave(KEYS[4], KEYS[5], ARGV[5] or '')
 end
 return token

@@ -78,7 +78,7 @@ local function register(fences, lock)
   return score and math.min(math.max(math.floor(tonumber(score)), 0), 9007199254740991) or 0
 end
 -- Keeps the lock for another TTL; takes it again where it was forgotten.
--- KEYS: lock, register, tombstone. ARGV: value, ttl ms, token, how often the holder has entered.
+-- KEYS: lock, register, tombstone, whom a steal evicted. ARGV: value, ttl ms, token, how often the holder has entered.
 local holder = look(KEYS[1], ARGV[1])
 if holder and not is_mine(holder) then
   return {'not held', holder, redis.call('PTTL', KEYS[1])}
@@ -95,7 +95,8 @@ if left > tonumber(ttl) then
 end
 local token = tonumber(ARGV[3])
 if not holder and (known > token or redis.call('EXISTS', KEYS[3]) == 1) then
-  return {'not held'}
+  local thief = redis.call('HGET', KEYS[4], head or ARGV[1])
+  return thief and {'stolen', thief} or {'not held'}
 end
 -- Every time, so that a name that is held for long keeps its register.
 if known < token then

@@ -81,7 +81,9 @@ end
 local function tell(place, id, except)
   local client = string.sub(id, 1, 32)
   if not except[id] and not except[client] then
-    redis.pcall('PUBLISH', 'fencepost:wake:' .. client, place .. id)
+    -- Whoever waits for one of many slots is told which.
+    local slot = string.match(KEYS[1], '}.*:semaphore:(%d+)$')
+    redis.pcall('PUBLISH', 'fencepost:wake:' .. client, place .. (slot and ':' .. slot .. ':' or '') .. id)
   end
 end
 -- Tells those who may go and could not before, and who is next; not those who see by themselves.
@@ -118,7 +120,7 @@ local function keep_for_readers(lock, readers, now)
   return shared
 end
 -- Keeps the lock as a reader for another TTL; takes it again where it was forgotten. A writer becomes a reader by it.
--- KEYS: lock, register, tombstone, queue, leases, readers. ARGV: value, ttl ms, token.
+-- KEYS: lock, register, tombstone, queue, leases, readers, whom a steal evicted. ARGV: value, ttl ms, token.
 local holder = call('GET', KEYS[1])
 local writes = is_mine(holder)
 if holder and holder ~= shared and not writes then
@@ -135,7 +137,8 @@ end
 local token = tonumber(ARGV[3])
 local held = writes or call('ZSCORE', KEYS[6], ARGV[1])
 if not held and (known > token or call('EXISTS', KEYS[3]) == 1) then
-  return {'not held'}
+  local thief = call('HGET', KEYS[7], head or ARGV[1])
+  return thief and {'stolen', thief} or {'not held'}
 end
 -- A late extension with a shorter TTL takes away nothing that its holder was promised.
 local promised = writes and now + call('PTTL', KEYS[1]) * 1000 or tonumber(held or 0)

@@ -74,7 +74,9 @@ end
 local function tell(place, id, except)
   local client = string.sub(id, 1, 32)
   if not except[id] and not except[client] then
-    redis.pcall('PUBLISH', 'fencepost:wake:' .. client, place .. id)
+    -- Whoever waits for one of many slots is told which.
+    local slot = string.match(KEYS[1], '}.*:semaphore:(%d+)$')
+    redis.pcall('PUBLISH', 'fencepost:wake:' .. client, place .. (slot and ':' .. slot .. ':' or '') .. id)
   end
 end
 -- Tells those who may go and could not before, and who is next; not those who see by themselves.

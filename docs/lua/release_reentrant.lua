@@ -121,7 +121,9 @@ end
 local function tell(place, id, except)
   local client = string.sub(id, 1, 32)
   if not except[id] and not except[client] then
-    redis.pcall('PUBLISH', 'fencepost:wake:' .. client, place .. id)
+    -- Whoever waits for one of many slots is told which.
+    local slot = string.match(KEYS[1], '}.*:semaphore:(%d+)$')
+    redis.pcall('PUBLISH', 'fencepost:wake:' .. client, place .. (slot and ':' .. slot .. ':' or '') .. id)
   end
 end
 -- Tells those who may go and could not before, and who is next; not those who see by themselves.
@@ -158,9 +160,9 @@ local function keep_for_readers(lock, readers, now)
   return shared
 end
 -- Gives the lock back, and tells who is next.
--- KEYS: lock, line, leases, withdrawn attempt, readers. ARGV: value, ms to refuse this attempt for (0: do not), the
--- client that follows by itself (or none), what becomes of the caller's ticket ('stays', 'leaves' or 'returns'), and for
--- the latter two the ticket: id, and number and lease ms.
+-- KEYS: lock, line, leases, withdrawn attempt, readers, whom a steal evicted. ARGV: value, ms to refuse this attempt for
+-- (0: do not), the client that follows by itself (or none), what becomes of the caller's ticket ('stays', 'leaves' or
+-- 'returns'), and for the latter two the ticket: id, and number and lease ms.
 local holder = look(KEYS[1], ARGV[1])
 if ARGV[2] ~= '0' then
   call('SET', KEYS[4], '1', 'PX', ARGV[2])
@@ -195,5 +197,9 @@ if writes then
 end
 if mine then
   return 'released'
+end
+local thief = not after and call('HGET', KEYS[6], head or ARGV[1])
+if thief then
+  return {'stolen', thief}
 end
 return {'not held', after, after and call('PTTL', KEYS[1])}

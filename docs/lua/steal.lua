@@ -31,6 +31,18 @@ local function take(key, token, ttl)
   end
   return another_kind(key, 'no lock at all')
 end
+-- Who is evicted from a lock that is stolen: its holder or all its readers, by what is_mine knows them by.
+local function evicted(lock, holder, readers, now)
+  local values = {holder}
+  if holder == 'fencepost:shared' then
+    values = redis.call('ZRANGEBYSCORE', readers, string.format('(%.0f', now), '+inf')
+  end
+  for i, value in ipairs(values) do
+    local known = string.match(value, '^%x+:')
+    values[i] = known and #known == 33 and known or value
+  end
+  return values
+end
 -- The fence register of a lock: the largest token ever raised here, zero where none was, at most the largest token there
 -- is. And what is wrong with the register's key if it cannot be read.
 local function register(fences, lock)
@@ -41,7 +53,7 @@ local function register(fences, lock)
   return score and math.min(math.max(math.floor(tonumber(score)), 0), 9007199254740991) or 0
 end
 -- Takes the lock from whoever has it.
--- KEYS: lock, register, tombstone. ARGV: value, ttl ms, proposed token, largest skew us, and the values that it may be
+-- KEYS: lock, register, tombstone, whom a steal evicted, readers. ARGV: value, ttl ms, proposed token, largest skew us, and the values that it may be
 -- taken from: from anybody if there are none.
 local holder, withdrawn, wrong = see(KEYS[1], KEYS[3])
 if wrong then
@@ -74,10 +86,13 @@ if known >= 9007199254740991 then
   return {'exhausted'}
 end
 local time = redis.call('TIME')
-local latest = time[1] * 1000000 + time[2] + ARGV[4]
-known = math.max(known + 1, math.min(tonumber(ARGV[3]), latest))
+local now = time[1] * 1000000 + time[2]
+known = math.max(known + 1, math.min(tonumber(ARGV[3]), now + ARGV[4]))
 local text = string.format('%.0f', known)
+local left, victims
 if holder then
+  left = redis.call('PTTL', KEYS[1])
+  victims = evicted(KEYS[1], holder, KEYS[5], now)
   redis.call('DEL', KEYS[1])
 end
 wrong = take(KEYS[1], text, ARGV[2])
@@ -85,4 +100,12 @@ if wrong then
   return wrong
 end
 redis.call('ZADD', KEYS[2], text, KEYS[1])
+-- Whoever is evicted is told so when it asks, also when the lock is free again by then.
+if holder and left > 0 then
+  redis.call('DEL', KEYS[4])
+  for _, victim in ipairs(victims) do
+    redis.call('HSET', KEYS[4], victim, ARGV[1])
+  end
+  redis.call('PEXPIRE', KEYS[4], left)
+end
 return {'granted', known, holder}

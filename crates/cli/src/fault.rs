@@ -118,7 +118,8 @@ fn by_node(exit: Exit, message: String, nodes: &[NodeReport]) -> Failure {
         // among others that have not must never be initialised.
         hints.push(FRESH_HINT.to_owned());
     }
-    if nodes.iter().any(waits) {
+    let is_group = |it: &NodeReport| it.node.contains("+sentinel://");
+    if nodes.iter().any(waits) && !nodes.iter().any(is_group) {
         hints.push(TRUST_HINT.to_owned());
     }
     let reasons = nodes.iter();
@@ -142,7 +143,7 @@ fn outcome(outcome: &NodeOutcome) -> String {
 pub(crate) fn node(error: &NodeError) -> String {
     match error {
         NodeError::Quarantined(left) => format!(
-            "may have forgotten locks (restarted, flushed or new); votes again in {}",
+            "may have forgotten locks (restarted, flushed, failed over or new); votes again in {}",
             Readable(*left)
         ),
         other => ours(&other.to_string()),
@@ -232,9 +233,9 @@ mod tests {
             failure.to_string(),
             "no quorum for lock \"job\": 1 of 3 nodes agreed, 2 are needed\n  \
              redis://a          agreed\n  \
-             redis://b.example  may have forgotten locks (restarted, flushed or new); votes again in \
+             redis://b.example  may have forgotten locks (restarted, flushed, failed over or new); votes again in \
              42s\n  \
-             redis://c          may have forgotten locks (restarted, flushed or new); votes again in \
+             redis://c          may have forgotten locks (restarted, flushed, failed over or new); votes again in \
              42s\n  \
              hint: --restart-policy trust lets restarted servers vote at once: safe only if they \
              kept their data"

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::process::ExitCode;
 
 use fencepost::HolderProcess;
-use fencepost_server::{Doctor, Options, Tls, Tokens, serve};
+use fencepost_server::{Doctor, Options, Peers, Tls, Tokens, serve};
 use nix::sys::signal::Signal;
 use tokio::net::TcpListener;
 
@@ -27,6 +27,8 @@ pub(crate) fn run(job: &ServeJob) -> Result<ExitCode, Failure> {
         options.tls = Some(tls.map_err(|error| Failure::usage(format!("TLS: {error}")))?);
     }
     options.timeline.clone_from(&job.timeline);
+    let peers = Peers::new(&job.peers, job.peer_ca.as_deref());
+    options.peers = peers.map_err(|error| Failure::usage(format!("--peer: {error}")))?;
     options.doctor = Some(doctor(&job.place));
     let served = Served {
         listen: job.listen,

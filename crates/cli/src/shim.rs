@@ -117,7 +117,12 @@ pub(crate) fn cannot_run(program: &OsStr, error: &io::Error) -> Failure {
 /// Not by path: the file may have been replaced by a newer version meanwhile.
 #[cfg(target_os = "linux")]
 pub(crate) fn ourselves() -> io::Result<std::path::PathBuf> {
-    Ok("/proc/self/exe".into())
+    const PATH: &str = "/proc/self/exe";
+    match std::fs::symlink_metadata(PATH) {
+        Ok(_) => Ok(PATH.into()),
+        // Otherwise it would look as if the command were missing.
+        Err(error) => Err(io::Error::other(format!("{PATH}: {error}; mount /proc"))),
+    }
 }
 
 #[cfg(not(target_os = "linux"))]

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use etcetera::{BaseStrategy, base_strategy::Xdg};
+use fencepost::internals::split_urls;
 use fencepost::{Builder, Client};
 
 use crate::exit::Failure;
@@ -22,7 +23,7 @@ impl Store {
         let Some(urls) = urls else {
             return Self::default_file();
         };
-        match urls.split(',').find_map(|url| misuse(url.trim())) {
+        match split_urls(&urls).iter().find_map(|url| misuse(url)) {
             Some(why) => Err(Failure::usage(why)),
             None => Ok(Self::Urls(urls)),
         }
@@ -31,11 +32,9 @@ impl Store {
     /// Whether any of it is reached over TLS.
     pub(crate) fn has_tls(&self) -> bool {
         match self {
-            Self::Urls(urls) => urls.split(',').any(|url| {
-                let url = url.trim();
-                ["rediss:", "valkeys:", "https:"]
-                    .iter()
-                    .any(|scheme| url.starts_with(scheme))
+            Self::Urls(urls) => split_urls(urls).iter().any(|url| {
+                let scheme = url.split([':', '+']).next();
+                matches!(scheme, Some("rediss" | "valkeys" | "https"))
             }),
             Self::File(_) => false,
         }
@@ -44,10 +43,9 @@ impl Store {
     /// Whether it is a lock service.
     pub(crate) fn is_service(&self) -> bool {
         match self {
-            Self::Urls(urls) => urls.split(',').any(|url| {
-                let url = url.trim();
-                url.starts_with("http:") || url.starts_with("https:")
-            }),
+            Self::Urls(urls) => split_urls(urls)
+                .iter()
+                .any(|url| url.starts_with("http:") || url.starts_with("https:")),
             Self::File(_) => false,
         }
     }
@@ -77,7 +75,8 @@ fn misuse(url: &str) -> Option<String> {
     match beginning {
         Some(
             "file" | "redis" | "rediss" | "redis+unix" | "valkey" | "valkeys" | "valkey+unix"
-            | "unix" | "http" | "https",
+            | "unix" | "redis+sentinel" | "rediss+sentinel" | "valkey+sentinel"
+            | "valkeys+sentinel" | "http" | "https",
         ) => None,
         Some("memory") => Some(
             "--store memory: would exclude no other process: each has its own; use file:PATH or \

@@ -5,13 +5,14 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use fencepost::{Client, NamePattern, Status};
+use fencepost_server::warnings;
 use serde_json::Value;
 use tokio::time::{MissedTickBehavior, interval};
 
 use crate::args::TopJob;
 use crate::client::{self, Connect, fault};
 use crate::doctor;
-use crate::duration::Readable;
+use crate::duration::{Readable, millis};
 use crate::exit::Failure;
 use crate::majority::{holder, is_held_somewhere, is_known};
 use crate::table::{NOTHING, aligned, clock, columns, fitting, left, since_1970, token};
@@ -92,6 +93,7 @@ fn about_locks(busy: &[&Status]) -> String {
         "token",
         "waiting",
         "nodes",
+        "warnings",
     ];
     let mut rows = vec![titles.map(str::to_owned)];
     let now = since_1970();
@@ -116,6 +118,10 @@ fn about_locks(busy: &[&Status]) -> String {
             token(lock.token),
             lock.waiting.to_string(),
             format!("{votes}/{}", lock.nodes.len()),
+            match &warnings(lock, millis(now))[..] {
+                [] => NOTHING.into(),
+                words => words.join(", ").replace('_', " "),
+            },
         ]
     }));
     aligned(&rows)

@@ -124,13 +124,34 @@ pub enum NodeError {
     #[error("it is a replica; give the address of its master")]
     Replica,
     /// A Sentinel, which stores nothing.
-    #[error("it is a Sentinel, not a server that stores locks; use redis+sentinel://")]
+    #[error(
+        "it is a Sentinel, not a server that stores locks; write \
+         redis+sentinel://SENTINEL1,SENTINEL2,SENTINEL3/MASTER"
+    )]
     Sentinel,
     /// One of many servers that share the keys.
     #[error(
-        "it is a node of a Redis Cluster, which has only some of the keys; use redis+cluster://"
+        "it is a node of a Redis Cluster, which has only some of the keys; use independent servers \
+         (cluster-enabled no)"
     )]
     ClusterNode,
+    /// No majority of its Sentinels names it, so that another may have taken its place: a reply that came
+    /// nevertheless does not count.
+    #[error("not named by a majority of its Sentinels: {0}")]
+    Unnamed(String),
+    /// Fewer replicas than configured had it in time; the server has it nevertheless.
+    #[error(
+        "written to {have} of {needed} replicas in time; attach replicas, or lower replicas= in the URL"
+    )]
+    TooFewReplicas {
+        /// How many had it.
+        have: u32,
+        /// How many were to have it.
+        needed: u32,
+    },
+    /// It would go on granting locks where it is cut off, while another takes its place.
+    #[error("takes writes when cut off from its replicas: {0}")]
+    Unfenced(String),
     /// Its ACL hides what it is, and it would be one voter of several.
     #[error(
         "unknown whether it is a master, because INFO is hidden from this user; \
@@ -148,7 +169,7 @@ pub enum NodeError {
     Evicts(String),
     /// It may have forgotten locks: it was restarted or flushed, or its data were replaced.
     #[error(
-        "may have forgotten locks (restarted, flushed or new); votes again by itself in {}",
+        "may have forgotten locks (restarted, flushed, failed over or new); votes again by itself in {}",
         Readable(*.0)
     )]
     Quarantined(Duration),
@@ -211,7 +232,12 @@ impl NodeError {
     pub fn is_uncertain(&self) -> bool {
         matches!(
             self,
-            Self::Timeout(_) | Self::Disconnected(_) | Self::Store(_) | Self::Other(_)
+            Self::Timeout(_)
+                | Self::Disconnected(_)
+                | Self::Unnamed(_)
+                | Self::TooFewReplicas { .. }
+                | Self::Store(_)
+                | Self::Other(_)
         )
     }
 
@@ -226,6 +252,7 @@ impl NodeError {
                 | Self::Evicts(_)
                 | Self::Sentinel
                 | Self::ClusterNode
+                | Self::Unfenced(_)
                 | Self::HidesInfo
                 | Self::Differs(_)
                 | Self::NotDurable

@@ -13,7 +13,7 @@ use crate::driver::in_flight::InFlight;
 use crate::driver::shared::Shared;
 use crate::error::{Cause, Error, LossReason, NodeOutcome};
 use crate::inspect::status::Status;
-use fencepost_core::lock::{Command, Snapshot, TicketDisposition};
+use fencepost_core::lock::{Command, Repair, Snapshot, TicketDisposition};
 use fencepost_core::name::LockName;
 use fencepost_core::quorum::{ReleaseStep, ReleaseTally};
 use fencepost_core::token::FencingToken;
@@ -113,6 +113,7 @@ impl DetachedLock {
             ttl,
             access,
             ticket: None,
+            repair: Repair::UnlessOvertaken,
             outlives: false,
         }
     }

@@ -182,6 +182,7 @@ pub mod diagnostics {
 pub mod internals {
     pub use crate::runtime::{clock, randomness, tasks};
     pub use crate::store::lock_service::{LockService, Served, Serving, Wanted};
+    pub use crate::store::open::split_urls;
     #[cfg(feature = "redis")]
     pub use crate::store::redis;
     #[cfg(feature = "sqlite")]

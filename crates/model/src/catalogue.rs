@@ -1,6 +1,7 @@
 //! Every variant by name: the sound ones, of which everything must hold, and the broken ones, of
 //! each of which the checker must find that it is broken.
 
+use crate::failover::{self, Failover, FailoverFlaw, ONE_AFTER_THE_OTHER};
 use crate::plain::{self, HOLD_ORDER, Plain, PlainFlaw, QUEUE_KEPT, Way};
 use crate::properties::{EXCLUSION, ORDERED, UNIQUE};
 use crate::read_write::{self, ALONE, ReadWrite};
@@ -45,6 +46,7 @@ enum Subject {
     ReadWrite(ReadWrite),
     Plain(Plain),
     Service(Service),
+    Failover(Failover),
 }
 
 /// How a variant did.
@@ -74,6 +76,7 @@ impl Variant {
             Subject::ReadWrite(model) => check(model, self.reach, threads, read_write::tell),
             Subject::Plain(model) => check(model, self.reach, threads, plain::tell),
             Subject::Service(model) => check(model, self.reach, threads, service::tell),
+            Subject::Failover(model) => check(model, self.reach, threads, failover::tell),
         }
     }
 
@@ -119,6 +122,28 @@ const SERVICE: Service = Service {
     rival: true,
     flaw: None,
 };
+
+/// A Sentinel group.
+fn failing_over(
+    name: &'static str,
+    about: &'static str,
+    expected: Expected,
+    flaw: Option<FailoverFlaw>,
+) -> Variant {
+    Variant {
+        name,
+        about,
+        expected,
+        reach: Reach::Exhaustive,
+        quick: true,
+        subject: Subject::Failover(Failover {
+            sentinels: 3,
+            failover: 2,
+            max_ttl: 1,
+            flaw,
+        }),
+    }
+}
 
 fn served(name: &'static str, about: &'static str, model: Service, quick: bool) -> Variant {
     Variant {
@@ -413,6 +438,12 @@ fn sound() -> Vec<Variant> {
                 },
             ),
         ),
+        failing_over(
+            "failover",
+            "a Sentinel group of 3 fails over between a holder that renews and a rival",
+            Expected::Holds,
+            None,
+        ),
         served(
             "service",
             "2 attempts of one lease through replicas on 1 node, one repeated by a proxy, one replica dies, and a rival",
@@ -700,6 +731,30 @@ fn broken() -> Vec<Variant> {
                 readers: 1,
                 readers_ask: 1,
             }),
+        ),
+        failing_over(
+            "failover-never-asks-again",
+            "a holder goes on renewing at the address that it had",
+            Expected::Breaks(ONE_AFTER_THE_OTHER),
+            Some(FailoverFlaw::NeverAsksAgain),
+        ),
+        failing_over(
+            "failover-one-sentinel",
+            "what one Sentinel says is enough",
+            Expected::Breaks(ONE_AFTER_THE_OTHER),
+            Some(FailoverFlaw::OneSentinel),
+        ),
+        failing_over(
+            "failover-no-quarantine",
+            "the new master votes at once",
+            Expected::Breaks(ONE_AFTER_THE_OTHER),
+            Some(FailoverFlaw::NoQuarantine),
+        ),
+        failing_over(
+            "failover-quarantine-of-max-ttl",
+            "the new master votes after max_ttl, while what the Sentinels said before still counts",
+            Expected::Breaks(ONE_AFTER_THE_OTHER),
+            Some(FailoverFlaw::QuarantineOfMaxTtl),
         ),
         broken_service(
             "service-clean-up-by-lease-id",

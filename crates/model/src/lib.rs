@@ -46,11 +46,13 @@
 //! | [`plain`] | a model of its own: acquiring by plain commands, without a script |
 //! | [`release`] | a model of its own: one claim is released on one node over connections that break |
 //! | [`service`] | a model of its own: a client of the lock service repeats its acquire, and a rival |
+//! | [`failover`] | a model of its own: a Sentinel group fails over between a holder and a rival |
 //! | [`story`] | a way through the model, told in sentences |
 //! | [`catalogue`] | every variant, sound or broken, by name |
 //! | [`run`] | checks a variant and tells how it went |
 
 pub mod catalogue;
+pub mod failover;
 pub mod healing;
 pub mod plain;
 pub mod properties;

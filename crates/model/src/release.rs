@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use fencepost::{AttemptValue, FencingToken, Ttl};
 use fencepost_core::NodeError;
-use fencepost_core::lock::{Command, LockState, Now};
+use fencepost_core::lock::{Command, LockState, Now, Repair};
 use fencepost_core::quorum::NodeSet;
 use fencepost_core::quorum::unresolved::{self, Followup, Unresolved};
 use stateright::{Model, Path, Property};
@@ -113,6 +113,7 @@ impl OneRelease {
                 ttl,
                 token: FencingToken::MAX,
                 entries: NonZeroU32::MIN,
+                repair: Repair::Always,
             },
             Sent::Release { tombstone } | Sent::Deferred { tombstone } => Command::Release {
                 value,

@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use fencepost::{AttemptValue, FencingToken, NodeError, Ttl};
-use fencepost_core::lock::{Command, Holder, LockState, Now, Reply};
+use fencepost_core::lock::{Command, Holder, LockState, Now, Repair, Reply};
 use fencepost_core::quorum::{
     AcquireStep, AcquireTally, ExtendStep, ExtendTally, NodeSet, Quorum, ReleaseStep, ReleaseTally,
 };
@@ -190,6 +190,7 @@ impl Locks {
                 ttl,
                 token: world.claims[claim].token.unwrap_or_default(),
                 entries: NonZeroU32::MIN,
+                repair: Repair::Always,
             },
             Call::Release { refuse } => Command::Release {
                 value,

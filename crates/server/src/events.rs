@@ -24,6 +24,7 @@ use tokio::time::timeout_at;
 
 use crate::answer::Form;
 use crate::auth::{Principal, Verb, authenticate};
+use crate::peers::together;
 use crate::problem::Problem;
 use crate::service::{Caller, Certificate, Mode, Service};
 use crate::timeline::Filter;
@@ -468,12 +469,21 @@ pub(crate) struct TimelineQuery {
     name: Option<String>,
     owner: Option<String>,
     node: Option<String>,
+    only: Option<Only>,
 }
 
-/// `GET /v1/timeline`.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Only {
+    /// What this replica knows, without asking its peers.
+    This,
+}
+
+/// `GET /v1/timeline`: of all replicas, unless `only=this`.
 pub(crate) async fn timeline(
     State(service): State<Service>,
     Caller(principal): Caller,
+    credentials: Credentials,
     headers: HeaderMap,
     query: Rejected<TimelineQuery>,
 ) -> Result<Response, Problem> {
@@ -485,11 +495,20 @@ pub(crate) async fn timeline(
         owner: query.owner.filter(|text| !text.is_empty()),
         node: query.node.filter(|text| !text.is_empty()),
     };
-    let body = service
-        .watcher
-        .timeline(&filter, |event| match &event.name {
+    let known = |filter| {
+        let sees = |event: &Event| match &event.name {
             Some(name) => principal.sees(name),
             None => principal.has(Verb::Nodes),
-        });
+        };
+        service.watcher.timeline(filter, sees)
+    };
+    let others = match query.only {
+        Some(Only::This) => Vec::new(),
+        None => {
+            let token = credentials.headers.get(header::AUTHORIZATION);
+            service.peers.timelines(&filter.query(), token).await
+        }
+    };
+    let body = together(known(&filter), others);
     Ok(Form::wanted(&headers).answer(&body))
 }

@@ -21,6 +21,7 @@
 //! | `events` | server-sent events and polls; nodes, contention and timeline |
 //! | `view`, `tracker`, `waits_for`, `contention` | what a look shows, and what happened between two; pure |
 //! | `timeline` | what may have gone wrong, kept for days |
+//! | `peers`, `pem` | the other replicas, asked for their timelines; certificates in files |
 //! | `ui`, `guard` | the dashboard; what a foreign page may not send |
 //! | `trace` | the id and the span of a request |
 //! | `metrics` | counters and histograms as Prometheus text |
@@ -40,6 +41,8 @@ mod locks;
 mod metrics;
 mod openapi;
 mod operations;
+mod peers;
+mod pem;
 mod problem;
 mod routes;
 mod serve;
@@ -56,7 +59,8 @@ mod watcher;
 
 pub use auth::{AuthError, Tokens, hash_token};
 pub use limits::Limits;
+pub use peers::{Peers, PeersError};
 pub use serve::{Options, Tls, TlsError, serve};
 pub use service::Mode;
-pub use view::contended;
+pub use view::{contended, warnings};
 pub use watcher::Doctor;

@@ -104,7 +104,7 @@ pub(crate) const ROUTES: [Route; 13] = [
         "Which names are waited for, and how long holds and waits last",
     ),
     Route {
-        query: &["since_ms", "name", "owner", "node"],
+        query: &["since_ms", "name", "owner", "node", "only"],
         ..route(
             "get",
             "/v1/timeline",

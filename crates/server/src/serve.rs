@@ -21,8 +21,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::pki_types::PrivateKeyDer;
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
-use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::server::WebPkiClientVerifier;
 use tokio_rustls::rustls::{RootCertStore, ServerConfig};
 use tower_service::Service as _;
@@ -31,6 +31,8 @@ use crate::attempts::Attempts;
 use crate::auth::Tokens;
 use crate::limits::{Limits, Waits};
 use crate::metrics::Metrics;
+use crate::peers::Peers;
+use crate::pem::certificates;
 use crate::routes;
 use crate::service::{Certificate, Mode, Service};
 use crate::timeline::Timeline;
@@ -58,6 +60,8 @@ pub struct Options {
     pub doctor: Option<Doctor>,
     /// Where the timeline is kept; in memory without it.
     pub timeline: Option<PathBuf>,
+    /// The other replicas, whose timelines are shown together with this one's.
+    pub peers: Peers,
 }
 
 impl Options {
@@ -98,14 +102,14 @@ impl Tls {
         let fault = |path: &Path, why: &dyn fmt::Display| {
             TlsError(format!("{} cannot be used: {why}", path.display()))
         };
-        let chain = certificates(certificate)?;
+        let chain = certificates(certificate).map_err(TlsError)?;
         let key_der = PrivateKeyDer::from_pem_file(key).map_err(|error| fault(key, &error))?;
         let builder = ServerConfig::builder();
         let builder = match client_ca {
             None => builder.with_no_client_auth(),
             Some(path) => {
                 let mut roots = RootCertStore::empty();
-                for certificate in certificates(path)? {
+                for certificate in certificates(path).map_err(TlsError)? {
                     roots
                         .add(certificate)
                         .map_err(|error| fault(path, &error))?;
@@ -119,18 +123,6 @@ impl Tls {
             .map_err(|error| fault(certificate, &error))?;
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         Ok(Self(TlsAcceptor::from(Arc::new(config))))
-    }
-}
-
-fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-    let fault =
-        |why: &dyn fmt::Display| TlsError(format!("{} cannot be used: {why}", path.display()));
-    let all = CertificateDer::pem_file_iter(path).map_err(|error| fault(&error))?;
-    let all: Result<Vec<_>, _> = all.collect();
-    match all {
-        Ok(all) if all.is_empty() => Err(fault(&"it has no certificate")),
-        Ok(all) => Ok(all),
-        Err(error) => Err(fault(&error)),
     }
 }
 
@@ -163,6 +155,7 @@ pub async fn serve(
         draining: Arc::clone(&draining),
         limits: Arc::clone(&limits),
         watcher: watcher.clone(),
+        peers: options.peers,
         mode: options.mode,
         loopback,
     };

@@ -13,6 +13,7 @@ use crate::attempts::Attempts;
 use crate::auth::{Principal, Tokens, authenticate};
 use crate::limits::{Limits, Waits};
 use crate::metrics::Metrics;
+use crate::peers::Peers;
 use crate::problem::Problem;
 use crate::watcher::Watcher;
 
@@ -39,6 +40,7 @@ pub(crate) struct Service {
     pub(crate) tokens: Option<Tokens>,
     pub(crate) draining: Arc<AtomicBool>,
     pub(crate) watcher: Watcher,
+    pub(crate) peers: Peers,
     pub(crate) mode: Mode,
     /// Whether it is reached from this machine only.
     pub(crate) loopback: bool,

@@ -369,6 +369,7 @@ mod tests {
             since_ms: 1_000,
             expires_at_ms: Some(expires_at_ms),
             ttl_ms: Some(9_000),
+            max_hold_ms: None,
             foreign: false,
         }
     }

@@ -45,6 +45,9 @@ pub(crate) struct HolderView {
     pub(crate) expires_at_ms: Option<u64>,
     /// The longest time that was seen left of it: its TTL, about.
     pub(crate) ttl_ms: Option<u64>,
+    /// How long it may be held at the most, where the nodes know: leases of the service.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) max_hold_ms: Option<u64>,
     pub(crate) foreign: bool,
 }
 
@@ -156,6 +159,7 @@ fn holder(held: &Holder, token: Option<u64>, remaining: Option<Duration>, now: u
         since_ms: since(token, now),
         expires_at_ms: remaining.map(|left| now + millis(left)),
         ttl_ms: remaining.map(millis),
+        max_hold_ms: value.lease_attempt().and_then(|it| it.max_hold).map(millis),
         foreign: !value.is_ours(),
     }
 }
@@ -312,13 +316,14 @@ impl LockView {
         }
     }
 
-    /// Warns of a holder that has not renewed in time, if it renews at all: what is left is less than a
-    /// third of what was seen left.
+    /// Warns of a holder whose time is over, or who has not renewed in time, if it renews at all: what
+    /// is left is less than a third of what was seen left.
     pub(crate) fn warn_of_the_end(&mut self, now_ms: u64) {
+        let over = self.holders().any(|it| is_past_its_hold(it, now_ms));
         let near = self.holders().any(|it| is_near_its_end(it, now_ms));
-        if near {
-            self.warnings.push("near_end");
-        }
+        let words = [(over, "max_hold"), (near, "near_end")];
+        let words = words.into_iter().filter(|(is, _)| *is);
+        self.warnings.extend(words.map(|(_, word)| word));
     }
 
     pub(crate) fn contended(&self) -> Option<Contended> {
@@ -344,6 +349,21 @@ impl LockView {
 #[must_use]
 pub fn contended(status: &Status, queue: &[Waiter]) -> Option<Contended> {
     LockView::new(status, queue, 0).contended()
+}
+
+/// What is to be worried about in what the nodes say of a lock at that time (milliseconds since 1970), as
+/// the dashboard words it; but not whether it is near its end, which one look does not tell.
+#[must_use]
+pub fn warnings(status: &Status, now_ms: u64) -> Vec<&'static str> {
+    let mut view = LockView::new(status, &[], now_ms);
+    view.warn_of_the_end(now_ms);
+    view.warnings
+}
+
+/// Whether it is held for longer than it may be: its lease is over, and the node does not know.
+fn is_past_its_hold(holder: &HolderView, now_ms: u64) -> bool {
+    let held_ms = now_ms.saturating_sub(holder.since_ms);
+    holder.max_hold_ms.is_some_and(|most| held_ms > most)
 }
 
 /// Whether less than a third of its TTL, as far as that was seen, is left.

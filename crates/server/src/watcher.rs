@@ -266,8 +266,8 @@ impl Watcher {
         &self,
         filter: &crate::timeline::Filter,
         sees: impl Fn(&Event) -> bool,
-    ) -> Value {
-        self.state().timeline.shown(filter, now_ms(), sees)
+    ) -> crate::timeline::Known {
+        self.state().timeline.known(filter, now_ms(), sees)
     }
 
     /// What the doctor found, at most a few seconds ago.
@@ -394,7 +394,10 @@ impl Watcher {
             state.nodes = Arc::new(nodes);
             state.cycles = Arc::new(found);
         }
-        state.timeline.looked(at_ms, events.iter().cloned());
+        let answered = state.nodes.iter().filter(|it| it.error.is_none()).count();
+        let seen = answered > state.nodes.len() / 2;
+        let happened = events.iter().cloned();
+        state.timeline.looked(at_ms, seen, happened);
         state.seq += 1;
         state.at_ms = at_ms;
         state.looked = Some(started);

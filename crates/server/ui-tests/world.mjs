@@ -1,31 +1,52 @@
 // What the tests look at: the program on real Redis servers, and a browser.
 
 import { execFile, spawn } from "node:child_process";
-import { existsSync } from "node:fs";
-import { readFile } from "node:fs/promises";
+import assert from "node:assert/strict";
+import { existsSync, symlinkSync } from "node:fs";
+import { readFile, writeFile } from "node:fs/promises";
 import { createRequire } from "node:module";
+import { connect } from "node:net";
+import { join } from "node:path";
 import { chromium } from "playwright-core";
+import { reduced } from "./png.mjs";
 
 const require = createRequire(import.meta.url);
 
-export const FENCEPOST = process.env.FENCEPOST_PROGRAM;
+export const FENCEPOST = process.env.UI_PROGRAM;
 export const STORE = process.env.UI_STORE;
 export const DIR = process.env.UI_DIR;
+/** Where pictures go: those for the documentation, and those of a narrow screen. */
+export const SHOTS = process.env.UI_SHOTS ?? join(DIR, "shots");
+export const NARROW_SHOTS = process.env.UI_NARROW_SHOTS ?? join(DIR, "shots");
 /** More than anything here takes on a busy machine. */
 export const LIMIT = 30_000;
 
-const children = new Set();
-
-/** Starts the program; it is killed at the end at the latest. */
-export function start(...words) {
-  const child = spawn(FENCEPOST, [...words, "--store", STORE, "--restart-policy", "trust"],
-    { cwd: DIR, stdio: ["ignore", "pipe", "pipe"], detached: true });
-  return kept(child);
+/** A program of that name, for its label: it holds a lock for as long as it is let. */
+export function named(name, of = "/bin/sleep", ...words) {
+  const path = join(DIR, name);
+  if (!existsSync(path)) symlinkSync(of, path);
+  return [path, ...(words.length ? words : ["600"])];
 }
 
+/** What a node is told by somebody else, who knows nothing of fencepost. */
+export function redis(node, ...words) {
+  const { hostname, port } = new URL(STORE.split(",")[node]);
+  const text = `*${words.length}\r\n${words.map((word) => `$${Buffer.byteLength(word)}\r\n${word}\r\n`).join("")}`;
+  return new Promise((done, failed) => {
+    const socket = connect(Number(port), hostname, () => socket.write(text));
+    socket.once("data", (data) => { socket.end(); done(String(data)); });
+    socket.once("error", failed);
+  });
+}
+
+const children = new Set();
+process.once("exit", killAll);
+// The Rust test gives up: what was started ends too.
+process.once("SIGTERM", () => process.exit(143));
+
 /** A command under a lock. */
-export function hold(words, command) {
-  const child = spawn(FENCEPOST, ["run", "--store", STORE, "--restart-policy", "trust", ...words, "--", ...command],
+export function hold(words, command, verb = "run") {
+  const child = spawn(FENCEPOST, [verb, "--store", STORE, "--restart-policy", "trust", ...words, "--", ...command],
     { cwd: DIR, stdio: ["ignore", "pipe", "pipe"], detached: true, env: { ...process.env, F: FENCEPOST, S: STORE } });
   return kept(child);
 }
@@ -89,8 +110,7 @@ export async function until(what, holds, limit = LIMIT) {
 }
 
 export async function launch() {
-  const path = ["/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome"].find(existsSync);
-  return chromium.launch({ executablePath: process.env.UI_CHROMIUM ?? path, args: ["--no-sandbox", "--disable-gpu",
+  return chromium.launch({ executablePath: process.env.UI_CHROMIUM, args: ["--no-sandbox", "--disable-gpu", "--disable-quic",
     "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"] });
 }
 
@@ -123,4 +143,46 @@ export async function violations(page) {
     const { violations } = await window.axe.run(document, { resultTypes: ["violations"] });
     return violations.map((it) => `${it.id}: ${it.nodes.map((node) => `${node.html} ${node.failureSummary}`).join(" | ")}`);
   });
+}
+
+/** Until the page shows it. Not waitForFunction, which evaluates text in the page: its policy forbids that. */
+export async function shows(page, condition, argument) {
+  try {
+    return await until(String(condition), () => page.evaluate(condition, argument));
+  } catch (error) {
+    throw Object.assign(error, { stack: new Error(error.message).stack });
+  }
+}
+
+export function sound(page) {
+  assert.deepEqual(page.faults, []);
+}
+
+export async function go(page, hash) {
+  await page.evaluate((to) => { location.hash = to; }, hash);
+}
+
+export const rowOf = (page, name) => page.locator(`a.lock-row[data-name="${name}"]`);
+
+/** Light and dark, and without a violation; narrow it scrolls in one direction only. */
+export async function pictured(page, name) {
+  for (const scheme of ["light", "dark"]) {
+    await page.emulateMedia({ colorScheme: scheme });
+    assert.deepEqual(await violations(page), [], `${name}, ${scheme}`);
+    await writeFile(join(SHOTS, `ui-${name}-${scheme}.png`), reduced(await page.screenshot()));
+  }
+  await page.emulateMedia({ colorScheme: "light" });
+  const size = page.viewportSize();
+  await page.setViewportSize({ width: 360, height: 740 });
+  await page.waitForTimeout(100);
+  const wide = await page.evaluate(() => document.documentElement.scrollWidth);
+  assert.ok(wide <= 360, `${name} is ${wide} px wide on a screen of 360`);
+  assert.deepEqual(await violations(page), [], `${name}, narrow`);
+  await writeFile(join(NARROW_SHOTS, `ui-${name}-narrow.png`), reduced(await page.screenshot()));
+  await page.setViewportSize(size);
+}
+
+/** The Rust test has the servers: asks it to kill or restart one. */
+export function ask(what, node) {
+  console.log(`${what} ${node}`);
 }

@@ -46,10 +46,19 @@ function address() {
   const name = at < 0 ? path : path.slice(0, at);
   return {
     view: name in VIEWS ? name : "locks",
-    rest: at < 0 ? "" : decodeURIComponent(path.slice(at + 1)),
+    rest: at < 0 ? "" : decoded(path.slice(at + 1)),
     query: new URLSearchParams(query),
     key: path || "locks",
   };
+}
+
+/** @param {string} text that anybody may have typed */
+function decoded(text) {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
+  }
 }
 
 function show() {
@@ -146,6 +155,11 @@ setInterval(() => {
   age();
   view.tick?.();
 }, TICK_MS);
+// What stands behind the # chooses the view: this link must not.
+document.querySelector(".skip")?.addEventListener("click", (event) => {
+  event.preventDefault();
+  byId("main").focus();
+});
 window.addEventListener("hashchange", () => {
   show();
   byId("main").focus({ preventScroll: true });

@@ -2,14 +2,14 @@
 
 import { el, fill, foreign } from "./dom.js";
 import { count, duration } from "./format.js";
-import { ask } from "./live.js";
+import { ask, paced } from "./live.js";
 import { linkTo } from "./locks.js";
 
 const EVERY_MS = 3000;
 
 /** @param {number} ms */
 function bound(ms) {
-  return ms < 1000 ? `${ms}ms` : ms < 60_000 ? `${ms / 1000}s` : `${Math.round(ms / 60_000)}m`;
+  return ms < 1000 ? `${ms}ms` : ms < 120_000 ? `${ms / 1000}s` : `${Math.round(ms / 60_000)}m`;
 }
 
 /**
@@ -42,29 +42,21 @@ export function contentionView({ main, refused }) {
   const table = el("div", { class: "scroll", tabIndex: 0, role: "region", "aria-label": "Names, as a table" }, el("table", null, el("thead", null, el("tr", null,
     el("th", { scope: "col" }, "Lock"), el("th", { scope: "col", class: "num" }, "Time waited"), el("th", { scope: "col" }, "Share"),
     el("th", { scope: "col", class: "num" }, "Most waiting"), el("th", { scope: "col", class: "num" }, "Hand-offs"))), rows));
-  main.append(el("div", { class: "head" }, el("h1", null, "Contention"), sum), charts, el("p", null, " "),
+  main.append(el("div", { class: "head" }, el("h1", null, "Contention"), sum), charts,
     el("section", { class: "card", "aria-label": "Most waited for" }, el("h2", null, "Most waited for"), empty, table),
     el("p", { class: "hint" }, "From looks at the nodes, as a profiler takes samples: what came and went between two looks is not counted, so hand-offs are at least this many."));
-  let asking = false;
-  let askedAt = 0;
-
-  async function look() {
-    if (asking || Date.now() - askedAt < EVERY_MS) return;
-    asking = true;
-    askedAt = Date.now();
+  const look = paced(EVERY_MS, async () => {
     try {
       render(await ask("/v1/contention"));
     } catch (error) {
       refused(error);
-    } finally {
-      asking = false;
     }
-  }
+  });
 
   /** @param {any} seen */
   function render(seen) {
     const minutes = seen.watched_ms / 60_000;
-    fill(sum, `watched for ${duration(seen.watched_ms)}; at least ${count(seen.hand_offs)} hand-offs`,
+    fill(sum, `watched for ${duration(seen.watched_ms)}; at least ${count(seen.hand_offs)} ${seen.hand_offs === 1 ? "hand-off" : "hand-offs"}`,
       minutes > 0.05 ? `, ${(seen.hand_offs / minutes).toFixed(1)} a minute` : "");
     fill(charts, histogram("Holds", seen.holds, seen.bounds_ms), histogram("Waits", seen.waits, seen.bounds_ms));
     const top = seen.top.filter((/** @type {any} */ it) => it.waited_ms > 0);
@@ -81,5 +73,5 @@ export function contentionView({ main, refused }) {
   }
 
   look();
-  return { update: () => { look(); } };
+  return { update: look };
 }

@@ -60,6 +60,7 @@ export const WARNINGS = /** @type {Record<string, [string, string, string]>} */ 
   unknown: ["unknown", "bad", "Too few nodes answer to tell who holds it."],
   split: ["split", "bad", "Nodes have it for different holders, and nobody on a majority."],
   bare_majority: ["bare majority", "warn", "Held on just enough nodes: if one more fails, it cannot be renewed."],
+  max_hold: ["past max hold", "bad", "Held for longer than its max_hold: its lease is over, whatever the nodes still say."],
   near_end: ["near its end", "warn", "Less than a third of its TTL is left: its holder has not renewed."],
   foreign: ["foreign", "", "Held by a client of another library: no token, no session."],
   no_expiry: ["no expiry", "warn", "It never expires by itself: its holder set no time to live."],

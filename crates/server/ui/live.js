@@ -3,7 +3,7 @@
 
 /**
  * @typedef {{ owner: string, session: string | null, token: number | null, since_ms: number,
- *   expires_at_ms: number | null, ttl_ms: number | null, foreign: boolean }} Holder
+ *   expires_at_ms: number | null, ttl_ms: number | null, max_hold_ms?: number, foreign: boolean }} Holder
  * @typedef {{ owner: string, session: string | null, since_ms: number, mode: string }} Waiter
  * @typedef {{ node: string, error?: string, holder: string | null, token: number | null,
  *   expires_at_ms: number | null, register: number, waiting: number, agrees: boolean }} Cell
@@ -19,7 +19,7 @@
  *   read_only: boolean }} You
  * @typedef {{ event: string, at_ms: number, name?: string, node?: string, owner?: string,
  *   token?: number, held_ms?: number, waited_ms?: number, left_ms?: number, next?: string,
- *   by?: string, reason?: string }} Happened
+ *   by?: string, reason?: string, seen_by?: string[] }} Happened
  */
 
 const TOKEN = "fencepost-token";
@@ -34,6 +34,11 @@ function authorization() {
 /** @param {string} token */
 export function logIn(token) {
   sessionStorage.setItem(TOKEN, token);
+}
+
+/** Whether this page shows a token with its requests. */
+export function hasToken() {
+  return sessionStorage.getItem(TOKEN) !== null;
 }
 
 /** What the service refused, in its own words. */
@@ -140,6 +145,34 @@ async function read(body, on) {
   }
 }
 
+/**
+ * Acts when it is called, but never twice at once and not more often than that; the last call is never lost.
+ * @param {number} pauseMs
+ * @param {() => Promise<void>} act
+ * @returns {() => void}
+ */
+export function paced(pauseMs, act) {
+  let [running, wanted, waiting, last] = [false, false, false, 0];
+  const call = () => {
+    wanted = true;
+    if (running || waiting) return;
+    waiting = true;
+    setTimeout(async () => {
+      [running, wanted, waiting, last] = [true, false, false, Date.now()];
+      try {
+        await act();
+      } finally {
+        running = false;
+        if (wanted) call();
+      }
+    }, Math.max(0, last + pauseMs - Date.now()));
+  };
+  return call;
+}
+
+/** What the timeline keeps. */
+const NOTABLE = ["lost", "expired", "stolen", "near_miss", "node_down", "node_up", "quarantined", "voting"];
+
 /** All that the stream of all locks has told. */
 export class Live {
   constructor() {
@@ -158,6 +191,8 @@ export class Live {
     this.ahead = 0;
     /** Counts changes, so that a view knows whether to sort anew. */
     this.version = 0;
+    /** Counts what the timeline keeps, so that it is asked only when it has something new. */
+    this.notable = 0;
     /** @type {Set<() => void>} */
     this.listeners = new Set();
   }
@@ -188,6 +223,8 @@ export class Live {
       for (const name of data.removed) this.locks.delete(name);
       if (data.nodes !== undefined) this.nodes = data.nodes;
       if (data.cycles !== undefined) this.cycles = data.cycles;
+    } else if (NOTABLE.includes(event)) {
+      this.notable += 1;
     } else {
       return;
     }

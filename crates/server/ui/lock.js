@@ -3,7 +3,7 @@
 
 import { el, fill, foreign, setText, visible } from "./dom.js";
 import { WARNINGS, clock, count, duration, quoted, short } from "./format.js";
-import { ask, stream } from "./live.js";
+import { ask, hasToken, stream } from "./live.js";
 import { linkTo, titleOf } from "./locks.js";
 
 /** @typedef {import("./live.js").Lock} Lock */
@@ -16,14 +16,28 @@ const ENDED = /** @type {Record<string, [string, string]>} */ ({
   lost: ["lost", "bad"],
 });
 
-/** @param {string} text */
-function copyable(text) {
+/**
+ * @param {string} text
+ * @param {string} label
+ */
+function copyable(text, label) {
   const button = el("button", { type: "button", onclick: async () => {
     await navigator.clipboard.writeText(text).catch(() => {});
     setText(button, "Copied");
     setTimeout(() => setText(button, "Copy"), 1500);
   } }, "Copy");
-  return el("div", { class: "copy" }, el("code", { tabIndex: 0, role: "region", "aria-label": "Command" }, visible(text)), button);
+  button.setAttribute("aria-label", `Copy: ${label}`);
+  return el("div", { class: "copy" }, el("code", { tabIndex: 0, role: "region", "aria-label": label }, visible(text)), button);
+}
+
+/**
+ * One action, as a command and as a request.
+ * @param {string} title
+ * @param {string[]} lines
+ */
+function byHand(title, ...lines) {
+  return el("div", { class: "by-hand" }, el("h3", null, title),
+    lines.map((line) => copyable(line, `${title} by ${line.startsWith("curl") ? "curl" : "fencepost"}`)));
 }
 
 /**
@@ -35,7 +49,8 @@ export function lockView({ main, live, rest: name, refused }) {
   let lock = null;
   let heard = false;
   const here = location.origin;
-  const body = `${here}/v1/steal`;
+  // The token itself is not shown: a line that is copied ends in a shell's history.
+  const curl = `curl${hasToken() ? ' -H "Authorization: Bearer $TOKEN"' : ""}`;
 
   const title = el("h1", { class: "lock-title name", dir: "auto" }, visible(name));
   const tags = el("div", { class: "row" });
@@ -49,12 +64,11 @@ export function lockView({ main, live, rest: name, refused }) {
   const outcome = el("div", { role: "status" });
 
   main.append(
-    el("p", { class: "crumb" }, el("a", { href: "#/locks" }, "Locks"), " / "),
+    el("p", { class: "crumb" }, el("a", { href: "#/locks" }, "← All locks")),
     el("div", { class: "head" }, title, tags),
     el("div", { class: "grid" },
       el("section", { class: "card", "aria-label": "Holder" }, el("h2", null, "Holder"), facts),
       el("section", { class: "card", "aria-label": "Queue" }, el("h2", null, "Queue"), queue)),
-    el("p", null, " "),
     el("section", { class: "card", "aria-label": "What each node says" }, el("h2", null, "What each node says"),
       el("div", { class: "scroll", tabIndex: 0, role: "region", "aria-label": "Nodes, as a table" }, el("table", null,
         el("thead", null, el("tr", null,
@@ -68,10 +82,14 @@ export function lockView({ main, live, rest: name, refused }) {
           el("th", { scope: "col" }, "Holder"), el("th", { scope: "col", class: "num" }, "Token"),
           el("th", { scope: "col" }, "From"), el("th", { scope: "col", class: "num" }, "Held for"),
           el("th", { scope: "col" }, "How it ended"))), past))),
-    el("section", { class: "card", "aria-label": "Do it elsewhere" }, el("h2", null, "The same elsewhere"),
-      copyable(`fencepost status ${quoted(name)}`),
-      copyable(`curl -N ${quoted(`${here}/v1/events?name=${encodeURIComponent(name)}`)}`),
-      copyable(`curl --data-urlencode ${quoted(`name=${name}`)} --data-urlencode reason=WHY ${body}`)),
+    el("section", { class: "card", "aria-label": "By hand" }, el("h2", null, "By hand"),
+      el("p", { class: "hint" }, "The commands look for the nodes in FENCEPOST_STORE."),
+      byHand("Look at it", `fencepost status ${quoted(name)}`,
+        `${curl} ${quoted(`${here}/v1/locks?name=${encodeURIComponent(name)}`)}`),
+      byHand("Follow it", `fencepost watch ${quoted(name)}`,
+        `${curl} -N ${quoted(`${here}/v1/events?name=${encodeURIComponent(name)}`)}`),
+      byHand("Steal it", `fencepost steal ${quoted(name)}`,
+        `${curl} --data-urlencode ${quoted(`name=${name}`)} --data-urlencode reason=WHY ${here}/v1/steal`)),
     el("section", { class: "card", "aria-label": "Steal" }, el("h2", null, "Steal"),
       el("p", { class: "hint" }, "Takes the lock from its holder at once, with a larger token. The old holder is told when it renews; until then only a resource that checks tokens is safe from it."),
       el("div", { class: "row" }, open, why), outcome));
@@ -84,8 +102,7 @@ export function lockView({ main, live, rest: name, refused }) {
       el("form", { method: "dialog", onsubmit: (/** @type {Event} */ event) => { event.preventDefault(); steal(); } },
         el("h2", { id: "steal-title" }, "Steal this lock"),
         el("p", null, "Held by ", lock?.holder ? foreign("owner", lock.holder.owner) : "nobody on a majority", "."),
-        el("p", null, " "),
-        el("div", { class: "field" }, el("label", { for: "steal-name" }, "Type the name of the lock"), typed,
+            el("div", { class: "field" }, el("label", { for: "steal-name" }, "Type the name of the lock"), typed,
           el("p", { class: "hint mono" }, visible(name))),
         el("div", { class: "field" }, el("label", { for: "steal-reason" }, "Reason, for the audit log"), reason),
         el("div", { class: "row" }, go, el("button", { type: "button", onclick: () => dialog.close() }, "Cancel"))));
@@ -97,10 +114,10 @@ export function lockView({ main, live, rest: name, refused }) {
       go.disabled = true;
       try {
         const granted = await ask("/v1/steal", { name, reason: reason.value.trim() });
-        fill(outcome, el("p", null, " "), el("p", { class: "stolen" }, "Stolen. The new token is ",
+        fill(outcome, el("p", { class: "stolen" }, "Stolen. The new token is ",
           el("strong", { class: "mono" }, String(granted.token)), `, valid for ${duration(granted.valid_for_ms)}.`),
           el("p", { class: "hint" }, "Release it when you are done:"),
-          copyable(`curl --data-urlencode ${quoted(`name=${name}`)} -d lease=${granted.lease} ${here}/v1/release`));
+          copyable(`${curl} --data-urlencode ${quoted(`name=${name}`)} -d lease=${granted.lease} ${here}/v1/release`, "Release it by curl"));
         dialog.close();
       } catch (error) {
         dialog.close();
@@ -127,8 +144,8 @@ export function lockView({ main, live, rest: name, refused }) {
       past.closest("table")?.toggleAttribute("hidden", true);
       return;
     }
-    const kind = lock.kind === "lock" ? "lock or election" : lock.kind;
-    fill(tags, el("span", { class: "tag kind" }, kind), (lock.warnings ?? []).map((word) => {
+    const alike = lock.kind === "lock" ? "A lock, or an election: nodes store both alike." : "";
+    fill(tags, el("span", { class: "tag kind", title: alike }, lock.readers?.length ? "readers" : lock.kind), (lock.warnings ?? []).map((word) => {
       const [text, tone, explained] = WARNINGS[word] ?? [word, "", ""];
       return el("span", { class: `tag ${tone}`, title: explained }, text);
     }));
@@ -155,7 +172,7 @@ export function lockView({ main, live, rest: name, refused }) {
     /** @param {Holder} holder */
     const one = (holder) => [
       el("dt", null, lock?.holder ? "Owner" : "Reader"), el("dd", null, foreign("owner", holder.owner)),
-      el("dt", null, "Held since"), el("dd", null, `${clock(holder.since_ms)} (${duration(now - holder.since_ms)})`),
+      el("dt", null, "Held since"), el("dd", null, `${holder.token === null ? "at the latest " : ""}${clock(holder.since_ms)} (${duration(now - holder.since_ms)}${holder.max_hold_ms ? ` of at most ${duration(holder.max_hold_ms)}` : ""})`),
       el("dt", null, "Expires"), el("dd", null, holder.expires_at_ms === null ? "never by itself"
         : `in ${duration(holder.expires_at_ms - now)} unless renewed`),
       holder.token !== null && el("dt", null, "Token"), holder.token !== null && el("dd", { class: "mono" }, String(holder.token)),

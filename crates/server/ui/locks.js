@@ -2,7 +2,7 @@
 // no more than a few.
 
 import { el, setText, visible } from "./dom.js";
-import { WARNINGS, count, short } from "./format.js";
+import { WARNINGS, clock, count, short } from "./format.js";
 
 /** @typedef {import("./live.js").Lock} Lock */
 
@@ -10,11 +10,14 @@ const ROW = 44;
 const NARROW_ROW = 76;
 /** Rows beyond the edges of the screen. */
 const SPARE = 6;
+/** For so long after the pointer moved over the rows they keep their places: nobody is to click on another
+ *  lock than the one that was there. */
+const STILL_MS = 1500;
 
 const COLUMNS = /** @type {[string, string, string][]} */ ([
   ["name", "Lock", ""],
   ["owner", "Holder", ""],
-  ["since", "Held for", "num"],
+  ["since", "Held since", "num"],
   ["left", "Time left", ""],
   ["token", "Token", "num"],
   ["waiting", "Waiting", "num"],
@@ -70,10 +73,13 @@ class Row {
   constructor() {
     this.name = el("span", { class: "name", dir: "auto" });
     this.owner = el("span", { class: "owner", dir: "auto" });
-    this.since = el("span", { class: "since num" });
-    this.meter = el("meter", { min: 0, max: 1, value: 0, "aria-label": "time left" });
+    this.at = el("span", { class: "at soft" });
+    this.age = el("span");
+    this.since = el("span", { class: "since num" }, this.at, this.age);
+    this.fill = el("i");
+    this.gauge = el("span", { class: "gauge", "aria-hidden": "true" }, this.fill);
     this.leftText = el("span", { class: "num" });
-    this.left = el("span", { class: "left" }, this.meter, this.leftText);
+    this.left = el("span", { class: "left" }, this.gauge, this.leftText);
     this.token = el("span", { class: "token num mono" });
     this.waiting = el("span", { class: "waiting num" });
     this.tags = el("span", { class: "tags" });
@@ -107,6 +113,7 @@ class Row {
       setText(this.owner, visible(holderOf(lock)));
       setText(this.token, lock.holder?.token ? String(lock.holder.token) : "–");
       setText(this.waiting, lock.waiting ? count(lock.waiting) : "–");
+      this.waiting.classList.toggle("none", !lock.waiting);
       const words = [...(lock.kind === "lock" ? [] : [lock.kind]), ...(lock.readers?.length ? ["readers"] : []),
         ...(lock.warnings ?? [])];
       const key = words.join();
@@ -127,18 +134,21 @@ class Row {
   /** @param {number} now */
   tick(now) {
     const holder = this.lock && first(this.lock);
-    setText(this.since, holder ? short(now - holder.since_ms) : "–");
+    // Without a token it is known since the first look only.
+    setText(this.at, holder && holder.token !== null ? `${clock(holder.since_ms)} · ` : "");
+    setText(this.age, holder ? `${holder.token === null ? "≥ " : ""}${short(now - holder.since_ms)}` : "–");
     this.left.hidden = !holder;
     if (!holder) return;
     if (holder.expires_at_ms === null) {
-      this.meter.value = 1;
+      this.gauge.classList.add("endless");
       setText(this.leftText, "no end");
       return;
     }
+    this.gauge.classList.remove("endless");
     const left = Math.max(0, holder.expires_at_ms - now);
     const share = Math.min(1, left / Math.max(1, holder.ttl_ms ?? left));
-    this.meter.value = share;
-    this.meter.classList.toggle("low", share < 1 / 3);
+    this.fill.style.width = `${Math.round(share * 100)}%`;
+    this.gauge.classList.toggle("low", share < 1 / 3);
     setText(this.leftText, short(left));
   }
 }
@@ -173,11 +183,17 @@ export function locksView({ main, live, query, setQuery }) {
     el("section", { class: "card flush", "aria-label": "Locks" },
       el("div", { class: "lock-head" }, heads), empty, rows));
 
+  /** The rows on the screen by the name of their lock, so that a row that has the focus keeps its lock. */
+  /** @type {Map<string, Row>} */
+  let shown = new Map();
   /** @type {Row[]} */
-  let pool = [];
+  const spare = [];
   /** @type {Lock[]} */
   let sorted = [];
   let version = -1;
+  let pointedAt = 0;
+  rows.addEventListener("pointermove", () => { pointedAt = Date.now(); });
+  rows.addEventListener("pointerleave", () => { pointedAt = 0; });
   const narrow = matchMedia("(max-width: 52rem)");
   const height = () => (narrow.matches ? NARROW_ROW : ROW);
 
@@ -233,15 +249,36 @@ export function locksView({ main, live, query, setQuery }) {
     const screen = rows.clientHeight || 600;
     const from = Math.max(0, Math.floor(rows.scrollTop / row) - SPARE);
     const to = Math.min(sorted.length, Math.ceil((rows.scrollTop + screen) / row) + SPARE);
-    const size = to - from;
     const now = live.now();
-    while (pool.length < size) {
-      const fresh = new Row();
-      pool.push(fresh);
-      spacer.append(fresh.node);
+    const wanted = sorted.slice(from, to);
+    const names = new Set(wanted.map((lock) => lock.name));
+    for (const [name, it] of shown) {
+      if (names.has(name)) continue;
+      shown.delete(name);
+      it.node.remove();
+      spare.push(it);
     }
-    pool.forEach((it, at) => { it.node.hidden = at >= size; });
-    for (let at = 0; at < size; at += 1) pool[at].show(sorted[from + at], (from + at) * row, from + at, sorted.length, now);
+    const focused = spacer.contains(document.activeElement) ? /** @type {HTMLElement} */ (document.activeElement) : null;
+    /** @type {Node | null} */
+    let place = spacer.firstChild;
+    wanted.forEach((lock, at) => {
+      let it = shown.get(lock.name);
+      if (!it) {
+        it = spare.pop() ?? new Row();
+        shown.set(lock.name, it);
+      }
+      it.show(lock, (from + at) * row, from + at, sorted.length, now);
+      // In their order, for who reads or tabs through them.
+      if (it.node === place) place = it.node.nextSibling;
+      else spacer.insertBefore(it.node, place);
+    });
+    if (focused?.isConnected && focused !== document.activeElement) focused.focus({ preventScroll: true });
+  }
+
+  /** The same locks in the same places, with what is known of them now. */
+  function refresh() {
+    sorted = sorted.map((lock) => live.locks.get(lock.name) ?? { ...lock, held: false, holder: null, readers: [], waiting: 0, warnings: [] });
+    draw();
   }
 
   rows.addEventListener("keydown", (event) => {
@@ -256,20 +293,25 @@ export function locksView({ main, live, query, setQuery }) {
     if (top < rows.scrollTop) rows.scrollTop = top;
     if (end > rows.scrollTop + rows.clientHeight) rows.scrollTop = end - rows.clientHeight;
     draw();
-    pool.find((it) => !it.node.hidden && it.lock?.name === sorted[at].name)?.link.focus({ preventScroll: true });
+    shown.get(sorted[at].name)?.link.focus({ preventScroll: true });
   });
-  const resized = () => { pool.forEach((row) => { row.y = -1; }); draw(); };
+  const resized = () => { shown.forEach((row) => { row.y = -1; }); draw(); };
   window.addEventListener("resize", resized);
 
   return {
     update: () => {
       if (version === live.version) return;
+      if (Date.now() - pointedAt < STILL_MS) return refresh();
       version = live.version;
       sortAnew();
     },
     tick: () => {
+      if (version !== live.version && Date.now() - pointedAt >= STILL_MS) {
+        version = live.version;
+        return sortAnew();
+      }
       const now = live.now();
-      for (const row of pool) if (!row.node.hidden) row.tick(now);
+      for (const row of shown.values()) row.tick(now);
     },
     leave: () => window.removeEventListener("resize", resized),
   };

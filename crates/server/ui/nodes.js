@@ -2,7 +2,7 @@
 
 import { el, fill } from "./dom.js";
 import { duration } from "./format.js";
-import { ask } from "./live.js";
+import { ask, paced } from "./live.js";
 
 const SEVERITY = /** @type {Record<string, string>} */ ({ unsafe: "bad", warning: "warn", note: "" });
 
@@ -14,23 +14,18 @@ export function nodesView({ main, live, refused }) {
   const verdict = el("p", { class: "sum" });
   const cards = el("div", { class: "grid" });
   const findings = el("section", { class: "card", "aria-label": "What the doctor finds", hidden: true });
-  main.append(el("div", { class: "head" }, el("h1", null, "Nodes"), verdict), cards, el("p", null, " "), findings);
-  let asking = false;
+  main.append(el("div", { class: "head" }, el("h1", null, "Nodes"), verdict), cards, findings);
   let askedAt = 0;
   let known = "";
 
-  async function look() {
-    if (asking) return;
-    asking = true;
+  const look = paced(500, async () => {
     askedAt = Date.now();
     try {
       render(await ask("/v1/nodes"));
     } catch (error) {
       refused(error);
-    } finally {
-      asking = false;
     }
-  }
+  });
 
   /** @param {any} found */
   function render(found) {
@@ -52,7 +47,7 @@ export function nodesView({ main, live, refused }) {
         ["Up", node.uptime_s === undefined || node.uptime_s === null ? null : duration(node.uptime_s * 1000)],
         ["Persistence", node.append_only ? `append-only file, fsync ${node.fsync ?? "?"}` : node.append_only === false ? (node.snapshots ? "snapshots only" : "none") : null],
         ["Eviction", node.maxmemory === 0 ? "no memory limit" : node.eviction_policy],
-        ["Clock", node.clock_ahead_us === undefined || node.clock_ahead_us === null ? null : `${node.clock_ahead_us >= 0 ? "+" : "−"}${Math.abs(node.clock_ahead_us / 1000).toFixed(0)} ms`],
+        ["Clock", node.clock_ahead_us === undefined || node.clock_ahead_us === null ? null : `${node.clock_ahead_us > -500 ? "+" : "−"}${Math.abs(node.clock_ahead_us / 1000).toFixed(0)} ms`],
         ["Link", node.link],
       ];
       return el("section", { class: "card", "aria-label": `Node ${node.node}` },

@@ -2,12 +2,12 @@
 
 import { el, fill, foreign, visible } from "./dom.js";
 import { clock, duration } from "./format.js";
-import { ask } from "./live.js";
+import { ask, paced } from "./live.js";
 import { linkTo } from "./locks.js";
 
 /** @typedef {import("./live.js").Happened} Happened */
 
-const EVERY_MS = 3000;
+const PAUSE_MS = 500;
 
 /** @type {Record<string, [string, string, (it: Happened) => (string | Node)[]]>} */
 const EVENTS = {
@@ -30,8 +30,9 @@ function owner(it) {
  * @param {import("./app.js").Context} context
  * @returns {import("./app.js").View}
  */
-export function timelineView({ main, query, setQuery, refused }) {
+export function timelineView({ main, live, query, setQuery, refused }) {
   const sum = el("p", { class: "sum" });
+  const silent = el("div");
   const list = el("ol", { class: "line" });
   const empty = el("p", { class: "empty" }, "Nothing went wrong while somebody watched.");
   /** @param {string} key @param {string} title */
@@ -39,7 +40,6 @@ export function timelineView({ main, query, setQuery, refused }) {
     const input = el("input", { value: query.get(key) ?? "", placeholder: title, "aria-label": title, size: 12, oninput: () => {
       if (input.value) query.set(key, input.value); else query.delete(key);
       setQuery(query);
-      askedAt = 0;
       look();
     } });
     return input;
@@ -51,34 +51,35 @@ export function timelineView({ main, query, setQuery, refused }) {
     setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
   } }, "Export JSON");
   main.append(el("div", { class: "head" }, el("h1", null, "Timeline"), sum, el("div", { class: "tools" }, fields, save)),
-    el("section", { class: "card flush", "aria-label": "What happened" }, empty, list));
-  let asking = false;
-  let askedAt = 0;
+    silent, el("section", { class: "card flush", "aria-label": "What happened" }, empty, list));
   /** @type {any} */
   let known = {};
+  let notable = live.notable;
 
-  async function look() {
-    if (asking || Date.now() - askedAt < EVERY_MS) return;
-    asking = true;
-    askedAt = Date.now();
+  const look = paced(PAUSE_MS, async () => {
     try {
       known = await ask(`/v1/timeline?${query}`);
       render();
     } catch (error) {
       refused(error);
-    } finally {
-      asking = false;
     }
-  }
+  });
 
   function render() {
-    fill(sum, `known since ${clock(known.since_ms)}`, known.kept ? "" : "; not kept on disk (start with --timeline DIR)");
+    /** @type {{ replica: string, error?: string }[]} */
+    const replicas = known.replicas ?? [];
+    fill(sum, `known since ${clock(known.since_ms)}`, known.kept ? "" : "; not kept on disk (start with --timeline DIR)",
+      replicas.length > 1 && `; ${replicas.length} replicas asked`);
+    fill(silent, replicas.filter((it) => it.error).map((it) =>
+      el("p", { class: "notice warn" }, "Not in this list: what ", el("span", { class: "mono" }, it.replica), ` saw (${visible(it.error ?? "")}).`)));
+    const all = replicas.filter((it) => !it.error).length;
     /** @type {{ at: number, node: HTMLElement }[]} */
     const items = known.events.map((/** @type {Happened} */ it) => {
       const [word, tone, say] = EVENTS[it.event] ?? [it.event, "", () => []];
       return { at: it.at_ms, node: el("li", null, el("time", { dateTime: new Date(it.at_ms).toISOString() }, clock(it.at_ms)),
         el("span", null, el("span", { class: `tag ${tone}` }, word)),
-        el("span", null, it.name ? foreign("name", it.name, linkTo(it.name)) : el("span", { class: "mono" }, it.node ?? ""), " ", say(it))) };
+        el("span", null, it.name ? foreign("name", it.name, linkTo(it.name)) : el("span", { class: "mono" }, it.node ?? ""), " ", say(it),
+          all > 1 && it.seen_by && it.seen_by.length < all && el("span", { class: "soft" }, ` · seen by ${it.seen_by.join(", ")} only`))) };
     });
     for (const gap of known.gaps) {
       items.push({ at: gap.to_ms - 1, node: el("li", { class: "gap" }, el("time", null, clock(gap.to_ms)), el("span", null, "gap"),
@@ -91,5 +92,12 @@ export function timelineView({ main, query, setQuery, refused }) {
   }
 
   look();
-  return { update: () => { look(); } };
+  return {
+    // Asked again only when the stream has told of something that it keeps.
+    update: () => {
+      if (notable === live.notable) return;
+      notable = live.notable;
+      look();
+    },
+  };
 }

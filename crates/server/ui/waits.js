@@ -1,7 +1,7 @@
 // Who waits for whom: by session, as the nodes have it. Root blockers first, cycles before them.
 
 import { el, fill, foreign } from "./dom.js";
-import { count, short } from "./format.js";
+import { clock, count, short } from "./format.js";
 import { linkTo, titleOf } from "./locks.js";
 
 /** @typedef {import("./live.js").Lock} Lock */
@@ -89,7 +89,8 @@ export function waitsView({ main, live }) {
           deeper.length > 0 && el("ul", null, deeper.map((it) => it.node)));
       });
       const more = lock.waiting - items.length;
-      return { blocked, node: el("li", null, "holds ", foreign("name", titleOf(lock), linkTo(lock.name)),
+      const since = lock.holder && lock.holder.token !== null ? ` since ${clock(lock.holder.since_ms)}` : "";
+      return { blocked, node: el("li", null, "holds ", foreign("name", titleOf(lock), linkTo(lock.name)), el("span", { class: "soft" }, since),
         el("ul", null, items, more > 0 && el("li", { class: "soft" }, `and ${count(more)} more`))) };
     }
   }

@@ -109,6 +109,7 @@ impl Server {
             history: self.history.clone(),
             now_us: self.clock.wall(),
             syncs: Some(self.syncs),
+            grace: Duration::ZERO,
         }
     }
 

@@ -209,6 +209,17 @@ impl RedisServer {
         calls("evalsha") + calls("eval")
     }
 
+    /// Whether locks are acquired by plain commands there: since Redis 7, and on every Valkey.
+    #[must_use]
+    pub fn has_plain_commands(&self) -> bool {
+        let info = self.cli(&["INFO", "server"]);
+        let version = info
+            .lines()
+            .find_map(|line| line.strip_prefix("redis_version:"));
+        let major = version.and_then(|version| version.split('.').next()?.trim().parse().ok());
+        major.is_some_and(|major: u32| major >= 7)
+    }
+
     /// Kills the server with -9, as a power cut would. [`restart`](Self::restart) brings it back.
     pub fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {

@@ -204,7 +204,7 @@ fn waiting(scene: &Scene, scripts: &Scripts, blocks: &mut Blocks) {
     let (mut first, mut second) = (scene.ours("plain"), scene.ours("fair"));
     let monitor = Monitor::of(server).expect("a server to watch");
     holder.try_lock("job", TTL).at().expect("it is free");
-    blocks.insert("acquire", fenced(&sent(&monitor, scripts, "acquire")));
+    blocks.insert("acquire", fenced(&plain(&monitor)));
     for (at, waiter) in [&mut first, &mut second].into_iter().enumerate() {
         waiter.send_lock("job", TTL, WAIT);
         let queued = || members(server) == at + 1;
@@ -296,11 +296,25 @@ fn contents(server: &RedisServer) -> Vec<String> {
         let step = if left <= 3000 { 3 } else { 5 };
         let left = (left + 999) / 1000;
         let left = (left + step - 1) / step * step;
-        let first = format!("{:23} {kind:6} PX {:9}", normal(key), left * 1000);
+        let left = match left {
+            0 => "no expiry".to_owned(),
+            left => format!("PX {:9}", left * 1000),
+        };
+        let first = format!("{:23} {kind:6} {left:12}", normal(key));
         let others = format!("\n{:first$} ", "", first = first.len());
         format!("{first} {}", inside.join(&others))
     };
     keys.iter().map(show).collect()
+}
+
+/// The plain commands of an acquire.
+fn plain(monitor: &Monitor) -> Vec<String> {
+    let sent = |verb: &str| {
+        let is = |words: &[String]| words[0].eq_ignore_ascii_case(verb);
+        eventually(&format!("{verb} is sent"), || monitor.any(is)).expect("it is sent");
+        line(&monitor.take(is).expect("just seen"))
+    };
+    ["SET", "ZADD", "ZRANGE"].map(sent).to_vec()
 }
 
 /// The first command of that script that was sent, with its name for its digest.

@@ -47,6 +47,17 @@ pub(super) struct RawServe {
     #[arg(env = "FENCEPOST_TIMELINE", hide_env_values = true)]
     timeline: Option<PathBuf>,
 
+    /// Another replica, http://HOST:PORT or https://HOST:PORT: its timeline is shown together with this
+    /// one's. Repeat it, or separate several by commas
+    #[arg(long = "peer", value_name = "URL", value_delimiter = ',')]
+    #[arg(env = "FENCEPOST_PEERS", hide_env_values = true)]
+    peers: Vec<String>,
+
+    /// Certificate authority (PEM) of the https:// peers
+    #[arg(long, value_name = "FILE", requires = "peers")]
+    #[arg(env = "FENCEPOST_PEER_CA", hide_env_values = true)]
+    peer_ca: Option<PathBuf>,
+
     /// Serve without TLS beyond this machine: anyone on the network path can read tokens and lease ids
     #[arg(long, value_parser = flag)]
     #[arg(env = "FENCEPOST_ALLOW_PLAINTEXT", hide_env_values = true)]
@@ -68,6 +79,8 @@ pub(crate) struct ServeJob {
     pub(crate) certificate: Option<(PathBuf, PathBuf)>,
     pub(crate) client_ca: Option<PathBuf>,
     pub(crate) timeline: Option<PathBuf>,
+    pub(crate) peers: Vec<String>,
+    pub(crate) peer_ca: Option<PathBuf>,
     pub(crate) place: Place,
 }
 
@@ -95,6 +108,8 @@ impl RawServe {
             certificate,
             client_ca: self.client_ca,
             timeline: self.timeline,
+            peers: self.peers,
+            peer_ca: self.peer_ca,
             place: self.place.checked(matches)?.of_nodes("serve")?,
         })
     }

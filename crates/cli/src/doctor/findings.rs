@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use fencepost::diagnostics::{
-    ClusterFacts, Facts, FileFacts, LinkKind, NeededFor, NodeSurvey, RedisFacts,
+    ClusterFacts, Facts, FileFacts, GroupFacts, LinkKind, NeededFor, NodeSurvey, RedisFacts,
 };
 use fencepost::{NodeError, RestartPolicy};
 
@@ -176,6 +176,16 @@ impl Ward {
             NodeError::Store(_) | NodeError::Unusable(_) => {
                 ("store", "do as it says, or give another file:PATH")
             }
+            NodeError::Sentinel => (
+                "sentinel",
+                "list all Sentinels of the group and the name that they have for its master: \
+                 redis+sentinel://SENTINEL1,SENTINEL2,SENTINEL3/MASTER",
+            ),
+            NodeError::Unnamed(_) => (
+                "sentinel",
+                "start the Sentinels, or correct their addresses and the name of the master in the \
+                 URL: redis+sentinel://SENTINEL1,SENTINEL2,SENTINEL3/MASTER",
+            ),
             NodeError::Timeout(_) => (
                 "timeout",
                 "check whether the server hangs, whether a firewall drops packets, and whether it \
@@ -194,7 +204,11 @@ impl Ward {
     fn redis(&mut self, facts: &RedisFacts) {
         self.role(facts);
         self.eviction(facts);
-        self.restart(facts);
+        match &facts.group {
+            Some(group) => self.group(group, facts),
+            None => self.restart(facts),
+        }
+        self.replicas(facts);
         self.rights(facts);
         self.version(facts);
         if facts.redis_cluster {
@@ -239,6 +253,100 @@ impl Ward {
                 "enable TLS (tls-port in redis.conf) and write rediss://, or use a private network",
             );
         }
+    }
+
+    /// What is unsafe about a Sentinel group, and what a failover costs.
+    fn group(&mut self, group: &GroupFacts, facts: &RedisFacts) {
+        let is_member = matches!(facts.cluster, ClusterFacts::Member { .. });
+        if let Some(left) = facts.quarantine.filter(|_| is_member) {
+            let left = Readable(left);
+            self.find(
+                Severity::Bad,
+                "restarted",
+                format!(
+                    "may have forgotten locks (failed over, restarted, flushed or new), so it does \
+                     not vote for another {left}"
+                ),
+                "wait; it votes again by itself",
+            );
+        }
+        if let Some(why) = &group.unfenced {
+            self.find(
+                Severity::Bad,
+                "unfenced",
+                format!("takes writes when cut off from its replicas, so it does not vote: {why}"),
+                "set both on every server of the group, by CONFIG SET and in redis.conf",
+            );
+        }
+        if group.naming < group.listed {
+            let (naming, listed) = (group.naming, group.listed);
+            self.find(
+                Severity::Warning,
+                "sentinel",
+                format!(
+                    "{naming} of {listed} Sentinels name {}; {}",
+                    group.master,
+                    group.others.join("; ")
+                ),
+                "start the others, or correct their addresses in the URL",
+            );
+        }
+        if let Some(known) = group.known.filter(|known| *known != group.listed) {
+            let listed = group.listed;
+            self.find(
+                Severity::Warning,
+                "sentinel-list",
+                format!("the Sentinels know {known} of themselves, and the URL lists {listed}"),
+                "list all of them, for every client; SENTINEL RESET forgets those that are gone",
+            );
+        }
+        if let (Some(quorum), Some(known)) = (group.quorum, group.known)
+            && quorum > known
+        {
+            self.find(
+                Severity::Warning,
+                "sentinel-quorum",
+                format!("a failover needs {quorum} Sentinels to agree, and there are {known}"),
+                "lower it by SENTINEL SET MASTER quorum N, or start more Sentinels",
+            );
+        }
+        if group.promotable == Some(0) {
+            self.find(
+                Severity::Warning,
+                "no-replica",
+                "no replica can be promoted (none is attached, or each has replica-priority 0): when \
+                 the master is gone, so is the node",
+                "attach a replica with a replica-priority above 0",
+            );
+        }
+        let down_after = group.down_after.unwrap_or_default();
+        let (whole, failover) = (down_after + group.quarantine, group.failover);
+        let (max_ttl, whole) = (Readable(self.policy.max_ttl), Readable(whole));
+        let (down_after, failover) = (Readable(down_after), Readable(failover));
+        self.find(
+            Severity::Note,
+            "failover",
+            format!(
+                "a failover keeps it from voting for about {whole}: {down_after} until it is noticed, \
+                 then --max-ttl ({max_ttl}) and two failover times ({failover} each)"
+            ),
+            "three groups go on without a pause; a shorter --max-ttl, or failover= in the URL, makes \
+             it shorter",
+        );
+    }
+
+    /// Whether there are as many replicas as each vote waits for.
+    fn replicas(&mut self, facts: &RedisFacts) {
+        let needed = facts.replicas_needed;
+        let Some(attached) = facts.replicas.filter(|attached| *attached < needed.into()) else {
+            return;
+        };
+        self.find(
+            Severity::Bad,
+            "replicas",
+            format!("each vote waits for {needed} replicas, and {attached} are attached"),
+            "attach replicas, or lower replicas= in the URL",
+        );
     }
 
     fn role(&mut self, facts: &RedisFacts) {
@@ -301,10 +409,11 @@ impl Ward {
     /// What keeps it from voting in the cluster of these nodes; `is_made`: others are members already.
     fn membership(&mut self, facts: &RedisFacts, addresses: &[String], is_made: bool) {
         const WAIT: &str = "wait; it votes again by itself";
-        if !self.needs_cluster() {
+        if !self.needs_cluster() && facts.group.is_none() {
             return;
         }
-        let max_ttl = Readable(self.policy.max_ttl);
+        let wait = facts.group.as_ref().map(|group| group.quarantine);
+        let max_ttl = Readable(wait.unwrap_or(self.policy.max_ttl));
         let (why, fix) = match &facts.cluster {
             ClusterFacts::None if is_made => (
                 format!(

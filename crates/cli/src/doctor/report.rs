@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use anstyle::AnsiColor;
-use fencepost::diagnostics::{ClusterFacts, Facts, FileFacts, LinkKind, NodeSurvey, RedisFacts};
+use fencepost::diagnostics::{
+    ClusterFacts, Facts, FileFacts, GroupFacts, LinkKind, NodeSurvey, RedisFacts,
+};
 use serde_json::{Value, json};
 
 use super::findings::{Diagnosis, Finding, Severity};
@@ -259,6 +261,23 @@ fn redis(node: &str, facts: &RedisFacts) -> Value {
         "link": link(facts.link),
         "user": facts.user,
         "missing_rights": missing.collect::<Vec<_>>(),
+        "replicas": facts.replicas,
+        "replicas_needed": facts.replicas_needed,
+        "sentinel": facts.group.as_ref().map(group),
+    })
+}
+
+fn group(group: &GroupFacts) -> Value {
+    json!({
+        "master": group.master,
+        "listed": group.listed,
+        "naming": group.naming,
+        "known": group.known,
+        "quorum": group.quorum,
+        "down_after_ms": group.down_after.map(millis),
+        "promotable": group.promotable,
+        "failover_ms": millis(group.failover),
+        "quarantine_ms": millis(group.quarantine),
     })
 }
 

@@ -1,6 +1,10 @@
 //! `fencepost doctor` names what is wrong with deliberately bad nodes, and how to fix it.
 
-use fencepost_tests::{RedisServer, ServerOptions, free_port};
+use std::time::Duration;
+
+use fencepost_tests::{
+    GroupSetup, RedisServer, SentinelGroups, ServerOptions, eventually, free_port,
+};
 use serde_json::Value;
 
 use crate::bench::Bench;
@@ -271,4 +275,77 @@ fn the_file_of_this_machine_is_looked_at_too() {
     finds(&json, 0, "store", "unsafe", &["it is a directory"]);
     let ran = bench.run(&["doctor", "--store", "file:a,file:b,file:c"]);
     assert!(ran.err.contains("this machine only"), "{ran:?}");
+}
+
+#[test]
+fn a_sentinel_group_is_judged_by_what_a_failover_would_do() {
+    let bench = Bench::new();
+    let groups = SentinelGroups::start(1, &GroupSetup::default());
+    let store = groups.url_of(0, "a");
+    let ttl = ["--max-ttl", "5s"];
+    let (_, json) = diagnose(&bench, &store, &ttl);
+    let waits = ["waits for 9s once", "init --fresh"];
+    finds(&json, 0, "membership", "unsafe", &waits);
+    let made = bench.run(&["init", "--fresh", "--store", &store, ttl[0], ttl[1]]);
+    assert_eq!(made.code, Some(0), "{made:?}");
+    let (code, json) = diagnose(&bench, &store, &ttl);
+    assert_eq!(code, Some(0), "{json:#}");
+    // One second until it is noticed, then the TTL and two failover times of two seconds.
+    finds(
+        &json,
+        0,
+        "failover",
+        "note",
+        &["for about 10s", "three groups"],
+    );
+    let sentinel = &json["nodes"][0]["sentinel"];
+    assert_eq!(
+        (&sentinel["naming"], &sentinel["promotable"]),
+        (&3.into(), &1.into())
+    );
+
+    let group = &groups.groups[0];
+    group.servers[0].cli(&["CONFIG", "SET", "min-replicas-to-write", "0"]);
+    group.servers[1].cli(&["CONFIG", "SET", "replica-priority", "0"]);
+    groups.sentinels[2].freeze();
+    let demanding = format!("{store}&replicas=2");
+    let is_seen = || {
+        let (code, json) = diagnose(&bench, &demanding, &ttl);
+        assert_eq!(code, Some(69), "{json:#}");
+        finds(
+            &json,
+            0,
+            "unfenced",
+            "unsafe",
+            &["min-replicas-to-write is 0", "redis.conf"],
+        );
+        finds(
+            &json,
+            0,
+            "replicas",
+            "unsafe",
+            &["2 replicas, and 1 are attached"],
+        );
+        finds(&json, 0, "sentinel", "warning", &["2 of 3 Sentinels name"]);
+        findings(&json, 0)
+            .iter()
+            .any(|(what, ..)| what == "no-replica")
+    };
+    // A Sentinel asks the replicas every ten seconds.
+    eventually(
+        "no replica can be promoted",
+        Duration::from_secs(60),
+        is_seen,
+    );
+    groups.sentinels[2].thaw();
+
+    let (code, json) = diagnose(&bench, &groups.sentinels[0].url(), &[]);
+    assert_eq!(code, Some(69), "{json:#}");
+    finds(
+        &json,
+        0,
+        "sentinel",
+        "unsafe",
+        &["redis+sentinel://SENTINEL1,SENTINEL2,SENTINEL3/MASTER"],
+    );
 }

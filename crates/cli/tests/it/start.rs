@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 
 use fencepost_tests::{RedisServer, eventually};
 
-use crate::bench::{Bench, LIMIT, end_of, is_stopped, pid_of, runs, send};
+use crate::bench::{Bench, LIMIT, Ran, end_of, is_stopped, pid_of, runs, send};
 
 /// The end of a pipe that takes nothing more, and its other end.
 fn full_pipe() -> (Stdio, PipeReader) {
@@ -227,4 +227,26 @@ fn as_the_first_process_of_a_container_it_runs_its_command_and_reaps() {
     assert_eq!(end_of(run).code, Some(7));
     let out = std::fs::read_to_string(bench.path("out")).unwrap();
     assert_eq!(out, "fencepost\n");
+}
+
+/// It said that the command was missing, which was there.
+#[test]
+fn without_proc_it_is_proc_that_is_called_missing() {
+    let bench = Bench::new();
+    let hidden = |words: &str| {
+        let line = format!("mount -t tmpfs none /proc && exec {words}");
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "--map-root-user", "sh", "-c", &line]);
+        command.current_dir(bench.path(""));
+        command.env("XDG_STATE_HOME", bench.path(""));
+        Ran::from(command.output().expect("unshare"))
+    };
+    if hidden("true").code != Some(0) {
+        println!("this system has no mount namespaces for us");
+        return;
+    }
+    let program = env!("CARGO_BIN_EXE_fencepost");
+    let ran = hidden(&format!("{program} run job --store file:locks.db -- true"));
+    assert_eq!(ran.code, Some(126), "{ran:?}");
+    assert!(ran.err.contains("mount /proc"), "{ran:?}");
 }

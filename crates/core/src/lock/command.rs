@@ -52,6 +52,8 @@ pub enum Command {
         /// How often the holder of a reentrant lock has entered it. For those who look: a node
         /// need not keep it, because only the holder counts, and any holder keeps others out.
         entries: NonZeroU32,
+        /// When a node that has forgotten it takes it again.
+        repair: Repair,
     },
     /// Keep the lock as a reader for another TTL; take it again where it was forgotten. A value that
     /// has it for itself has it as a reader from now on.
@@ -135,6 +137,18 @@ impl Command {
             Self::Acquire { .. } | Self::Share { .. } | Self::Steal { .. }
         )
     }
+}
+
+/// When an extension takes a lock again on a node that is free. It is no vote in either case.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Repair {
+    /// Whatever the register says: the validity of the lease was never interrupted, so nobody else can have
+    /// been granted the lock. Whoever tried and failed may have lifted the register all the same.
+    #[default]
+    Always,
+    /// Only where the register is not above the token: of a detached lock nobody knows whether its validity
+    /// was interrupted, and whoever had it since has lifted the register.
+    UnlessOvertaken,
 }
 
 /// How an acquirer stands to those who wait.

@@ -13,7 +13,9 @@ use crate::words::ticket::{Place, Standing, Ticket, TicketId, TicketNumber, Wake
 use crate::words::token::FencingToken;
 use crate::words::ttl::Ttl;
 use crate::words::value::AttemptValue;
-pub use command::{Command, Holder, NodeQueue, Precedence, Reply, Snapshot, TicketDisposition};
+pub use command::{
+    Command, Holder, NodeQueue, Precedence, Repair, Reply, Snapshot, TicketDisposition,
+};
 
 /// How long a counter is kept after its lock was last held, so that idle names do not pile up.
 pub const COUNTER_RETENTION: Duration = Duration::from_secs(24 * 60 * 60);
@@ -177,8 +179,12 @@ impl LockState {
                 Reply::Raised(*to)
             }
             Command::Extend {
-                value, ttl, token, ..
-            } => self.extend(value, *ttl, *token, now.elapsed),
+                value,
+                ttl,
+                token,
+                repair,
+                ..
+            } => self.extend(value, *ttl, *token, *repair, now.elapsed),
             Command::ExtendShared { value, ttl, token } => {
                 self.extend_shared(value, *ttl, *token, now.elapsed)
             }
@@ -295,11 +301,14 @@ impl LockState {
         value: &AttemptValue,
         ttl: Ttl,
         token: FencingToken,
+        repair: Repair,
         now: Duration,
     ) -> Reply {
         let reply = match &self.holder {
             Some(held) if held.value == *value => Reply::Extended,
-            None if self.may_repair(value, token) && self.readers.is_empty() => Reply::Repaired,
+            None if self.may_repair(value, token, repair) && self.readers.is_empty() => {
+                Reply::Repaired
+            }
             _ => return self.not_held(value, self.held_by(now)),
         };
         self.counter = self.counter.max(token);
@@ -308,8 +317,15 @@ impl LockState {
     }
 
     /// Whether a value that this node has forgotten may have had the lock ever since.
-    fn may_repair(&self, value: &AttemptValue, token: FencingToken) -> bool {
-        self.counter <= token && !self.has_tombstone(value)
+    fn may_repair(&self, value: &AttemptValue, token: FencingToken, repair: Repair) -> bool {
+        let is_overtaken = repair == Repair::UnlessOvertaken && self.counter > token;
+        !is_overtaken && !self.has_tombstone(value) && !self.was_evicted(value)
+    }
+
+    /// Whether a steal took the lock from this value: it must not have it again by a repair.
+    fn was_evicted(&self, value: &AttemptValue) -> bool {
+        let steal = self.stolen.as_ref();
+        steal.is_some_and(|steal| steal.from.contains(value))
     }
 
     /// Keeps the lock for `value`, which has it already or finds it free, for at least that long: a late
@@ -415,7 +431,7 @@ impl LockState {
     /// What one is told who does not hold the lock, while that other one does.
     fn not_held(&self, value: &AttemptValue, other: Option<Holder>) -> Reply {
         match &self.stolen {
-            Some(steal) if other.is_none() && steal.from.contains(value) => {
+            Some(steal) if other.is_none() && self.was_evicted(value) => {
                 Reply::Stolen(steal.by.clone())
             }
             _ => Reply::NotHeld(other),
@@ -493,6 +509,7 @@ impl Held {
 }
 
 mod command;
+pub mod plain;
 mod shared;
 mod slot;
 #[cfg(test)]

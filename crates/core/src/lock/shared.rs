@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use super::{COUNTER_RETENTION, Held, Holder, LockState, Now, Precedence, Reply};
+use super::{COUNTER_RETENTION, Held, Holder, LockState, Now, Precedence, Repair, Reply};
 use crate::words::token::FencingToken;
 use crate::words::ttl::Ttl;
 use crate::words::value::AttemptValue;
@@ -69,7 +69,7 @@ impl LockState {
     ) -> Reply {
         let reply = match &self.holder {
             _ if self.holds_or_reads(value) => Reply::Extended,
-            None if self.may_repair(value, token) => Reply::Repaired,
+            None if self.may_repair(value, token, Repair::UnlessOvertaken) => Reply::Repaired,
             // Others who read have taken nothing from this one.
             other => {
                 let other = other.as_ref().map(|held| held.seen_at(now));

@@ -74,6 +74,7 @@ fn extend(who: &str, number: u64) -> Command {
         ttl: ttl(TTL),
         token: token(number),
         entries: NonZeroU32::MIN,
+        repair: Repair::UnlessOvertaken,
     }
 }
 
@@ -308,11 +309,33 @@ fn an_extend_never_shortens_because_it_may_have_been_overtaken() {
         ttl: ttl(TTL / 10),
         token: token(1),
         entries: NonZeroU32::MIN,
+        repair: Repair::UnlessOvertaken,
     });
     bench.wait(TTL - INSTANT);
     assert!(matches!(bench.ask(&acquire("b", 2)), Reply::Held(_)));
     bench.wait(INSTANT);
     assert_eq!(bench.ask(&acquire("b", 2)), granted(2));
+}
+
+/// Whoever tried and failed by plain commands has lifted the register.
+#[test]
+fn an_extend_of_an_uninterrupted_lease_repairs_whatever_the_register_says() {
+    let mut bench = Bench::after(&[acquire("b", 100), release("b")]);
+    let uninterrupted = |who: &str| Command::Extend {
+        value: value(who),
+        ttl: ttl(TTL),
+        token: token(7),
+        entries: NonZeroU32::MIN,
+        repair: Repair::Always,
+    };
+    assert_eq!(bench.ask(&extend("a", 7)), Reply::NotHeld(None));
+    assert_eq!(bench.ask(&uninterrupted("a")), Reply::Repaired);
+    assert!(matches!(
+        bench.ask(&uninterrupted("b")),
+        Reply::NotHeld(Some(_))
+    ));
+    let mut bench = Bench::after(&[withdraw("a", TTL)]);
+    assert_eq!(bench.ask(&uninterrupted("a")), Reply::NotHeld(None));
 }
 
 // Attempts that were given up.

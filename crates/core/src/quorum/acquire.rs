@@ -130,6 +130,8 @@ impl AcquireTally {
     /// Takes in the answer of one node, to the attempt itself or to a raise, and says what follows.
     pub fn answered(&mut self, node: usize, answer: Result<Reply, NodeError>) -> AcquireStep {
         let vote = match answer {
+            // Nothing is above it.
+            Ok(Reply::NotRaised(FencingToken::MAX)) => Vote::Failed(NodeError::Exhausted),
             Ok(Reply::Granted { counter, evicted }) => {
                 let evicted = evicted.map(|value| value.owner());
                 self.evicted = self.evicted.take().or(evicted);

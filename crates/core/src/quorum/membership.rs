@@ -148,7 +148,8 @@ impl fmt::Display for Marker {
         writeln!(f, "cluster {}", self.cluster)?;
         writeln!(f, "epoch {}", self.epoch)?;
         writeln!(f, "node {}", self.node)?;
-        writeln!(f, "nodes {}", self.terms.nodes.join(","))?;
+        let nodes: Vec<_> = self.terms.nodes.iter().map(|node| written(node)).collect();
+        writeln!(f, "nodes {}", nodes.join(","))?;
         writeln!(f, "max_ttl_ms {}", millis(self.terms.max_ttl))?;
         writeln!(f, "retention_ms {}", millis(self.terms.retention))?;
         writeln!(f, "layout {}", self.terms.layout)?;
@@ -189,7 +190,7 @@ impl FromStr for Marker {
             epoch: read(field("epoch")?)?,
             node: read(field("node")?)?,
             terms: Terms {
-                nodes: field("nodes")?.split(',').map(str::to_owned).collect(),
+                nodes: field("nodes")?.split(',').map(read_back).collect(),
                 max_ttl: Duration::from_millis(read(field("max_ttl_ms")?)?),
                 retention: Duration::from_millis(read(field("retention_ms")?)?),
                 layout: read(field("layout")?)?,
@@ -202,6 +203,21 @@ impl FromStr for Marker {
             durable: read(field("durable")?)?,
             fresh: read(field("fresh")?)?,
         })
+    }
+}
+
+/// An address without a comma: that of a Sentinel group has several hosts.
+fn written(address: &str) -> String {
+    match address.contains("+sentinel://") {
+        true => address.replace(',', "%2C"),
+        false => address.to_owned(),
+    }
+}
+
+fn read_back(text: &str) -> String {
+    match text.contains("+sentinel://") {
+        true => text.replace("%2C", ","),
+        false => text.to_owned(),
     }
 }
 
@@ -221,6 +237,9 @@ pub struct Sight {
     /// Whether every write is on disk before it is answered, as far as its settings tell; `None` where
     /// they are hidden.
     pub syncs: Option<bool>,
+    /// How long it does not vote after it may have forgotten, beyond `max_ttl`: see
+    /// [`failover`](super::failover).
+    pub grace: Duration,
 }
 
 impl Sight {
@@ -287,7 +306,8 @@ pub fn judge(terms: &Terms, node: usize, marker: &Marker, sight: &Sight) -> Verd
         }
         _ => {
             let passed = sight.now_us.saturating_sub(marker.since_us);
-            let left = terms.max_ttl.saturating_sub(Duration::from_micros(passed));
+            let whole = terms.max_ttl.saturating_add(sight.grace);
+            let left = whole.saturating_sub(Duration::from_micros(passed));
             match left.is_zero() {
                 true => Verdict::Rewrite(Stage::Active, durable),
                 false => Verdict::Waits(left),

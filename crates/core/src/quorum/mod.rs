@@ -17,8 +17,10 @@
 
 mod acquire;
 mod extend;
+pub mod failover;
 mod holder;
 pub mod membership;
+pub mod proposal;
 mod release;
 pub mod tally;
 pub mod unresolved;

@@ -32,7 +32,7 @@ use crate::events;
 use crate::lease::Lease;
 use crate::options::{Ask, LockOptions, Watcher};
 pub(crate) use any::{AnyOf, Found};
-use fencepost_core::lock::Precedence;
+use fencepost_core::lock::{Precedence, Repair};
 use fencepost_core::name::LockName;
 use fencepost_core::ticket::{Ticket, TicketMode};
 use fencepost_core::ttl::Ttl;
@@ -139,6 +139,7 @@ impl Spec {
             ttl: self.ttl,
             access: self.access,
             ticket,
+            repair: Repair::Always,
             outlives: false,
         })
     }

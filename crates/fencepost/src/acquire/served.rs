@@ -25,7 +25,7 @@ use crate::lease::Lease;
 use crate::options::Watcher;
 use crate::store::LockService;
 use crate::store::lock_service::{Served, Wanted};
-use fencepost_core::lock::{Command, Reply};
+use fencepost_core::lock::{Command, Repair, Reply};
 use fencepost_core::wait::backoff::Backoff;
 
 /// How long one request to the service waits: a replica that has died without a word is noticed after
@@ -171,6 +171,7 @@ impl AnyOf<'_> {
             access: self.spec.access,
             ticket: None,
             outlives: false,
+            repair: Repair::UnlessOvertaken,
         }
     }
 }

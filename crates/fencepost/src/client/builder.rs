@@ -19,7 +19,9 @@ use crate::runtime::clock::{Clock, SystemClock};
 use crate::runtime::randomness::{Randomness, SystemRandomness};
 use crate::runtime::tasks::{Around, Tasks};
 use crate::store::Node;
-use crate::store::open::Opener;
+#[cfg(feature = "redis")]
+use crate::store::open::is_group;
+use crate::store::open::{Opener, split_urls};
 #[cfg(feature = "redis")]
 use crate::store::redis::{Eviction, Hidden, RedisOptions, Roster, TlsOptions};
 #[cfg(feature = "service")]
@@ -48,7 +50,8 @@ pub enum RestartPolicy {
     Trust,
     /// Do not let it vote for `max_ttl`, whatever its settings are now; and let several servers vote
     /// only under a marker that says to which cluster they belong (see [`Builder::init`]). The default
-    /// for three and more nodes.
+    /// for three and more nodes, and the only one where a node is a Sentinel group: a failover loses
+    /// locks.
     Delay,
 }
 
@@ -142,7 +145,7 @@ impl Builder {
 
     /// Adds a node by its URL, or several, separated by commas: see [`Client::connect`].
     pub fn url(mut self, urls: impl AsRef<str>) -> Self {
-        for url in urls.as_ref().split(',').map(|url| url.trim().to_owned()) {
+        for url in split_urls(urls.as_ref()) {
             match (is_service(&url), self.nodes.last_mut()) {
                 (true, Some(Source::Service(replicas))) => replicas.push(url),
                 (true, _) => self.nodes.push(Source::Service(vec![url])),
@@ -512,8 +515,17 @@ impl Builder {
     pub(super) fn is_delayed(&self, quorum: Quorum) -> bool {
         match self.restart_policy {
             Some(policy) => policy == RestartPolicy::Delay,
-            None => quorum.nodes() >= 3,
+            None => quorum.nodes() >= 3 || self.has_group(),
         }
+    }
+
+    /// Whether a node is a Sentinel group.
+    #[cfg(feature = "redis")]
+    pub(super) fn has_group(&self) -> bool {
+        self.nodes.iter().any(|source| match source {
+            Source::Url(url) => url.split_once(':').is_some_and(|(s, _)| is_group(s)),
+            _ => false,
+        })
     }
 
     /// Refuses a quorum with nodes that not every client reaches.

@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep, timeout};
 use super::builder::{Builder, RestartPolicy, Source, invalid};
 use crate::error::{Cause, Error, NodeError, NodeOutcome, NodeReport};
 use crate::store::Node;
-use crate::store::open::is_redis;
+use crate::store::open::{is_redis, split_urls};
 use crate::store::redis::{Closed, Membership, Roster, close};
 use fencepost_core::quorum::Quorum;
 use fencepost_core::ttl::Ttl;
@@ -63,8 +63,7 @@ impl InitOptions {
     /// the place of a dead one. A majority of them has to be up. They do not vote from then on, `max_ttl`
     /// is waited for, and the new cluster votes.
     pub fn replace(mut self, urls: impl AsRef<str>) -> Self {
-        let urls = urls.as_ref().split(',').map(|url| url.trim().to_owned());
-        self.replace = urls.collect();
+        self.replace = split_urls(urls.as_ref());
         self
     }
 }
@@ -74,18 +73,24 @@ impl Builder {
     /// `max_ttl`, so that no client with another list or another `max_ttl` can use them. All of them
     /// have to be there; if one is missing or belongs to another cluster, nothing is left behind.
     ///
-    /// Calling it is optional: the first client does the same, and then waits for `max_ttl` once. One
-    /// server alone, and the policy [`Trust`](RestartPolicy::Trust), need no marker. On a cluster that
+    /// Calling it is optional: the first client does the same, and then waits for `max_ttl` once (a
+    /// Sentinel group: for two failover times more). One server alone, and the policy [`Trust`](RestartPolicy::Trust), need no marker. On a cluster that
     /// exists already it changes nothing but the promise of [durability](InitOptions::durable).
     ///
     /// # Errors
-    /// An [`Error`] with each node's reason; also for one node alone.
+    /// An [`Error`] with each node's reason; also for one node alone that is not a Sentinel group.
     pub async fn init(mut self, options: InitOptions) -> Result<(), Error> {
-        let quorum = Quorum::of(self.nodes.len()).filter(|quorum| quorum.nodes() > 1);
-        let Some(quorum) = quorum else {
-            let why = format!("expected 2 to 9 nodes, got {}", self.nodes.len());
+        let has_group = self.has_group();
+        let quorum = Quorum::of(self.nodes.len());
+        let Some(quorum) = quorum.filter(|quorum| quorum.nodes() > 1 || has_group) else {
+            let got = self.nodes.len();
+            let why = format!("expected 2 to 9 nodes, or one Sentinel group, got {got}");
             return Err(invalid("nodes", why));
         };
+        if options.durable && has_group {
+            let why = "a failover loses what was not replicated, whatever is synced";
+            return Err(invalid("durable", why));
+        }
         Ttl::new(self.max_ttl)?;
         self.restart_policy = Some(RestartPolicy::Delay);
         let addresses = self.addresses()?;
@@ -178,7 +183,14 @@ impl Builder {
         };
         // A marker is for servers, and all nodes have to be able to carry it.
         let all_servers = self.nodes.iter().all(is_server);
-        if quorum.nodes() == 1 || !all_servers || !self.is_delayed(quorum) {
+        let has_group = self.has_group();
+        if has_group && !self.is_delayed(quorum) {
+            let why = "a Sentinel group cannot be trusted after a failover, which loses locks; leave \
+                       the restart policy away";
+            return Err(invalid("restart_policy", why));
+        }
+        let is_alone = quorum.nodes() == 1 && !has_group;
+        if is_alone || !all_servers || !self.is_delayed(quorum) {
             return Ok(Roster::default());
         }
         let membership = Membership::new(

@@ -6,27 +6,28 @@
 use std::num::NonZeroU32;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 use tokio_util::task::TaskTracker;
 
+use super::attempt::Attempt;
 use super::calls::Calls;
 use super::deferred::DeferredReleases;
 use super::in_flight::InFlight;
+use super::overtaken::Overtaken;
 use super::release::ReleaseTask;
-use crate::error::{
-    Cause, Error, HeldBy, HolderStatus, LossReason, NodeError, NodeOutcome, NodeReport,
-};
+use crate::error::{Cause, Error, LossReason, NodeError, NodeOutcome, NodeReport};
 use crate::runtime::clock::{Clock, Moment};
 use crate::runtime::randomness::Randomness;
 use crate::runtime::tasks::Tasks;
 use crate::store::Node;
-use fencepost_core::lock::{Command, NodeQueue, Precedence, Reply, TicketDisposition};
+use fencepost_core::lock::{Command, NodeQueue, Precedence, Repair, Reply, TicketDisposition};
 use fencepost_core::name::LockName;
+use fencepost_core::quorum::proposal::by_clocks;
 use fencepost_core::quorum::{
-    AcquireStep, AcquireTally, Denial, ExtendStep, ExtendTally, NodeSet, Quorum, ReleaseStep,
-    ReleaseTally,
+    AcquireStep, ExtendStep, ExtendTally, NodeSet, Quorum, ReleaseStep, ReleaseTally,
 };
 use fencepost_core::ticket::{ClientId, TICKET_LEASE, Ticket, TicketId};
 use fencepost_core::token::FencingToken;
@@ -46,6 +47,10 @@ pub(crate) struct Coordinator {
     drift: Drift,
     pub(super) node_timeout: Duration,
     pub(super) deferred: Vec<DeferredReleases>,
+    /// The names whose register was ahead of our proposal.
+    pub(super) overtaken: Overtaken,
+    /// Our clock was found to be wrong.
+    is_off: AtomicBool,
     tasks: Tasks,
     /// Releases that go on after their caller has gone.
     background: TaskTracker,
@@ -78,6 +83,8 @@ pub(crate) struct Claim {
     pub(crate) access: Access,
     /// Its place in the queue, if it has waited.
     pub(crate) ticket: Option<Ticket>,
+    /// When a node that has forgotten it takes it again.
+    pub(crate) repair: Repair,
     /// Whether an extension is to outlive the process that asks for it.
     pub(crate) outlives: bool,
 }
@@ -97,7 +104,7 @@ impl Claim {
         }
     }
 
-    fn acquire(&self, proposed: FencingToken, turn: Precedence) -> Command {
+    pub(super) fn acquire(&self, proposed: FencingToken, turn: Precedence) -> Command {
         let (value, ttl) = (self.value.clone(), self.ttl);
         match self.access {
             Access::Exclusive => Command::Acquire {
@@ -115,7 +122,7 @@ impl Claim {
         }
     }
 
-    fn steal(&self, proposed: FencingToken, from: Vec<AttemptValue>) -> Command {
+    pub(super) fn steal(&self, proposed: FencingToken, from: Vec<AttemptValue>) -> Command {
         Command::Steal {
             value: self.value.clone(),
             ttl: self.ttl,
@@ -124,7 +131,7 @@ impl Claim {
         }
     }
 
-    fn extend(&self, token: FencingToken, entries: NonZeroU32) -> Command {
+    pub(super) fn extend(&self, token: FencingToken, entries: NonZeroU32) -> Command {
         let (value, ttl) = (self.value.clone(), self.ttl);
         match self.access {
             Access::Exclusive => Command::Extend {
@@ -132,17 +139,17 @@ impl Claim {
                 ttl,
                 token,
                 entries,
+                repair: self.repair,
             },
             Access::Shared => Command::ExtendShared { value, ttl, token },
         }
     }
 
-    /// The token to propose: above the ticket's number, so that later waiters queue behind it if the
+    /// The least token to propose: above the ticket's number, so that later waiters queue behind it if the
     /// attempt fails.
-    fn proposal(&self, clock: &dyn Clock) -> FencingToken {
+    fn least_proposal(&self) -> FencingToken {
         let ticket = self.ticket.as_ref().map(|ticket| ticket.number.number());
-        let above = ticket.map_or(0, |number| number.next().get());
-        clock.proposal().max(FencingToken::saturating(above))
+        FencingToken::saturating(ticket.map_or(0, |number| number.next().get()))
     }
 
     /// What becomes of the ticket once the lock is released. It may be left on nodes that did not
@@ -228,9 +235,27 @@ impl Coordinator {
             nodes,
             drift,
             node_timeout,
+            overtaken: Overtaken::default(),
+            is_off: AtomicBool::new(false),
             tasks,
             background: TaskTracker::new(),
         })
+    }
+
+    /// The token that an attempt proposes.
+    pub(super) fn proposal(&self, claim: &Claim) -> FencingToken {
+        let nodes = self.nodes.iter().filter_map(|node| node.wall_micros());
+        let proposal = by_clocks(self.clock.wall_micros(), nodes);
+        if let Some(off) = proposal.off
+            && !self.is_off.swap(true, Ordering::Relaxed)
+        {
+            tracing::warn!(
+                ?off,
+                "this machine's clock is far from the nodes' clocks; tokens follow the nodes'"
+            );
+        }
+        let least = claim.least_proposal();
+        self.overtaken.above(&claim.name, proposal.token).max(least)
     }
 
     /// One attempt to acquire a lock. Dropping the future releases it everywhere.
@@ -511,131 +536,5 @@ impl<F: FnMut(InFlight)> Drop for UnderWay<F> {
         let mut late = std::mem::take(&mut self.ended);
         late.take_over(std::mem::take(&mut self.round));
         (self.hand_over)(late);
-    }
-}
-
-/// An attempt in flight. Dropped before it succeeded, it releases what it may have got.
-struct Attempt<'a> {
-    coordinator: &'a Arc<Coordinator>,
-    claim: Claim,
-    votes: AcquireTally,
-    round: Calls,
-    late: InFlight,
-    /// It has succeeded, or has been given back.
-    over: bool,
-}
-
-impl<'a> Attempt<'a> {
-    fn begin(coordinator: &'a Arc<Coordinator>, claim: Claim, take: &Take) -> Self {
-        let proposed = claim.proposal(&*coordinator.clock);
-        let mut round = Calls::default();
-        for (index, node) in coordinator.nodes.iter().enumerate() {
-            let command = match take {
-                Take::Free(turn) => claim.acquire(proposed, turn.clone()),
-                Take::Stolen => claim.steal(proposed, Vec::new()),
-                Take::Over(from) => claim.steal(proposed, from.clone()),
-            };
-            round.add(index, node.call(&claim.name, command));
-        }
-        Self {
-            coordinator,
-            claim,
-            votes: AcquireTally::new(coordinator.quorum),
-            round,
-            late: InFlight::default(),
-            over: false,
-        }
-    }
-
-    fn answered(&mut self, node: usize, answer: Result<Reply, NodeError>) -> AcquireStep {
-        self.late.answered(node, &answer);
-        self.votes.answered(node, answer)
-    }
-
-    fn raise(&mut self, nodes: NodeSet, to: FencingToken) {
-        for index in nodes.iter() {
-            let value = self.claim.value.clone();
-            let call =
-                self.coordinator.nodes[index].call(&self.claim.name, Command::Raise { value, to });
-            self.round.add(index, call);
-        }
-    }
-
-    /// Acquires the lock also on nodes where the last holder still had it. Its release is in flight
-    /// there, and a free node would let other attempts succeed in vain.
-    fn fill_in(&mut self, token: FencingToken) {
-        for index in self.votes.refused().iter() {
-            let command = self.claim.extend(token, NonZeroU32::MIN);
-            let call = self.coordinator.nodes[index].call(&self.claim.name, command);
-            self.round.add(index, call);
-        }
-        self.round.start();
-    }
-
-    fn denied(&self) -> Error {
-        let name = self.claim.name.clone();
-        match self.votes.denial() {
-            Denial::Held {
-                by: owner,
-                token,
-                remaining,
-            } => {
-                let holder = HolderStatus {
-                    owner,
-                    token,
-                    remaining,
-                };
-                Error::held(name, holder)
-            }
-            Denial::Split { between } => Error::not_free(name, HeldBy::Split(between)),
-            Denial::Overtaken => Error::not_free(name, HeldBy::Overtaken),
-            Denial::NoQuorum => self.coordinator.no_quorum(name, self.votes.outcomes()),
-        }
-    }
-
-    fn succeeded(mut self, token: FencingToken, deadline: Moment) -> Grant {
-        self.over = true;
-        self.fill_in(token);
-        Grant {
-            claim: self.claim.clone(),
-            token,
-            deadline,
-            late: self.take_late(),
-            evicted: self.votes.evicted().cloned(),
-        }
-    }
-
-    /// Releases what was granted now instead of on drop.
-    fn ends(mut self, ticket: TicketDisposition) {
-        self.give_back(ticket);
-    }
-
-    fn give_back(&mut self, ticket: TicketDisposition) {
-        self.over = true;
-        let (nodes, late) = (self.votes.may_hold(), self.take_late());
-        let claim = self.claim.clone();
-        drop(ReleaseTask::begin(
-            self.coordinator,
-            claim,
-            ticket,
-            None,
-            nodes,
-            late,
-        ));
-    }
-
-    fn take_late(&mut self) -> InFlight {
-        let mut late = std::mem::take(&mut self.late);
-        late.take_over(std::mem::take(&mut self.round));
-        late
-    }
-}
-
-impl Drop for Attempt<'_> {
-    fn drop(&mut self) {
-        if !self.over {
-            // Its waiter, if there is one, is gone too, and takes its ticket out of the queue.
-            self.give_back(TicketDisposition::Stays);
-        }
     }
 }

@@ -3,8 +3,10 @@
 //! | file | what it does |
 //! | --- | --- |
 //! | `coordinator` | asks all nodes of one client at once, and hands each answer to the decisions |
+//! | `attempt` | one attempt to acquire, in flight |
 //! | `calls` | calls in flight, answered in any order |
 //! | `in_flight` | calls that are unanswered after the outcome was decided |
+//! | `overtaken` | the names whose register is ahead of our clock |
 //! | `release` | a release, awaited or in the background |
 //! | `deferred` | releases for a node that is away |
 //! | `identity` | what a client calls itself, and the values of its attempts |
@@ -12,12 +14,14 @@
 //! | `shared` | what all requests and guards of one client share |
 //! | `waiters` | one task per contended name |
 
+mod attempt;
 mod calls;
 pub(crate) mod coordinator;
 mod deferred;
 pub(crate) mod held;
 pub(crate) mod identity;
 pub(crate) mod in_flight;
+mod overtaken;
 mod release;
 pub(crate) mod renewer;
 pub(crate) mod shared;

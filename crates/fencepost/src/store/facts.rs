@@ -72,6 +72,40 @@ pub struct RedisFacts {
     pub user: String,
     /// What this user may not do and should be able to.
     pub missing: Vec<MissingRight>,
+    /// How many replicas are attached.
+    pub replicas: Option<u64>,
+    /// How many replicas must have a vote before it counts: `replicas=` of the URL.
+    pub replicas_needed: u32,
+    /// The Sentinel group whose master it is, where it was reached as such.
+    pub group: Option<GroupFacts>,
+}
+
+/// What a Sentinel group is like.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct GroupFacts {
+    /// Where its master is now.
+    pub master: String,
+    /// How many Sentinels the URL lists.
+    pub listed: usize,
+    /// How many of them name this master.
+    pub naming: usize,
+    /// What the others say.
+    pub others: Vec<String>,
+    /// How many Sentinels they know of themselves.
+    pub known: Option<usize>,
+    /// How many of them have to find a master down before they elect who promotes a replica.
+    pub quorum: Option<usize>,
+    /// After how long they find it down.
+    pub down_after: Option<Duration>,
+    /// How many replicas may be promoted: attached, and with a `replica-priority` above zero.
+    pub promotable: Option<usize>,
+    /// Why the master is not safe when it is cut off.
+    pub unfenced: Option<String>,
+    /// The failover time of the URL.
+    pub failover: Duration,
+    /// How long a promoted master does not vote.
+    pub quarantine: Duration,
 }
 
 /// What a server's marker says: see [`Builder::init`](crate::Builder::init).

@@ -91,6 +91,12 @@ pub trait Node: Send + Sync + 'static {
     /// The node's address, for people: no password in it.
     fn address(&self) -> &str;
 
+    /// The node's own wall clock in microseconds since 1970, about, where it is known: it bounds what token
+    /// is proposed.
+    fn wall_micros(&self) -> Option<u64> {
+        None
+    }
+
     /// Waits until the node is known to be there or not to be there, and tells. Unlike
     /// [`call`](Self::call), it does not wait for a frozen node longer than the node's own
     /// connect time-out.

@@ -33,7 +33,33 @@ pub(crate) fn is_redis(scheme: &str) -> bool {
     matches!(
         scheme,
         "redis" | "rediss" | "redis+unix" | "valkey" | "valkeys" | "valkey+unix" | "unix"
-    )
+    ) || is_group(scheme)
+}
+
+/// Whether URLs of this scheme are those of Sentinel groups.
+pub(crate) fn is_group(scheme: &str) -> bool {
+    scheme.ends_with("+sentinel")
+}
+
+/// The URLs of a list that is separated by commas. The Sentinels of a group are, too: what has no scheme
+/// of its own belongs to the group before it.
+#[must_use]
+pub fn split_urls(urls: &str) -> Vec<String> {
+    let mut found: Vec<String> = Vec::new();
+    for piece in urls.split(',').map(str::trim) {
+        let has_scheme =
+            piece.contains("://") || ["file:", "memory:"].iter().any(|s| piece.starts_with(s));
+        match found.last_mut() {
+            Some(group)
+                if !has_scheme && group.split_once(':').is_some_and(|(s, _)| is_group(s)) =>
+            {
+                group.push(',');
+                group.push_str(piece);
+            }
+            _ => found.push(piece.to_owned()),
+        }
+    }
+    found
 }
 
 /// Refuses a quorum in which a node is another one for each client: they would all hold the lock.
@@ -68,8 +94,8 @@ impl Opener {
             _ => Err(Error::from(Cause::InvalidUrl {
                 // Whatever it is, it may hold a password: only its beginning is safe to show.
                 url: format!("{:?}", beginning(url)),
-                why: "it must begin with memory:, file:, redis://, rediss:// or redis+unix:// \
-                      (or valkey for redis), http:// or https://"
+                why: "it must begin with memory:, file:, redis://, rediss://, redis+unix:// or \
+                      redis+sentinel:// (or valkey for redis), http:// or https://"
                     .into(),
             })),
         }
@@ -158,6 +184,22 @@ fn without_feature(url: &str, feature: &str) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_group_keeps_its_sentinels_and_ends_where_the_next_url_begins() {
+        let split = |urls| split_urls(urls).join(" ");
+        assert_eq!(split("redis://a, redis://b"), "redis://a redis://b");
+        assert_eq!(split("memory:a,memory:b"), "memory:a memory:b");
+        assert_eq!(split("redis://a,b"), "redis://a b", "and b is refused");
+        assert_eq!(
+            split("redis+sentinel://a1,a2:1/m, redis+sentinel://b1,b2/n?failover=2s,redis://c"),
+            "redis+sentinel://a1,a2:1/m redis+sentinel://b1,b2/n?failover=2s redis://c"
+        );
+        assert_eq!(
+            split("rediss+sentinel://a,b/m,file:c"),
+            "rediss+sentinel://a,b/m file:c"
+        );
+    }
 
     #[test]
     fn what_is_another_one_for_each_client_is_refused_in_a_quorum() {

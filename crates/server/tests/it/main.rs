@@ -11,4 +11,5 @@ mod leases;
 mod quorum;
 mod schemathesis;
 mod service;
+mod timeline;
 mod wire;

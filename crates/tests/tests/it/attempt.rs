@@ -6,7 +6,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use fencepost::internals::{Call, Node};
 use fencepost::{AttemptValue, FencingToken, LockName, Ttl};
-use fencepost_core::lock::{Command, Holder, Reply, Snapshot};
+use fencepost_core::lock::{Command, Holder, Repair, Reply, Snapshot};
 
 /// One attempt on one lock of one node.
 #[derive(Clone)]
@@ -107,6 +107,7 @@ impl<'a> Attempt<'a> {
             ttl: self.ttl,
             token: token(own),
             entries: NonZeroU32::MIN,
+            repair: Repair::UnlessOvertaken,
         };
         self.call(extend).await.unwrap()
     }

@@ -8,7 +8,7 @@ use crate::on_redis::{name, open, within};
 use fencepost::internals::Node;
 use fencepost::internals::redis::RedisNode;
 use fencepost::{AttemptValue, FencingToken, NodeError, Ttl};
-use fencepost_core::lock::{Command, Reply};
+use fencepost_core::lock::{Command, Repair, Reply};
 use fencepost_tests::RedisServer;
 use futures_util::future::join_all;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -95,6 +95,7 @@ fn extend(value: &str, of: Duration) -> Command {
         ttl: ttl(of),
         token: FencingToken::new(1).unwrap(),
         entries: NonZeroU32::MIN,
+        repair: Repair::UnlessOvertaken,
     }
 }
 

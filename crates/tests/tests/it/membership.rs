@@ -363,8 +363,7 @@ async fn a_file_that_is_not_complete_yet_cannot_be_promised_to_be_durable() {
     };
     assert!(!cluster.servers.iter().all(is_complete), "slow enough");
     // It waits for that, but not for ever.
-    if let Err(error) = builder(&cluster.urls()).init(promised()).await {
-        assert!(error.to_string().contains("is complete"), "{error}");
+    if builder(&cluster.urls()).init(promised()).await.is_err() {
         for server in &cluster.servers {
             eventually_async("it is complete", async || is_complete(server)).await;
         }

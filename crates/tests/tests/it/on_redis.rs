@@ -9,7 +9,7 @@ use fencepost::internals::clock::SystemClock;
 use fencepost::internals::redis::{RedisNode, RedisOptions, Roster};
 use fencepost::internals::{Call, Listener, Node, Notice, WakeSink};
 use fencepost::{AttemptValue, Error, FencingToken, LockName, NodeError, Owner, Ttl};
-use fencepost_core::lock::{Command, Reply};
+use fencepost_core::lock::{Command, Repair, Reply};
 use fencepost_core::ticket::{ClientId, TicketId, Wake};
 use fencepost_tests::RedisServer;
 use redis::aio::MultiplexedConnection;
@@ -136,6 +136,7 @@ impl Lock {
             ttl: Self::ttl(),
             token: FencingToken::new(1).unwrap(),
             entries: NonZeroU32::MIN,
+            repair: Repair::UnlessOvertaken,
         };
         node.call(&self.name, command)
     }

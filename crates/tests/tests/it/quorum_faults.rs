@@ -150,10 +150,10 @@ async fn a_node_that_was_away_gets_its_release_when_it_is_back() {
     .await;
 }
 
-/// A limit: the counter there has passed the holder's token, and a node cannot know that nobody was granted
-/// the lock in between. The holder goes on with a majority, and no more.
+/// The register there has passed the holder's token. It did keep the holder off that node: every newcomer who
+/// fails lifts it, and a lock that many ask for was lost when its nodes were restarted one after the other.
 #[tokio::test]
-async fn a_rival_that_failed_on_a_node_which_forgot_keeps_the_holder_off_it() {
+async fn a_rival_that_failed_on_a_node_which_forgot_does_not_keep_the_holder_off_it() {
     let cluster = Cluster::start(3);
     let lease = cluster
         .client()
@@ -180,12 +180,12 @@ async fn a_rival_that_failed_on_a_node_which_forgot_keeps_the_holder_off_it() {
         counter() != before && forgetful.cli(&["EXISTS", "job"]) == "0"
     })
     .await;
-    for _ in 0..3 {
-        lease.extend().await.unwrap();
-    }
-    assert_eq!(forgetful.cli(&["EXISTS", "job"]), "0");
+    lease.extend().await.unwrap();
+    cluster.all_have("job").await;
     let stored = fencepost_tests::stored(lease.value(), lease.token());
-    assert_eq!(cluster.servers[0].cli(&["GET", "job"]), stored);
+    for server in &cluster.servers {
+        assert_eq!(server.cli(&["GET", "job"]), stored);
+    }
 }
 
 #[tokio::test]
@@ -200,7 +200,7 @@ async fn nodes_that_disagree_on_the_counter_are_brought_to_one_token() {
     }
     let first = locks.try_lock("job").ttl(TTL).renew(false).await.unwrap();
     let token = first.token().get();
-    assert!([ahead + 11, ahead + 21].contains(&token), "{token}");
+    assert!((ahead + 11..ahead + 10_000).contains(&token), "{token}");
     let exactly = |server: &fencepost_tests::RedisServer| {
         server.cli(&["ZSCORE", "fencepost:fences", "job"]) == token.to_string()
     };

@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use fencepost::{AttemptValue, FencingToken, Owner, Ttl};
-use fencepost_core::lock::{Command, Holder, Precedence, Snapshot, TicketDisposition};
+use fencepost_core::lock::{Command, Holder, Precedence, Repair, Snapshot, TicketDisposition};
 use fencepost_core::ticket::{ClientId, Standing, Ticket, TicketId, TicketMode, TicketNumber};
 use proptest::prelude::*;
 
@@ -145,10 +145,16 @@ pub(crate) fn step(layout: Layout) -> impl Strategy<Value = Step> {
             Layout::Reentrant => Command::Raise { value, to: token },
         }),
         2 => (value(), token()).prop_map(|(value, to)| Command::Raise { value, to }),
-        3 => (value(), ttl(), token(), 1..100_u32).prop_map(|(value, ttl, token, entries)| {
-            let entries = NonZeroU32::new(entries).unwrap();
-            Command::Extend { value, ttl, token, entries }
-        }),
+        3 => (value(), ttl(), token(), 1..100_u32, any::<bool>()).prop_map(
+            |(value, ttl, token, entries, compares)| {
+                let entries = NonZeroU32::new(entries).unwrap();
+                let repair = match compares {
+                    true => Repair::UnlessOvertaken,
+                    false => Repair::Always,
+                };
+                Command::Extend { value, ttl, token, entries, repair }
+            },
+        ),
         4 => (value(), tombstone, fate(), prop::option::of(client_id())).prop_map(
             |(value, tombstone, ticket, follower)| {
                 Command::Release { value, tombstone, ticket, follower }

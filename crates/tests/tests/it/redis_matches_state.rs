@@ -1,5 +1,6 @@
 //! The Lua scripts and `LockState` are two implementations of one machine. Random sequences of
-//! commands run through both, on a real server, and every reply is compared, and every wake-up.
+//! commands run through both, on a real server, and every reply is compared, and every wake-up. Half of
+//! them acquire by plain commands where that can be: what these do is written down with the state machine.
 
 use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,8 +9,9 @@ use std::time::{Duration, Instant};
 use fencepost::internals::Node;
 use fencepost::internals::redis::RedisNode;
 use fencepost::{AttemptValue, FencingToken, LockName, NodeError, Ttl};
-use fencepost_core::lock::{Command, Holder, LockState, MAX_SKEW, Now, Reply, Snapshot};
-use fencepost_core::ticket::Wake;
+use fencepost_core::lock::plain::{PlainAcquire, Seen, Verdict};
+use fencepost_core::lock::{Command, Holder, LockState, MAX_SKEW, Now, Repair, Reply, Snapshot};
+use fencepost_core::ticket::{TicketId, Wake};
 use fencepost_tests::RedisServer;
 use futures_util::StreamExt;
 use proptest::prelude::*;
@@ -24,7 +26,11 @@ const TOLERANCE: Duration = Duration::from_secs(20);
 const MAX: u64 = FencingToken::MAX.get();
 
 struct Both {
-    node: RedisNode,
+    /// Sends scripts only: it does not know the connection that it was given.
+    by_scripts: RedisNode,
+    /// Acquires by plain commands, if the server can.
+    by_commands: RedisNode,
+    has_commands: bool,
     raw: MultiplexedConnection,
     names: AtomicU64,
     /// What the server publishes.
@@ -35,6 +41,11 @@ impl Both {
     async fn run(&self, layout: Layout, steps: Vec<(usize, Step)>) -> Result<(), TestCaseError> {
         let number = self.names.fetch_add(1, Ordering::Relaxed);
         let mut models = Models::of_case(number);
+        let is_plain = self.has_commands && number % 8 < 4;
+        let node = match is_plain {
+            true => &self.by_commands,
+            false => &self.by_scripts,
+        };
         let begin = Instant::now();
         let mut advanced = Duration::ZERO;
         for (i, (which, step)) in steps.into_iter().enumerate() {
@@ -66,14 +77,25 @@ impl Both {
                 }
             };
             let before = self.server_micros().await;
-            let real = self.node.call(&name, command.clone()).await.unwrap();
+            let head = self.head(&models.queue_key(which)).await;
+            let real = node.call(&name, command.clone()).await.unwrap();
             let after = self.server_micros().await;
             let now = Now {
                 elapsed: advanced + begin.elapsed(),
                 wall_micros: implied_time(&real, before, after),
             };
             let mut woken = Vec::new();
-            let expected = models.apply(which, &command, now, |wake| woken.push(wake));
+            let latest = before + MAX_SKEW.as_micros() as u64;
+            let plain = PlainAcquire::of(&command)
+                .filter(|plain| is_plain && plain.proposed.get() <= latest);
+            let wake = |wake| woken.push(wake);
+            let expected = match &plain {
+                Some(plain) => {
+                    let head = head.as_ref();
+                    models.acquire_by_commands(which, plain, &command, head, now, wake)
+                }
+                None => models.apply(which, &command, now, wake),
+            };
             prop_assert!(
                 alike(&expected, &real),
                 "step {i}, {name}, {command:?}: the state machine says {expected:?}, Redis {real:?}"
@@ -87,6 +109,18 @@ impl Both {
             self.check_entries(&name, &command, &real).await?;
         }
         Ok(())
+    }
+
+    /// Who stands first in the queue, silent or not.
+    async fn head(&self, queue_key: &str) -> Option<TicketId> {
+        let head: Vec<String> = redis::cmd("ZRANGE")
+            .arg(queue_key)
+            .arg(0)
+            .arg(0)
+            .query_async(&mut self.raw.clone())
+            .await
+            .unwrap();
+        head.first().map(|id| TicketId::reported(&**id))
     }
 
     /// The hash of a reentrant lock tells the number that its holder has sent, and nothing else.
@@ -247,6 +281,55 @@ impl Models {
         };
         seen
     }
+
+    /// The key of the queue in which one waits for that lock.
+    fn queue_key(&self, which: usize) -> String {
+        let queue = self.names[which].queue();
+        match queue.as_str().contains('{') {
+            true => format!("{queue}:queue"),
+            false => format!("{{{queue}}}:queue"),
+        }
+    }
+
+    /// What plain commands do to the same machine, one after the other.
+    fn acquire_by_commands(
+        &mut self,
+        which: usize,
+        plain: &PlainAcquire<'_>,
+        command: &Command,
+        head: Option<&TicketId>,
+        now: Now,
+        mut wake: impl FnMut(Wake),
+    ) -> Reply {
+        let holder = self.states[which].set_if_free(plain, now.elapsed);
+        let lifted = self.states[which].lift(plain.proposed);
+        let seen = Seen {
+            holder: holder.as_ref().map(|holder| &holder.value),
+            lifted,
+            head,
+        };
+        match (plain.decide(&seen), holder) {
+            (Verdict::Granted, _) => Reply::Granted {
+                counter: plain.proposed,
+                evicted: None,
+            },
+            (Verdict::NotRaised, _) => Reply::NotRaised(plain.proposed),
+            (Verdict::Held, Some(holder)) => Reply::Held(holder),
+            (Verdict::Held, None) => panic!("held by nobody"),
+            (Verdict::AskScript { is_taken }, _) => {
+                if is_taken {
+                    let release = Command::Release {
+                        value: plain.value.clone(),
+                        tombstone: None,
+                        ticket: Default::default(),
+                        follower: None,
+                    };
+                    self.apply(which, &release, now, &mut wake);
+                }
+                self.apply(which, command, now, wake)
+            }
+        }
+    }
 }
 
 /// The time at which the server must have clamped a proposal, if it did so while we asked.
@@ -316,14 +399,17 @@ fn alike_holder(a: &Holder, b: &Holder) -> bool {
 }
 
 #[test]
-fn the_scripts_answer_what_the_state_machine_answers() {
+fn the_scripts_and_the_plain_commands_answer_what_the_state_machine_answers() {
     let server = RedisServer::start();
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let both = runtime.block_on(async {
         let client = redis::Client::open(server.url()).unwrap();
+        let connection = client.get_multiplexed_async_connection().await.unwrap();
         Both {
-            node: open(&server),
-            raw: client.get_multiplexed_async_connection().await.unwrap(),
+            by_scripts: crate::on_redis::over(connection.clone(), "scripts"),
+            by_commands: open(&server),
+            has_commands: server.has_plain_commands(),
+            raw: connection,
             names: AtomicU64::new(0),
             heard: Mutex::new(listen(&client).await),
         }
@@ -424,6 +510,7 @@ async fn a_key_of_another_type_is_left_alone_and_reported() {
             ttl,
             token,
             entries: NonZeroU32::MIN,
+            repair: Repair::UnlessOvertaken,
         },
         Command::Release {
             value: value.clone(),

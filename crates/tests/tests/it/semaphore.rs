@@ -371,12 +371,21 @@ async fn a_permit_takes_one_round_trip_from_a_free_slot_that_is_known_and_two_el
         semaphore.acquire().await.unwrap().release().await.unwrap();
     }
     let known = scripts_run(&cluster) - before;
-    assert_eq!(known, 20, "ten times acquired and released");
+    // Where plain commands are enough to acquire, only the releases are scripts.
+    let acquired = match cluster.servers[0].has_plain_commands() {
+        true => 0,
+        false => 1,
+    };
+    let cycle = acquired + 1;
+    assert_eq!(known, 10 * cycle, "ten times acquired and released");
     let before = scripts_run(&cluster);
     let elsewhere = locks.semaphore("pool", 3);
     elsewhere.acquire().await.unwrap().release().await.unwrap();
     let unknown = scripts_run(&cluster) - before;
-    assert_eq!(unknown, 2, "acquired and released: the look is no script");
+    assert_eq!(
+        unknown, cycle,
+        "acquired and released: the look is no script"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -32,6 +32,7 @@ fn sight(after: u64) -> Sight {
         history: String::new(),
         now_us: (100 + after) * SECOND,
         syncs: Some(true),
+        grace: Duration::ZERO,
     }
 }
 
@@ -49,6 +50,12 @@ fn a_marker_is_read_as_it_was_written() {
         };
         assert_eq!(marker.to_string().parse(), Ok(marker));
     }
+    // The address of a Sentinel group has commas.
+    let group = Marker {
+        terms: terms(&["redis://a", "redis+sentinel://b:1,c:1/m", "redis://d"]),
+        ..marker(Stage::Active)
+    };
+    assert_eq!(group.to_string().parse(), Ok(group));
     for text in ["", "something else", "fencepost-marker 2\ncluster c\n"] {
         assert_eq!(text.parse::<Marker>(), Err(Unreadable), "{text}");
     }
@@ -108,6 +115,12 @@ fn a_quarantine_lasts_from_when_it_was_written() {
     assert_eq!(verdict(&waiting, &sight(59)), left(1));
     let votes = Verdict::Rewrite(Stage::Active, false);
     assert_eq!(verdict(&waiting, &sight(60)), votes);
+    let group = |after| Sight {
+        grace: Duration::from_secs(20),
+        ..sight(after)
+    };
+    assert_eq!(verdict(&waiting, &group(60)), left(20), "a Sentinel group");
+    assert_eq!(verdict(&waiting, &group(80)), votes);
     // The server's clock went back: nobody knows how long it has been.
     let past = Sight {
         now_us: 50 * SECOND,

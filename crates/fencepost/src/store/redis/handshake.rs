@@ -12,9 +12,11 @@ use redis::{Cmd, RedisConnectionInfo, RedisError, RedisResult, Value, from_redis
 
 use super::link::Connection;
 use super::options::{Eviction, Hidden, RedisOptions};
+use super::plain::Predecessor;
 use super::{fault, membership, scripts};
 use crate::error::NodeError;
 use crate::runtime::clock::Moment;
+use fencepost_core::quorum::failover::Fencing;
 use fencepost_core::quorum::membership::Sight;
 
 /// `uptime_in_seconds` is the difference of two times that were cut to seconds: the server may be
@@ -32,6 +34,8 @@ pub(super) enum Maker {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Facts {
     pub(super) run_id: Option<String>,
+    /// The first number of the version of Redis that it is compatible with.
+    pub(super) major_version: Option<u32>,
     role: Option<String>,
     /// `standalone`, `cluster` or `sentinel`.
     mode: Option<String>,
@@ -49,6 +53,8 @@ pub(super) struct Facts {
     rewrites: bool,
     /// The history before its last change of role; empty when there was none.
     history: String,
+    /// What it does when its replicas are gone.
+    pub(super) fencing: Option<Fencing>,
 }
 
 /// What is looked at again and again while a server votes.
@@ -66,6 +72,7 @@ impl Look {
             history: self.facts.history.clone(),
             now_us: self.now_us,
             syncs: self.facts.syncs(),
+            grace: Duration::ZERO,
         })
     }
 }
@@ -103,6 +110,7 @@ pub(super) async fn look(connection: &Connection, tracks: bool) -> Result<Look, 
         redis::cmd("INFO"),
         config("appendfsync"),
         config("no-appendfsync-on-rewrite"),
+        config("min-replicas-*"),
     ];
     let marker = async {
         match tracks {
@@ -131,11 +139,19 @@ pub(super) async fn look(connection: &Connection, tracks: bool) -> Result<Look, 
     })?;
     let info: String = from_redis_value(next()).unwrap_or_default();
     let mut config: HashMap<String, String> = from_redis_value(next()).unwrap_or_default();
-    config.extend(from_redis_value::<HashMap<_, _>>(next()).unwrap_or_default());
+    for _ in 0..2 {
+        config.extend(from_redis_value::<HashMap<_, _>>(next()).unwrap_or_default());
+    }
     let mut facts = Facts::read(&info);
     facts.fsync = config.remove("appendfsync");
     let saving = config.remove("no-appendfsync-on-rewrite");
     facts.syncs_while_saving = saving.map(|saving| saving == "no");
+    let number = |name: &str| config.get(name).and_then(|number| number.parse().ok());
+    let replicas = number("min-replicas-to-write").zip(number("min-replicas-max-lag"));
+    facts.fencing = replicas.map(|(min_replicas, max_lag)| Fencing {
+        min_replicas,
+        max_lag,
+    });
     Ok(Look {
         facts,
         marker: from_redis_value(marker)
@@ -169,6 +185,13 @@ pub(super) async fn log_in(
         selected.map_err(|error| fault::node_error(&error))?;
     }
     Ok(())
+}
+
+/// Which process it is, where it tells.
+pub(super) async fn run_id(connection: &Connection) -> Result<Option<String>, NodeError> {
+    let info = unless_hidden(connection.send(&redis::cmd("INFO")).await)?;
+    let info = info.and_then(|value| from_redis_value::<String>(value).ok());
+    Ok(info.and_then(|info| Facts::read(&info).run_id))
 }
 
 /// For the operator who looks at CLIENT LIST. Servers before 7.2 do not know it, and nothing rests
@@ -253,6 +276,8 @@ impl Facts {
         let policy = text("maxmemory_policy");
         Self {
             run_id: text("run_id"),
+            major_version: text("redis_version")
+                .and_then(|version| version.split('.').next()?.parse().ok()),
             role: text("role"),
             mode: text("redis_mode").or_else(|| text("server_mode")),
             uptime: number("uptime_in_seconds").map(Duration::from_secs),
@@ -267,6 +292,7 @@ impl Facts {
                 .iter()
                 .any(|key| number(key).is_some_and(|n| n != 0)),
             history: history(&fields),
+            fencing: None,
         }
     }
 
@@ -274,6 +300,11 @@ impl Facts {
     pub(super) fn admit_loudly(&self, node: &str, options: &RedisOptions) -> Result<(), NodeError> {
         self.warn(node, options);
         self.admit(options)
+    }
+
+    /// Whether it is a Sentinel, which stores nothing.
+    pub(super) fn is_sentinel(&self) -> bool {
+        self.mode.as_deref() == Some("sentinel")
     }
 
     /// Whether this server may be asked for locks at all.
@@ -370,6 +401,8 @@ fn warn_hidden(node: &str, what: &str, grant: &str) {
 /// What a node remembers of the server processes it has met.
 #[derive(Debug, Default)]
 pub(super) struct Memory {
+    /// The connection before, if plain commands may still be on their way there.
+    pub(super) before: Predecessor,
     run_id: Option<String>,
     born_after: Option<Moment>,
     last_seen: Option<Moment>,

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use redis::RedisConnectionInfo;
 use redis::aio::MultiplexedConnection;
+use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -18,13 +19,18 @@ use super::handshake::{self, Maker, Memory};
 use super::link::{Connection, Link};
 use super::membership::{Alarm, Guard, Member, Server};
 use super::options::RedisOptions;
+use super::plain::{self, ServerClock};
+use super::replicas::Replicas;
 use super::retention;
 use super::roster::RosterEntry;
+use super::sentinel::{GroupSpec, Named, WatchedGroup};
 use super::stream::Route;
+use super::url::Target;
 use super::wire::{Heard, OnNews, Wire};
-use crate::error::NodeError;
+use crate::error::{Error, NodeError};
 use crate::events;
 use crate::runtime::clock::Clock;
+use crate::store::open::is_group;
 
 /// The first and the longest pause between two attempts.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(10);
@@ -36,11 +42,117 @@ const STEADY_AFTER: Duration = Duration::from_secs(1);
 pub(super) enum Source {
     /// We make them.
     Url {
-        route: Route,
+        route: Arc<Route>,
         login: RedisConnectionInfo,
     },
+    /// We make them, to the master that its Sentinels name.
+    Group(WatchedGroup),
     /// The user made it; there is no other.
     Given(MultiplexedConnection),
+}
+
+impl Source {
+    /// The server or the Sentinel group at that URL, and its address in the form that all clients share.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidUrl`](crate::ErrorKind::InvalidUrl) and
+    /// [`ErrorKind::InvalidOption`](crate::ErrorKind::InvalidOption) say what would be right.
+    pub(super) fn open(
+        url: &str,
+        options: &RedisOptions,
+        clock: &Arc<dyn Clock>,
+        runtime: &Handle,
+    ) -> Result<Opened, Error> {
+        if url
+            .split_once(':')
+            .is_some_and(|(scheme, _)| is_group(scheme))
+        {
+            let spec = GroupSpec::parse(url)?;
+            let (label, replicas) = (spec.label.clone(), spec.replicas);
+            let group = WatchedGroup::start(spec, options, Arc::clone(clock), runtime)?;
+            return Ok(Opened {
+                source: Self::Group(group),
+                label,
+                replicas,
+            });
+        }
+        let Target {
+            place,
+            login,
+            label,
+            replicas,
+        } = Target::parse(url)?;
+        let route = Arc::new(Route::new(place, &options.tls)?);
+        Ok(Opened {
+            source: Self::Url { route, login },
+            label,
+            replicas,
+        })
+    }
+
+    /// The way to the server as of now, how to log in there, and the name that it has from its Sentinels.
+    /// `None` where there is none but the connection that the user made.
+    pub(super) async fn locate(&self, limit: Duration) -> Result<Option<Way<'_>>, NodeError> {
+        Ok(match self {
+            Self::Url { route, login } => Some(Way {
+                route: Arc::clone(route),
+                login,
+                named: None,
+            }),
+            Self::Group(group) => {
+                let named = group.locate(limit).await?;
+                Some(Way {
+                    route: Arc::new(named.route()?),
+                    login: group.login(),
+                    named: Some(named),
+                })
+            }
+            Self::Given(_) => None,
+        })
+    }
+}
+
+/// What a URL says.
+pub(super) struct Opened {
+    pub(super) source: Source,
+    /// The address in the form that all clients share.
+    pub(super) label: String,
+    /// How many replicas must have a vote before it counts.
+    pub(super) replicas: u32,
+}
+
+/// How a server is reached.
+pub(super) struct Way<'s> {
+    pub(super) route: Arc<Route>,
+    pub(super) login: &'s RedisConnectionInfo,
+    pub(super) named: Option<Named>,
+}
+
+impl Way<'_> {
+    /// Makes a connection and logs in. May take for ever: the caller bounds it with the same `limit`.
+    pub(super) async fn dial(
+        &self,
+        limit: Duration,
+        on_news: Option<OnNews>,
+    ) -> Result<(Connection, Driver), NodeError> {
+        let dialed = dial(&self.route, self.login, limit, on_news).await;
+        dialed.map_err(|error| match &self.named {
+            Some(named) => named.explained(error),
+            None => error,
+        })
+    }
+
+    /// Resolves when its Sentinels name it no longer. Never for a server of a fixed address.
+    pub(super) async fn until_moved(&self) -> NodeError {
+        until_moved(self.named.as_ref()).await
+    }
+}
+
+async fn until_moved(named: Option<&Named>) -> NodeError {
+    match named {
+        Some(named) => named.until_unnamed().await,
+        None => std::future::pending().await,
+    }
 }
 
 /// What the task works with.
@@ -48,10 +160,14 @@ pub(super) struct Keeper {
     pub(super) source: Arc<Source>,
     pub(super) label: String,
     pub(super) options: RedisOptions,
+    /// How many replicas must have a vote before it counts.
+    pub(super) replicas: u32,
     pub(super) seat: Arc<RosterEntry>,
     /// Where the server votes only under the marker of its cluster.
     pub(super) member: Option<Member>,
     pub(super) clock: Arc<dyn Clock>,
+    /// What the server's own clock says.
+    pub(super) server_clock: Arc<ServerClock>,
     pub(super) gate: Arc<Gate>,
 }
 
@@ -85,6 +201,13 @@ impl Drop for Driver {
             task.abort();
         }
     }
+}
+
+/// What an attempt gave.
+struct Up {
+    link: Arc<Link>,
+    driver: Driver,
+    named: Option<Named>,
 }
 
 /// Makes a connection and logs in. May take for ever: the caller bounds it with the same `limit`.
@@ -121,7 +244,11 @@ impl Keeper {
         let mut last_failure = None;
         loop {
             let failure = match self.attempt(&mut memory).await {
-                Ok((link, mut driver)) => {
+                Ok(Up {
+                    link,
+                    mut driver,
+                    named,
+                }) => {
                     tracing::debug!(node = self.label, "connected");
                     events::node_up(&self.label, true);
                     last_failure = None;
@@ -132,6 +259,7 @@ impl Keeper {
                         () = driver.ended() => NodeError::Disconnected("closed".to_owned()),
                         reason = link.until_useless(limit, &*self.clock) => reason,
                         reason = link.until_forgotten(&self.label, &self.options, &*self.clock) => reason,
+                        reason = until_moved(named.as_ref()) => reason,
                         never = retention::enforce(&link, &self.label, self.options.retention, &*self.clock) => match never {},
                     };
                     // First of all: what the calls in flight bring from now on does not count.
@@ -171,34 +299,41 @@ impl Keeper {
     }
 
     /// One attempt, within its time.
-    async fn attempt(&self, memory: &mut Memory) -> Result<(Arc<Link>, Driver), NodeError> {
+    async fn attempt(&self, memory: &mut Memory) -> Result<Up, NodeError> {
         let limit = self.options.connect_timeout;
-        match timeout(limit, self.connect(memory, limit)).await {
-            Ok(outcome) => outcome.map_err(|error| match &*self.source {
-                Source::Url { route, .. } => route.explained(error),
-                Source::Given(_) => error,
-            }),
-            Err(_) => Err(NodeError::Timeout(limit)),
-        }
+        let attempt = async {
+            // Half of the time, so that who does not name a master is told by name.
+            let way = self.source.locate(limit / 2).await?;
+            let outcome = self.connect(memory, limit, way.as_ref()).await;
+            outcome.map_err(|error| match &way {
+                Some(way) => way.route.explained(error),
+                None => error,
+            })
+        };
+        let outcome = timeout(limit, attempt).await;
+        outcome.unwrap_or(Err(NodeError::Timeout(limit)))
     }
 
     async fn connect(
         &self,
         memory: &mut Memory,
         limit: Duration,
-    ) -> Result<(Arc<Link>, Driver), NodeError> {
+        way: Option<&Way<'_>>,
+    ) -> Result<Up, NodeError> {
         let alarm = Arc::new(Alarm::default());
-        let (connection, driver, maker) = match &*self.source {
-            Source::Given(connection) => {
+        let (connection, driver, maker) = match (&*self.source, way) {
+            (Source::Given(connection), _) => {
                 let connection = Connection::Given(connection.clone());
                 (connection, Driver(None), Maker::User)
             }
-            Source::Url { route, login } => {
+            (_, Some(way)) => {
                 let on_news = self.member.is_some().then(|| ring(&alarm));
-                let (connection, driver) = dial(route, login, limit, on_news).await?;
+                let (connection, driver) = way.dial(limit, on_news).await?;
                 (connection, driver, Maker::Ourselves)
             }
+            (_, None) => return Err(NodeError::Unreachable("no address".to_owned())),
         };
+        let named = way.and_then(|way| way.named.clone());
         let facts = handshake::ask(&connection, maker).await?;
         let now = self.clock.now();
         facts.admit_loudly(&self.label, &self.options)?;
@@ -206,8 +341,13 @@ impl Keeper {
         self.seat
             .claim(facts.run_id.as_deref())
             .map_err(NodeError::SameServer)?;
+        // Before anything is sent for a lock: what the connection before may still bring has to be over.
+        let before = &mut memory.before;
+        let (server_clock, clock) = (&self.server_clock, &*self.clock);
+        let is_plain = plain::prepare(&connection, &facts, before, server_clock, clock).await?;
         let link = match &self.member {
             Some(member) => {
+                let member = member.named(named.clone());
                 let tracks =
                     maker == Maker::Ourselves && handshake::start_tracking(&connection).await?;
                 let server = Server {
@@ -218,7 +358,7 @@ impl Keeper {
                 let rung = alarm.count();
                 let (marker, left) = member.enter(&self.label, &server, limit / 2).await?;
                 let now = self.clock.now();
-                let guard = Guard::new(member.clone(), alarm, rung, tracks, marker);
+                let guard = Guard::new(member, alarm, rung, tracks, marker);
                 Link::new(connection, left.map(|left| now + left), now).guarded(guard)
             }
             None => {
@@ -228,6 +368,10 @@ impl Keeper {
                 Link::new(connection, quarantine, now)
             }
         };
+        let link = match is_plain {
+            true => link.by_plain_commands(Arc::clone(&self.server_clock)),
+            false => link,
+        };
         if let Some(left) = link.quarantine_left(&*self.clock) {
             tracing::warn!(
                 node = self.label,
@@ -235,7 +379,36 @@ impl Keeper {
                 "this server does not vote yet"
             );
         }
-        Ok((Arc::new(link), driver))
+        let link = match (self.replicas, way) {
+            (1.., Some(way)) => {
+                let run_id = facts.run_id.as_deref();
+                link.waiting_for(self.replicas(way, limit, run_id).await?)
+            }
+            _ => link,
+        };
+        let link = Arc::new(link);
+        Ok(Up {
+            link,
+            driver,
+            named,
+        })
+    }
+
+    /// A second connection to the same server, to wait for its replicas.
+    async fn replicas(
+        &self,
+        way: &Way<'_>,
+        limit: Duration,
+        run_id: Option<&str>,
+    ) -> Result<Replicas, NodeError> {
+        let (connection, driver) = way.dial(limit, None).await?;
+        if handshake::run_id(&connection).await?.as_deref() != run_id {
+            let why = "two connections to this address lead to two servers";
+            return Err(NodeError::Disconnected(why.to_owned()));
+        }
+        // Below the time-out of a node, so that the reason is told and not the time.
+        let within = self.options.mute_timeout * 2 / 5;
+        Ok(Replicas::new(connection, driver, self.replicas, within))
     }
 
     fn lost_sight(&self) {

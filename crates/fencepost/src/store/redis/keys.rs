@@ -18,6 +18,8 @@ use fencepost_core::value::AttemptValue;
 /// The fence register: one sorted set for all locks of a database, whatever their prefix. A member is a
 /// lock's key, its score the largest token ever raised there.
 pub(super) const REGISTER: &str = "fencepost:fences";
+/// What is written to wait for replicas behind it.
+pub(super) const WAIT_KEY: &str = "fencepost:wait";
 /// Where the marker stands: one for each database, whatever the prefix of the locks.
 pub(super) const MARKER: &str = "fencepost:marker";
 
@@ -67,7 +69,7 @@ impl Prefix {
         let is_slot = name.slot().is_some();
         let name = name.as_str();
         let lock = [&self.0, name].concat();
-        if [REGISTER, MARKER].contains(&&*lock) {
+        if [REGISTER, MARKER, WAIT_KEY].contains(&&*lock) {
             return Err(NodeError::Other(format!(
                 "{lock} is a key that fencepost keeps for itself; take another name"
             )));
@@ -250,17 +252,22 @@ pub(super) struct SideKey<'a> {
     of: &'a str,
 }
 
-impl fmt::Display for SideKey<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl SideKey<'_> {
+    /// What it is made of.
+    pub(super) fn parts(&self) -> [&str; 5] {
         let (open, close) = match self.around {
             Around::Nothing => ("", ""),
             Around::Braces => ("{", "}"),
             Around::Before(tag) => (tag.as_str(), ""),
         };
-        for part in [open, self.lock, close, self.kind, self.of] {
-            f.write_str(part)?;
-        }
-        Ok(())
+        [open, self.lock, close, self.kind, self.of]
+    }
+}
+
+impl fmt::Display for SideKey<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut parts = self.parts().into_iter();
+        parts.try_for_each(|part| f.write_str(part))
     }
 }
 

@@ -3,6 +3,7 @@
 //! It must never send a command twice, except after the one refusal that proves that nothing was
 //! done. It must not cost a call a timer: whether the server has gone mute is the keeper's watch.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -15,13 +16,16 @@ use tokio::time::{sleep, timeout};
 use super::keys::Keys;
 use super::membership::{Guard, Server};
 use super::options::RedisOptions;
+use super::plain::{self, Outcome, ServerClock};
 use super::released::{self, Released};
+use super::replicas::Replicas;
 use super::wire::{Urgency, Wire};
 use super::{fault, scripts};
 use crate::error::NodeError;
 use crate::runtime::clock::{Clock, Moment};
-use fencepost_core::lock::{Command, Reply, TicketDisposition};
-use fencepost_core::value::AttemptValue;
+use fencepost_core::lock::plain::Verdict;
+use fencepost_core::lock::{Command, Holder, Reply, TicketDisposition};
+use fencepost_core::value::{AttemptValue, Stored};
 
 /// How many calls may be on their way. More are refused: a call that waited for room would be sent
 /// when its caller polls again, and those behind it could overtake it. WaitRegistry is made when it is
@@ -62,6 +66,16 @@ impl Connection {
         }
     }
 
+    /// Sends so many commands that are encoded already, with nothing of anybody between them, and waits for
+    /// their answers. What the server refuses is among these.
+    async fn send_encoded(&self, commands: &[u8], count: usize) -> RedisResult<Value> {
+        match self {
+            Self::Ours(wire) => wire.send_encoded(commands, count).await,
+            // Only scripts are sent on it.
+            Self::Given(_) => Err(std::io::Error::from(std::io::ErrorKind::Unsupported).into()),
+        }
+    }
+
     /// The same, for a command that another may follow at once.
     async fn send_when(&self, cmd: &Cmd, urgency: Urgency) -> RedisResult<Value> {
         let answer = match self {
@@ -86,6 +100,10 @@ pub(super) struct Link {
     is_held_back: AtomicBool,
     /// Watches the server's marker, where it has one.
     guard: Option<Guard>,
+    /// Where a vote counts only once replicas have it.
+    replicas: Option<Replicas>,
+    /// The server's time, where locks may be acquired by plain commands.
+    plain: Option<Arc<ServerClock>>,
     released: Released,
     /// How many commands were sent, and the number of the latest of which an answer is known. The
     /// server answers in order, so that one answer covers all before it.
@@ -107,6 +125,8 @@ impl Link {
             quarantine: AtomicU64::new(quarantine.map_or(0, nanos)),
             is_held_back: AtomicBool::new(false),
             guard: None,
+            replicas: None,
+            plain: None,
             released: Released::default(),
             sent: AtomicU64::new(0),
             answered: AtomicU64::new(0),
@@ -138,6 +158,22 @@ impl Link {
         Self {
             is_held_back: AtomicBool::new(is_held_back),
             guard: Some(guard),
+            ..self
+        }
+    }
+
+    /// A vote counts only once replicas have it.
+    pub(super) fn waiting_for(self, replicas: Replicas) -> Self {
+        Self {
+            replicas: Some(replicas),
+            ..self
+        }
+    }
+
+    /// Locks are acquired by plain commands where that can be, on a server whose time this is.
+    pub(super) fn by_plain_commands(self, server: Arc<ServerClock>) -> Self {
+        Self {
+            plain: Some(server),
             ..self
         }
     }
@@ -182,15 +218,23 @@ impl Link {
         command: &Command,
         clock: &dyn Clock,
     ) -> Result<Reply, NodeError> {
-        let guard = self.guard.as_ref().filter(|_| is_vote(command));
-        let Some(guard) = guard else {
+        if !is_vote(command) {
             return self.perform(keys, command, clock).await;
-        };
-        if let Some(why) = guard.refusal() {
+        }
+        if let Some(why) = self.guard.as_ref().and_then(Guard::refusal) {
             return Err(why);
         }
         let reply = self.perform(keys, command, clock).await?;
-        guard.confirm(&self.connection).await?;
+        if let Some(replicas) = self.replicas.as_ref().filter(|_| holds(&reply)) {
+            let confirmed = replicas.confirm().await;
+            if let Err(NodeError::Disconnected(_)) = confirmed {
+                self.broken.notify_one();
+            }
+            confirmed?;
+        }
+        if let Some(guard) = &self.guard {
+            guard.confirm(&self.connection).await?;
+        }
         Ok(reply)
     }
 
@@ -234,31 +278,26 @@ impl Link {
             } => Urgency::WithNext,
             _ => Urgency::Now,
         };
-        let cmd = scripts::by_digest(command, keys);
         let before = self.released.count();
+        if let Some(plain) = &self.plain
+            && let Some(commands) = plain::commands(command, keys, plain.at(clock.now()))
+        {
+            let answers = self.send_encoded(&commands, plain::COMMANDS, clock).await;
+            let answers = answers.map_err(|error| fault::node_error(&error))?;
+            return self
+                .plain_reply(keys, command, &answers, before, clock)
+                .await;
+        }
         if let Command::Release { value, .. } = command {
             self.released.note(value);
         }
+        let cmd = scripts::by_digest(command, keys);
         let mut answer = self.send_when(&cmd, urgency, clock).await;
         if answer.as_ref().is_err_and(fault::is_no_script) {
-            // Once more it goes behind whatever was sent meanwhile.
-            let taker = released::taker(command);
-            let is_released = || match taker {
-                Some(value) => self.released.has(value, before),
-                None => Some(false),
-            };
-            match is_released() {
-                Some(false) => {}
-                Some(true) => return Ok(given_up(command)),
-                None => return Err(NodeError::Unreachable(TOO_LATE.to_owned())),
-            }
-            answer = self.send(&scripts::by_source(command, keys), clock).await;
-            if let Some(value) = taker
-                && is_released() == Some(true)
-            {
-                // Nobody can tell which of the two came first.
-                self.give_back(keys, value, clock).await?;
-                return Ok(given_up(command));
+            let cmd = scripts::by_source(command, keys);
+            match self.once_more(keys, command, &cmd, before, clock).await? {
+                Some(again) => answer = again,
+                None => return Ok(given_up(command)),
             }
         }
         let reply = answer
@@ -273,6 +312,94 @@ impl Link {
         }
     }
 
+    /// What the answers to plain commands come to; `before` is how many releases there were before them.
+    async fn plain_reply(
+        &self,
+        keys: &Keys,
+        command: &Command,
+        answers: &Value,
+        before: u64,
+        clock: &dyn Clock,
+    ) -> Result<Reply, NodeError> {
+        let Command::Acquire {
+            value, proposed, ..
+        } = command
+        else {
+            return Err(NodeError::Other("no acquire".to_owned()));
+        };
+        match plain::read(command, answers) {
+            Outcome::Decided(Verdict::Granted) => Ok(Reply::Granted {
+                counter: *proposed,
+                evicted: None,
+            }),
+            Outcome::Decided(Verdict::NotRaised) => Ok(Reply::NotRaised(*proposed)),
+            Outcome::Held(Stored { value, token }) => {
+                let mut pttl = redis::cmd("PTTL");
+                let left = self.send(pttl.arg(&keys.lock), clock).await;
+                let left = left.map_err(|error| fault::node_error(&error))?;
+                Ok(Reply::Held(Holder {
+                    value,
+                    token,
+                    remaining: plain::remaining(&left),
+                }))
+            }
+            Outcome::Failed { error, is_taken } => match is_taken {
+                true => match self.give_back(keys, value, clock).await {
+                    // Whether it was given back is not known, which matters more.
+                    Err(lost) if lost.is_uncertain() => Err(lost),
+                    _ => Err(error),
+                },
+                false => Err(error),
+            },
+            Outcome::Decided(verdict) => {
+                if verdict == (Verdict::AskScript { is_taken: true }) {
+                    self.give_back(keys, value, clock).await?;
+                }
+                for cmd in [scripts::by_digest, scripts::by_source] {
+                    let cmd = cmd(command, keys);
+                    match self.once_more(keys, command, &cmd, before, clock).await? {
+                        Some(Err(error)) if fault::is_no_script(&error) => {}
+                        Some(Err(error)) => return Err(fault::node_error(&error)),
+                        Some(Ok(answer)) => return scripts::read(answer),
+                        None => return Ok(given_up(command)),
+                    }
+                }
+                Err(NodeError::Other("it keeps no scripts".to_owned()))
+            }
+        }
+    }
+
+    /// Sends a command again, by script: it goes behind whatever was sent meanwhile, and so never behind its
+    /// own release. `None` when that was sent.
+    async fn once_more(
+        &self,
+        keys: &Keys,
+        command: &Command,
+        cmd: &Cmd,
+        before: u64,
+        clock: &dyn Clock,
+    ) -> Result<Option<RedisResult<Value>>, NodeError> {
+        let taker = released::taker(command);
+        let is_released = || match taker {
+            Some(value) => self.released.has(value, before),
+            None => Some(false),
+        };
+        match is_released() {
+            Some(false) => {}
+            Some(true) => return Ok(None),
+            None => return Err(NodeError::Unreachable(TOO_LATE.to_owned())),
+        }
+        let answer = self.send(cmd, clock).await;
+        if let Some(value) = taker
+            && is_released() == Some(true)
+        {
+            // Nobody can tell which of the two came first.
+            self.give_back(keys, value, clock).await?;
+            return Ok(None);
+        }
+        Ok(Some(answer))
+    }
+
     async fn give_back(
         &self,
         keys: &Keys,
@@ -285,7 +412,10 @@ impl Link {
             ticket: TicketDisposition::Stays,
             follower: None,
         };
-        let sent = self.send(&scripts::by_source(&release, keys), clock).await;
+        let mut sent = self.send(&scripts::by_digest(&release, keys), clock).await;
+        if sent.as_ref().is_err_and(fault::is_no_script) {
+            sent = self.send(&scripts::by_source(&release, keys), clock).await;
+        }
         sent.map(|_| ()).map_err(|error| fault::node_error(&error))
     }
 
@@ -300,6 +430,26 @@ impl Link {
         urgency: Urgency,
         clock: &dyn Clock,
     ) -> RedisResult<Value> {
+        self.counted(self.connection.send_when(cmd, urgency), clock)
+            .await
+    }
+
+    async fn send_encoded(
+        &self,
+        commands: &[u8],
+        count: usize,
+        clock: &dyn Clock,
+    ) -> RedisResult<Value> {
+        self.counted(self.connection.send_encoded(commands, count), clock)
+            .await
+    }
+
+    /// Notes that something was sent, and when it was answered.
+    async fn counted(
+        &self,
+        sending: impl Future<Output = RedisResult<Value>>,
+        clock: &dyn Clock,
+    ) -> RedisResult<Value> {
         let number = self.sent.fetch_add(1, Ordering::SeqCst) + 1;
         if self.watch_is_idle.load(Ordering::SeqCst)
             && self.watch_is_idle.swap(false, Ordering::SeqCst)
@@ -308,7 +458,7 @@ impl Link {
         }
         // Unconstrained, so that the first poll always puts the command into the line: a task whose
         // turn is over would otherwise send it after a command that came later.
-        let answer = unconstrained(self.connection.send_when(cmd, urgency)).await;
+        let answer = unconstrained(sending).await;
         if answer.as_ref().err().is_none_or(fault::is_answer) {
             self.note_answer(number, clock);
         } else {
@@ -386,6 +536,18 @@ fn is_vote(command: &Command) -> bool {
     )
 }
 
+/// Whether the answer says that the lock is the caller's.
+fn holds(reply: &Reply) -> bool {
+    matches!(
+        reply,
+        Reply::Granted { .. }
+            | Reply::Raised(_)
+            | Reply::NotRaised(_)
+            | Reply::Extended
+            | Reply::Repaired
+    )
+}
+
 /// The answer to one that may take the lock, and was given back before it could.
 fn given_up(command: &Command) -> Reply {
     match command {
@@ -403,173 +565,4 @@ fn nanos(moment: Moment) -> u64 {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::future::Future;
-    use std::num::NonZeroU32;
-
-    use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
-
-    use super::super::keys::Prefix;
-    use super::*;
-    use crate::runtime::clock::SystemClock;
-    use fencepost_core::name::LockName;
-    use fencepost_core::token::FencingToken;
-    use fencepost_core::ttl::Ttl;
-
-    const NO_SCRIPT: &[u8] = b"-NOSCRIPT No matching script.\r\n";
-    const RELEASED: &[u8] = b"$8\r\nreleased\r\n";
-
-    /// A link, and the keys of a lock.
-    struct Client {
-        link: Link,
-        keys: Keys,
-    }
-
-    impl Client {
-        /// And the server's end of its connection.
-        fn new() -> (Self, DuplexStream) {
-            let (ours, server) = duplex(1 << 20);
-            let (wire, task) = Wire::over(Box::new(ours), None);
-            tokio::spawn(task);
-            let link = Link::new(Connection::Ours(wire), None, SystemClock.now());
-            let name = LockName::new("job").unwrap();
-            let keys = Prefix::new("").unwrap().keys(&name).unwrap();
-            (Self { link, keys }, server)
-        }
-
-        async fn perform(&self, command: &Command) -> Result<Reply, NodeError> {
-            within_time(self.link.perform(&self.keys, command, &SystemClock)).await
-        }
-    }
-
-    async fn within_time<T>(outcome: impl Future<Output = T>) -> T {
-        timeout(Duration::from_secs(10), outcome).await.unwrap()
-    }
-
-    fn extend(value: &str) -> Command {
-        Command::Extend {
-            value: AttemptValue::reported(value),
-            ttl: Ttl::new(Duration::from_secs(60)).unwrap(),
-            token: FencingToken::new(1).unwrap(),
-            entries: NonZeroU32::MIN,
-        }
-    }
-
-    fn release(value: &str) -> Command {
-        Command::Release {
-            value: AttemptValue::reported(value),
-            tombstone: None,
-            ticket: TicketDisposition::Stays,
-            follower: None,
-        }
-    }
-
-    /// The server is sent this, and answers that.
-    async fn exchange(server: &mut DuplexStream, cmd: &Cmd, answer: &[u8]) {
-        let expected = cmd.get_packed_command();
-        let mut bytes = vec![0; expected.len()];
-        within_time(server.read_exact(&mut bytes)).await.unwrap();
-        assert_eq!(bytes, expected, "{}", bytes.escape_ascii());
-        server.write_all(answer).await.unwrap();
-    }
-
-    /// Whoever is dropped before it could give it back again would leave the lock to nobody.
-    #[tokio::test]
-    async fn what_was_released_is_not_even_sent_again() {
-        let (client, mut server) = Client::new();
-        let (taken, released) = (extend("a"), release("a"));
-        let scripted = async {
-            let keys = &client.keys;
-            exchange(&mut server, &scripts::by_digest(&taken, keys), b"").await;
-            let answers = [NO_SCRIPT, RELEASED].concat();
-            exchange(&mut server, &scripts::by_digest(&released, keys), &answers).await;
-        };
-        let calls = async { tokio::join!(client.perform(&taken), client.perform(&released)) };
-        let (outcomes, ()) = tokio::join!(calls, scripted);
-        let expected = (Ok(Reply::NotHeld(None)), Ok(Reply::Released));
-        assert_eq!(outcomes, expected);
-        // The next that the server sees is the next command.
-        let next = release("b");
-        let cmd = scripts::by_digest(&next, &client.keys);
-        let seen = exchange(&mut server, &cmd, RELEASED);
-        let (outcome, ()) = tokio::join!(client.perform(&next), seen);
-        assert_eq!(outcome, Ok(Reply::Released));
-    }
-
-    /// Nobody can tell which of the two the server had first.
-    #[tokio::test]
-    async fn what_is_released_while_it_is_sent_again_is_released_once_more() {
-        let (client, mut server) = Client::new();
-        let (taken, released) = (extend("a"), release("a"));
-        let scripted = async {
-            let keys = &client.keys;
-            exchange(&mut server, &scripts::by_digest(&taken, keys), NO_SCRIPT).await;
-            let again = scripts::by_source(&taken, keys);
-            exchange(&mut server, &again, b"").await;
-            let release = client.perform(&released);
-            let answered = async {
-                let release = scripts::by_digest(&released, keys);
-                exchange(&mut server, &release, b"$8\r\nrepaired\r\n").await;
-                server.write_all(RELEASED).await.unwrap();
-                let once_more = scripts::by_source(&released, keys);
-                exchange(&mut server, &once_more, RELEASED).await;
-            };
-            let (outcome, ()) = tokio::join!(release, answered);
-            assert_eq!(outcome, Ok(Reply::Released));
-        };
-        let (outcome, ()) = tokio::join!(client.perform(&taken), scripted);
-        assert_eq!(outcome, Ok(Reply::NotHeld(None)));
-    }
-
-    /// It was called given back, and a lease was lost that nobody had touched.
-    #[tokio::test]
-    async fn a_command_is_not_called_released_because_many_others_were() {
-        let (client, mut server) = Client::new();
-        let taken = extend("a");
-        let others: Vec<_> = (0..2000).map(|n| release(&format!("other-{n}"))).collect();
-        let releases = async {
-            let releases = others.iter().map(|release| client.perform(release));
-            futures_util::future::join_all(releases).await
-        };
-        let scripted = async {
-            let keys = &client.keys;
-            exchange(&mut server, &scripts::by_digest(&taken, keys), NO_SCRIPT).await;
-            for release in &others {
-                let release = scripts::by_digest(release, keys);
-                exchange(&mut server, &release, RELEASED).await;
-            }
-        };
-        let (outcome, _, ()) = tokio::join!(client.perform(&taken), releases, scripted);
-        assert!(outcome.is_err_and(|error| !error.is_uncertain()));
-    }
-
-    /// A PING waits for its turn behind all that was sent before it. The connection was given up while
-    /// one answer came after the other, because nobody waited for them any more.
-    #[tokio::test(start_paused = true)]
-    async fn a_server_that_is_behind_is_not_mute() {
-        const LIMIT: Duration = Duration::from_secs(1);
-        let (client, mut server) = Client::new();
-        for _ in 0..20 {
-            let command = extend("a");
-            let answer = timeout(Duration::ZERO, client.perform(&command));
-            assert!(answer.await.is_err());
-        }
-        let answers = async {
-            for _ in 0..20 {
-                sleep(LIMIT / 4).await;
-                server.write_all(b"$8\r\nextended\r\n").await.unwrap();
-            }
-        };
-        tokio::select! {
-            biased;
-            reason = client.link.until_useless(LIMIT, &SystemClock) => panic!("{reason}"),
-            () = answers => {}
-        }
-        // Now it is.
-        let useless = client.link.until_useless(LIMIT, &SystemClock);
-        assert!(matches!(
-            within_time(useless).await,
-            NodeError::Disconnected(_)
-        ));
-    }
-}
+mod tests;

@@ -13,14 +13,13 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use futures_util::future::{join, join_all, try_join, try_join_all};
-use redis::{RedisConnectionInfo, RedisResult, Value};
+use redis::{RedisResult, Value};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-use super::keeper::{self, Pauses, Source};
+use super::keeper::{Pauses, Source};
 use super::link::Connection;
 use super::resp::News;
-use super::stream::Route;
 use super::wire::{Heard, OnNews};
 use super::{fault, handshake};
 use crate::error::NodeError;
@@ -90,13 +89,10 @@ impl Followed {
 impl Ears {
     /// Listens until the task is aborted.
     pub(super) async fn run(self) {
-        let Source::Url { route, login } = &*self.source else {
-            return;
-        };
         let mut pauses = Pauses::default();
         loop {
             let mut was_heard = false;
-            let Err(reason) = self.listen(route, login, &mut was_heard).await;
+            let Err(reason) = self.listen(&mut was_heard).await;
             tracing::debug!(node = self.label, %reason, "wake-ups cannot be heard");
             if was_heard {
                 pauses = Pauses::default();
@@ -109,19 +105,20 @@ impl Ears {
 
     /// Connects, and hands on what is heard until the connection ends, for which the error is the
     /// reason.
-    async fn listen(
-        &self,
-        route: &Route,
-        login: &RedisConnectionInfo,
-        was_heard: &mut bool,
-    ) -> Result<Infallible, NodeError> {
-        let dial = keeper::dial(route, login, self.connect_timeout, Some(self.on_news()));
+    async fn listen(&self, was_heard: &mut bool) -> Result<Infallible, NodeError> {
+        let limit = self.connect_timeout;
+        let Some(way) = self.source.locate(limit).await? else {
+            // The user's connection is for commands, and there is no other.
+            return std::future::pending().await;
+        };
+        let dial = way.dial(limit, Some(self.on_news()));
         let (connection, mut driver) = self.within_time(dial).await?;
         tokio::select! {
             biased;
             // It may know the reason better.
             end = self.keep_subscribed(&connection, was_heard) => end,
             () = driver.ended() => Err(NodeError::Disconnected("closed".to_owned())),
+            reason = way.until_moved() => Err(reason),
         }
     }
 

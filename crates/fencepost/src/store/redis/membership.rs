@@ -14,13 +14,13 @@ use redis::{Cmd, Value, from_redis_value};
 use tokio::sync::{Notify, watch};
 use tokio::time::{sleep, timeout};
 
+use super::closing::Closed;
+use super::fault;
 use super::handshake::{self, Look};
 use super::link::Connection;
 use super::options::RedisOptions;
-use super::stream::Route;
-use super::url::Target;
-use super::{fault, keeper};
-use crate::error::{Error, NodeError};
+use super::sentinel::Named;
+use crate::error::NodeError;
 use crate::runtime::clock::{Clock, Moment};
 use fencepost_core::quorum::membership::{
     Marker, Proposal, Seen, Sight, Stage, Step, Terms, Verdict, View, conflict, is_same_data,
@@ -37,7 +37,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(100);
 /// How often a node is looked at that votes: what no server tells by itself is seen by then.
 const LOOK_EVERY: Duration = Duration::from_secs(3);
 /// How often in a row a marker may change under our hands before we start from the beginning.
-const MOST_CHANGES: usize = 32;
+pub(super) const MOST_CHANGES: usize = 32;
 
 /// What the nodes of one client know of each other's markers.
 pub(crate) struct Membership {
@@ -118,86 +118,6 @@ impl Membership {
     }
 }
 
-/// A cluster that is closed, so that another may take its place.
-#[derive(Clone, Debug)]
-pub(crate) struct Closed {
-    cluster: String,
-    epoch: u64,
-    /// How long a lock of it may still be held.
-    pub(crate) wait: Duration,
-}
-
-impl Closed {
-    fn is_of(&self, marker: &Marker) -> bool {
-        (&self.cluster, self.epoch) == (&marker.cluster, marker.epoch)
-    }
-}
-
-/// Closes the cluster at these URLs: none of the nodes that could be reached votes any more. What each
-/// of them said.
-///
-/// # Errors
-/// [`Error`] for a URL that cannot be used.
-pub(crate) async fn close(
-    urls: &[String],
-    options: &RedisOptions,
-) -> Result<Vec<(String, Result<Closed, NodeError>)>, Error> {
-    let mut targets = Vec::new();
-    for url in urls {
-        let target = Target::parse(url)?;
-        let route = Route::new(target.place, &options.tls)?;
-        targets.push((target.label, route, target.login));
-    }
-    let labels = targets.iter().map(|(label, ..)| label.clone()).collect();
-    let old = Terms::new(labels, Duration::ZERO, Duration::ZERO);
-    let closing = targets.into_iter().map(async |(label, route, login)| {
-        let limit = options.connect_timeout;
-        let closing = async {
-            let (connection, _driver) = keeper::dial(&route, &login, limit, None).await?;
-            let server = Server {
-                connection: &connection,
-                options,
-                tracks: false,
-            };
-            close_one(&server, &old).await
-        };
-        let closed = timeout(2 * limit, closing).await;
-        (label, closed.unwrap_or(Err(NodeError::Timeout(2 * limit))))
-    });
-    Ok(futures_util::future::join_all(closing).await)
-}
-
-async fn close_one(server: &Server<'_>, old: &Terms) -> Result<Closed, NodeError> {
-    for _ in 0..MOST_CHANGES {
-        let look = server.look().await?;
-        let sight = look.sight()?;
-        let Some(raw) = look.marker else {
-            return Err(NodeError::Differs("it belongs to no cluster".to_owned()));
-        };
-        let marker: Marker = raw.parse().map_err(|_| {
-            NodeError::Differs("its marker cannot be read by this version".to_owned())
-        })?;
-        if marker.terms.nodes() != old.nodes() {
-            let (theirs, ours) = (marker.terms.nodes().join(","), old.nodes().join(","));
-            let why = format!("its nodes are {theirs}, and those to be replaced {ours}");
-            return Err(NodeError::Differs(why));
-        }
-        if marker.stage == Stage::Closing {
-            let passed = sight.now_us.saturating_sub(marker.since_us);
-            let max_ttl = marker.terms.max_ttl;
-            return Ok(Closed {
-                wait: max_ttl.saturating_sub(Duration::from_micros(passed)),
-                cluster: marker.cluster,
-                epoch: marker.epoch,
-            });
-        }
-        let closing = sight.rewritten(&marker, Stage::Closing, incarnation()?);
-        server.replace(&raw, Some(&closing)).await?;
-    }
-    let why = "its marker is being changed all the time".to_owned();
-    Err(NodeError::NoCluster(why))
-}
-
 /// One node's part in the membership.
 #[derive(Clone)]
 pub(super) struct Member {
@@ -207,6 +127,8 @@ pub(super) struct Member {
     /// Until when the node does not vote by our own clock, whatever the server's says meanwhile: that may
     /// jump.
     until: Arc<Mutex<Option<Moment>>>,
+    /// The name that a Sentinel group's master has.
+    named: Option<Named>,
 }
 
 /// Where a node stands.
@@ -230,7 +152,26 @@ impl Member {
             index,
             clock,
             until: Arc::default(),
+            named: None,
         })
+    }
+
+    /// The same, where its server has a name from its Sentinels.
+    pub(super) fn named(&self, named: Option<Named>) -> Self {
+        Self {
+            named,
+            ..self.clone()
+        }
+    }
+
+    /// What is seen of a server, and of the master of a Sentinel group only where it is safe.
+    fn sight(&self, look: &Look) -> Result<Sight, NodeError> {
+        let sight = look.sight()?;
+        let Some(named) = &self.named else {
+            return Ok(sight);
+        };
+        named.check_fencing(look.facts.fencing)?;
+        Ok(named.sight(sight))
     }
 
     /// It does not vote for that long; which is remembered.
@@ -249,8 +190,11 @@ impl Member {
         (!left.is_zero()).then_some(left)
     }
 
-    /// Why no node of this client may vote.
+    /// Why it must not vote now: its Sentinels do not name it, or no node of this client may.
     pub(super) fn refusal(&self) -> Option<NodeError> {
+        if let Some(Err(why)) = self.named.as_ref().map(Named::check) {
+            return Some(why);
+        }
         if !self.membership.is_refused.load(Ordering::SeqCst) {
             return None;
         }
@@ -311,7 +255,7 @@ impl Member {
         for _ in 0..MOST_CHANGES {
             let number = self.membership.looks.fetch_add(1, Ordering::SeqCst) + 1;
             let look = server.look().await?;
-            let sight = look.sight()?;
+            let sight = self.sight(&look)?;
             let marker = match look.marker.as_deref().map(str::parse::<Marker>) {
                 None => None,
                 Some(Ok(marker)) => Some(marker),
@@ -481,7 +425,7 @@ fn must_sync(sight: &Sight) -> Result<(), NodeError> {
     }
 }
 
-fn incarnation() -> Result<String, NodeError> {
+pub(super) fn incarnation() -> Result<String, NodeError> {
     let number = getrandom::u64().and_then(|high| Ok((high, getrandom::u64()?)));
     let (high, low) = number.map_err(|error| NodeError::Other(error.to_string()))?;
     Ok(format!("{high:016x}{low:016x}"))
@@ -497,7 +441,7 @@ pub(super) struct Server<'c> {
 
 impl Server<'_> {
     /// Asks for everything that counts, and whether the server may vote at all.
-    async fn look(&self) -> Result<Look, NodeError> {
+    pub(super) async fn look(&self) -> Result<Look, NodeError> {
         let look = handshake::look(self.connection, self.tracks).await?;
         look.facts.admit(self.options)?;
         Ok(look)
@@ -519,7 +463,7 @@ impl Server<'_> {
     }
 
     /// Whether it was still that one shows the next look.
-    async fn replace(&self, old: &str, new: Option<&Marker>) -> Result<(), NodeError> {
+    pub(super) async fn replace(&self, old: &str, new: Option<&Marker>) -> Result<(), NodeError> {
         let mut eval = redis::cmd("EVAL");
         let new = new.map(ToString::to_string).unwrap_or_default();
         eval.arg(REPLACE).arg(1).arg(KEY).arg(old).arg(new);
@@ -598,6 +542,12 @@ impl Guard {
 
     /// Whether a vote counts whose reply has come: waits while that is being found out.
     pub(super) async fn confirm(&self, connection: &Connection) -> Result<(), NodeError> {
+        self.confirm_data(connection).await?;
+        // Last of all: it may have taken long to find out.
+        self.refusal().map_or(Ok(()), Err)
+    }
+
+    async fn confirm_data(&self, connection: &Connection) -> Result<(), NodeError> {
         if let Some(why) = self.member.refusal() {
             return Err(why);
         }

@@ -3,10 +3,12 @@
 //! - `scripts`, `keys`: the commands and where they work. The scripts are the second
 //!   implementation of [the core](fencepost_core::lock).
 //! - `url`, `stream`, `tls`: from a URL to a byte stream.
-//! - `handshake`, `roster`, `membership`: who may vote.
+//! - `handshake`, `roster`, `membership`, `closing`: who may vote.
+//! - `sentinel`: a group of servers that is one voter with a moving address.
 //! - `list`, `retention`: which locks a server knows, and when it forgets one.
 //! - `survey`, `rights`: what a server is like, and what its user may not do.
 //! - `gate`, `link`: where calls wait for a connection, and one connection's calls.
+//! - `replicas`: a vote that counts only once replicas have it.
 //! - `wire`, `resp`: a connection of our own making, and how its answers are read.
 //! - `keeper`: connecting, watching, connecting again.
 //! - `listener`: hearing whose turn it is.
@@ -22,6 +24,8 @@
 //! | the server was restarted | it is asked again, and does not vote for `max_ttl` where that is the policy: [`NodeError::Quarantined`] |
 //! | the password is wrong, or was changed | a connection that stands goes on; a new one is refused with [`NodeError::Auth`], and tried again |
 //! | the server hangs | commands take until their time-out, others decide meanwhile; a connection that leaves a `PING` unanswered is replaced |
+//! | the Sentinels of a group name another master | replies of the old one do not count any more; the node connects to the new one, which does not vote for `max_ttl` and two failover times |
+//! | a majority of a group's Sentinels cannot be asked | replies of its master do not count any more: [`NodeError::Unnamed`] |
 //! | it is a replica, evicts keys, or is another node's server | it does not vote: [`NodeError::Replica`], [`NodeError::Evicts`], [`NodeError::SameServer`] |
 //!
 //! Any Redlock client excludes us and is excluded by us: a lock is the plain key that they all set
@@ -29,6 +33,7 @@
 //! The value of whoever asks tells which of the two is meant. A command must never be sent twice, unless the server has said that it did not
 //! have the script.
 
+mod closing;
 mod fault;
 mod gate;
 mod handshake;
@@ -39,13 +44,16 @@ mod list;
 mod listener;
 mod membership;
 mod options;
+mod plain;
 mod queue;
 mod released;
+mod replicas;
 mod resp;
 mod retention;
 mod rights;
 mod roster;
 mod scripts;
+mod sentinel;
 mod stream;
 mod survey;
 #[cfg(feature = "tls")]
@@ -63,7 +71,8 @@ use ::redis::aio::MultiplexedConnection;
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 
-pub(crate) use membership::{Closed, Membership, close};
+pub(crate) use closing::{Closed, close};
+pub(crate) use membership::Membership;
 pub use options::{Eviction, Hidden, RedisOptions, TlsOptions};
 pub use roster::Roster;
 pub(crate) use survey::survey;
@@ -88,23 +97,28 @@ pub fn script_sources() -> impl Iterator<Item = &'static str> {
 
 /// The address of the server at that URL, without user and password.
 pub(crate) fn address(url: &str) -> Result<String, Error> {
-    Target::parse(url).map(|target| target.label)
+    match url.split_once(':') {
+        Some((scheme, _)) if is_group(scheme) => GroupSpec::parse(url).map(|group| group.label),
+        _ => Target::parse(url).map(|target| target.label),
+    }
 }
 
+use super::open::is_group;
 use super::{Call, Listener, Names, Node, Queued, WakeSink};
-use crate::error::{Error, NodeError};
+use crate::error::{Cause, Error, NodeError};
 use crate::runtime::clock::Clock;
 use fencepost_core::lock::Command;
 use fencepost_core::name::LockName;
 use fencepost_core::pattern::NamePattern;
 use fencepost_core::ticket::ClientId;
 use gate::Gate;
-use keeper::{Keeper, Source};
+use keeper::{Keeper, Opened, Source};
 use keys::Prefix;
 use listener::{Ears, Followed};
 use membership::Member;
+use plain::ServerClock;
 use roster::RosterEntry;
-use stream::Route;
+use sentinel::GroupSpec;
 use tracker::Tracker;
 use url::Target;
 
@@ -113,6 +127,7 @@ pub struct RedisNode {
     label: String,
     prefix: Result<Prefix, NodeError>,
     clock: Arc<dyn Clock>,
+    server_clock: Arc<ServerClock>,
     gate: Arc<Gate>,
     seat: Arc<RosterEntry>,
     keeper: AbortHandle,
@@ -126,7 +141,9 @@ pub struct RedisNode {
 
 impl RedisNode {
     /// Takes a server by its URL: `redis://[user][:password]@host[:port][/db]`, `rediss://` for
-    /// TLS, `redis+unix:///path?db=N&user=U&pass=P`, each with `protocol=resp3` if you like.
+    /// TLS, `redis+unix:///path?db=N&user=U&pass=P`, each with `protocol=resp3` if you like; or a
+    /// Sentinel group, `redis+sentinel://s1,s2,s3/master`. With `replicas=K` a vote counts only once K
+    /// replicas have it.
     /// Connects in a task on `runtime` and does not wait for it.
     ///
     /// # Errors
@@ -138,17 +155,15 @@ impl RedisNode {
         clock: Arc<dyn Clock>,
         runtime: &Handle,
     ) -> Result<Self, Error> {
-        let Target {
-            place,
-            login,
-            label,
-        } = Target::parse(url)?;
         let prefix = Ok(Prefix::new(&options.prefix)?);
-        let route = Route::new(place, &options.tls)?;
-        let source = Source::Url { route, login };
-        Ok(Self::start(
-            source, label, prefix, options, roster, clock, runtime,
-        ))
+        let opened = Source::open(url, &options, &clock, runtime)?;
+        if matches!(opened.source, Source::Group(_)) && roster.membership().is_none() {
+            return Err(Error::from(Cause::InvalidOption {
+                option: "nodes",
+                why: "a Sentinel group votes only under a marker, which needs servers only".into(),
+            }));
+        }
+        Ok(Self::start(opened, prefix, options, roster, clock, runtime))
     }
 
     /// Takes a connection that you made, which is never made again when it is lost. `label` stands
@@ -165,20 +180,27 @@ impl RedisNode {
     ) -> Self {
         let prefix =
             Prefix::new(&options.prefix).map_err(|error| NodeError::Other(error.to_string()));
-        let source = Source::Given(connection);
-        let label = label.to_owned();
-        Self::start(source, label, prefix, options, roster, clock, runtime)
+        let opened = Opened {
+            source: Source::Given(connection),
+            label: label.to_owned(),
+            replicas: 0,
+        };
+        Self::start(opened, prefix, options, roster, clock, runtime)
     }
 
     fn start(
-        source: Source,
-        label: String,
+        opened: Opened,
         prefix: Result<Prefix, NodeError>,
         options: RedisOptions,
         roster: &Roster,
         clock: Arc<dyn Clock>,
         runtime: &Handle,
     ) -> Self {
+        let Opened {
+            source,
+            label,
+            replicas,
+        } = opened;
         let gate = Arc::new(Gate::new(Arc::clone(&clock)));
         let source = Arc::new(source);
         let connect_timeout = options.connect_timeout;
@@ -186,11 +208,14 @@ impl RedisNode {
         let member = roster.membership();
         let member =
             member.and_then(|membership| Member::of(membership, &label, Arc::clone(&clock)));
+        let server_clock = Arc::<ServerClock>::default();
         let keeper = Keeper {
+            server_clock: Arc::clone(&server_clock),
             member,
             source: Arc::clone(&source),
             label: label.clone(),
             options,
+            replicas,
             seat: Arc::clone(&seat),
             clock: Arc::clone(&clock),
             gate: Arc::clone(&gate),
@@ -199,6 +224,7 @@ impl RedisNode {
             label,
             prefix,
             clock,
+            server_clock,
             gate,
             seat,
             keeper: runtime.spawn(keeper.run()).abort_handle(),
@@ -258,7 +284,7 @@ impl Node for RedisNode {
     fn track(&self, name: &LockName, ear: Arc<dyn WakeSink>) {
         let prefix = self.prefix.as_ref().ok();
         if let Some(keys) = prefix.and_then(|prefix| prefix.keys(name).ok())
-            && matches!(&*self.source, Source::Url { .. })
+            && !matches!(&*self.source, Source::Given(_))
         {
             let tracker = self.tracker.get_or_init(|| {
                 let (source, label) = (Arc::clone(&self.source), self.label.clone());
@@ -270,6 +296,10 @@ impl Node for RedisNode {
 
     fn address(&self) -> &str {
         &self.label
+    }
+
+    fn wall_micros(&self) -> Option<u64> {
+        self.server_clock.at(self.clock.now())
     }
 
     fn hello(&self) -> Pin<Box<dyn Future<Output = Result<(), NodeError>> + Send + '_>> {

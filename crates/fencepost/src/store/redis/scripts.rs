@@ -12,7 +12,7 @@ use redis::{Cmd, Script, Value};
 use super::keys::Keys;
 use crate::error::NodeError;
 use fencepost_core::lock::{
-    Command, Holder, MAX_SKEW, NodeQueue, Precedence, Reply, Snapshot, TicketDisposition,
+    Command, Holder, MAX_SKEW, NodeQueue, Precedence, Repair, Reply, Snapshot, TicketDisposition,
 };
 use fencepost_core::ticket::{ClientId, Place, Standing, TicketId, TicketNumber};
 use fencepost_core::token::FencingToken;
@@ -102,9 +102,9 @@ static EXTEND: Layouts = Layouts {
 };
 static RELEASE: Layouts = Layouts {
     plain: lua!(
+        "plain/release",
         "mark/keep",
         "plain/mine",
-        "plain/release",
         "hash",
         "holder",
         "plain/keep",
@@ -303,6 +303,7 @@ fn write(verb: &str, script: &str, command: &Command, keys: &Keys) -> Cmd {
             ttl,
             token,
             entries,
+            repair,
         } => {
             cmd.arg(4)
                 .arg(&keys.lock)
@@ -310,6 +311,10 @@ fn write(verb: &str, script: &str, command: &Command, keys: &Keys) -> Cmd {
                 .arg(keys.tombstone(value))
                 .arg(keys.stolen());
             keep(&mut cmd, value, *ttl, *token);
+            cmd.arg(match repair {
+                Repair::Always => "always",
+                Repair::UnlessOvertaken => "compares",
+            });
             if value.is_reentrant() {
                 cmd.arg(entries.get());
             }

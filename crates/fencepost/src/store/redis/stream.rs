@@ -134,6 +134,11 @@ impl Route {
         })
     }
 
+    /// Where it leads.
+    pub(super) fn place(&self) -> &Place {
+        &self.place
+    }
+
     /// Makes a connection. May take for ever: the caller bounds it with the same `limit`, of which
     /// no single address of a host with several gets all.
     pub(super) async fn open(&self, limit: Duration) -> io::Result<Box<dyn Duplex>> {

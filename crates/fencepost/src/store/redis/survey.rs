@@ -8,17 +8,20 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use redis::{Cmd, FromRedisValue, RedisError, Value, from_redis_value};
+use tokio::runtime::Handle;
 use tokio::time::timeout;
 
 use super::handshake::{self, Facts as Handshake};
+use super::keeper::{Opened, Source};
 use super::link::Connection;
 use super::options::RedisOptions;
-use super::stream::Route;
-use super::url::{Place, Target};
-use super::{fault, keeper, rights};
-use crate::error::{Error, NodeError};
+use super::sentinel::Named;
+use super::url::Place;
+use super::{fault, rights};
+use crate::error::{Cause, Error, NodeError};
 use crate::runtime::clock::Clock;
 use crate::store::facts::{ClusterFacts, Facts, LinkKind, NodeSurvey, RedisFacts, median};
+use fencepost_core::quorum::failover::Fencing;
 use fencepost_core::quorum::membership::{Marker, Stage, Verdict, judge};
 
 /// How often the time is taken.
@@ -36,29 +39,42 @@ pub(crate) fn survey(
     max_ttl: Duration,
     clock: Arc<dyn Clock>,
 ) -> Result<impl Future<Output = NodeSurvey> + Send + 'static, Error> {
-    let Target {
-        place,
-        login,
+    let runtime = Handle::try_current().map_err(|_| Error::from(Cause::NoRuntime))?;
+    let Opened {
+        source,
         label,
-    } = Target::parse(url)?;
-    let link = kind(&place);
-    let route = Route::new(place, &options.tls)?;
+        replicas,
+    } = Source::open(url, &options, &clock, &runtime)?;
     Ok(async move {
         let limit = options.connect_timeout;
-        let connecting = async {
+        let facts = async {
+            let way = source.locate(limit).await?;
+            let way = way.ok_or_else(|| NodeError::Unreachable("no address".to_owned()))?;
             // A connection of our own making, so that a hostile server is bounded here too.
-            keeper::dial(&route, &login, limit, None).await
+            let connected = timeout(limit, way.dial(limit, None)).await;
+            let facts = match connected.unwrap_or(Err(NodeError::Timeout(limit))) {
+                Err(error) => Err(error),
+                Ok((connection, _driver)) => {
+                    let server = Server(connection);
+                    let user = way.login.username().unwrap_or("default");
+                    let link = kind(way.route.place());
+                    let named = way.named.as_ref();
+                    let facts = server.survey(link, user, max_ttl, named, &*clock).await;
+                    match facts {
+                        Ok((mut facts, fencing)) => {
+                            facts.replicas_needed = replicas;
+                            if let Some(named) = named {
+                                facts.group = Some(named.facts(fencing, max_ttl).await);
+                            }
+                            Ok(facts)
+                        }
+                        Err(error) => Err(error),
+                    }
+                }
+            };
+            facts.map_err(|error| way.route.explained(error))
         };
-        let connected = timeout(limit, connecting).await;
-        let facts = match connected.unwrap_or(Err(NodeError::Timeout(limit))) {
-            Err(error) => Err(error),
-            Ok((connection, _driver)) => {
-                let server = Server(connection);
-                let user = login.username().unwrap_or("default");
-                server.survey(link, user, max_ttl, &*clock).await
-            }
-        };
-        let facts = facts.map_err(|error| route.explained(error));
+        let facts = facts.await;
         NodeSurvey {
             node: label,
             facts: facts.map(|facts| Facts::Redis(Box::new(facts))),
@@ -112,13 +128,17 @@ impl Server {
         link: LinkKind,
         user: &str,
         max_ttl: Duration,
+        named: Option<&Named>,
         clock: &dyn Clock,
-    ) -> Result<RedisFacts, NodeError> {
+    ) -> Result<(RedisFacts, Option<Fencing>), NodeError> {
         let info: Option<String> = self.tell(&redis::cmd("INFO")).await?;
         let now = clock.now();
         let info = info.unwrap_or_default();
+        if Handshake::read(&info).is_sentinel() {
+            return Err(NodeError::Sentinel);
+        }
         let mut config = HashMap::<String, String>::new();
-        for name in ["appendfsync", "save"] {
+        for name in ["appendfsync", "save", "min-replicas-*"] {
             let mut cmd = redis::cmd("CONFIG");
             cmd.arg("GET").arg(name);
             config.extend(self.tell::<HashMap<_, _>>(&cmd).await?.unwrap_or_default());
@@ -141,14 +161,21 @@ impl Server {
             Some(version) => ("Valkey", Some(version)),
             None => ("Redis", text("redis_version")),
         };
-        let (cluster, quarantine) = match self.cluster().await? {
+        let (cluster, quarantine) = match self.cluster(named).await? {
             (cluster @ ClusterFacts::Member { .. }, left) => (cluster, left),
             (cluster, _) => {
                 let until = handshake.quarantine(max_ttl, None, now);
                 (cluster, until.map(|until| until.since(now)))
             }
         };
-        Ok(RedisFacts {
+        let replication = |name: &str| config.get(name).and_then(|number| number.parse().ok());
+        let min_replicas = replication("min-replicas-to-write");
+        let fencing = min_replicas.zip(replication("min-replicas-max-lag"));
+        let fencing = fencing.map(|(min_replicas, max_lag)| Fencing {
+            min_replicas,
+            max_lag,
+        });
+        let facts = RedisFacts {
             product,
             version,
             run_id: text("run_id"),
@@ -168,18 +195,24 @@ impl Server {
             link,
             missing: rights::missing(self, &user).await?,
             user,
-        })
+            replicas: number("connected_slaves"),
+            replicas_needed: 0,
+            group: None,
+        };
+        Ok((facts, fencing))
     }
 
     /// To which cluster it belongs, and how long it does not vote there.
-    async fn cluster(&self) -> Result<(ClusterFacts, Option<Duration>), NodeError> {
+    async fn cluster(
+        &self,
+        named: Option<&Named>,
+    ) -> Result<(ClusterFacts, Option<Duration>), NodeError> {
         let look = timeout(ANSWER_LIMIT, handshake::look(&self.0, false)).await;
         let look = match look.unwrap_or(Err(NodeError::Timeout(ANSWER_LIMIT))) {
             Ok(look) => look,
-            Err(NodeError::Permission(_) | NodeError::Unsuitable(_) | NodeError::Other(_)) => {
-                return Ok((ClusterFacts::Unknown, None));
-            }
-            Err(error) => return Err(error),
+            Err(error @ (NodeError::Timeout(_) | NodeError::Disconnected(_))) => return Err(error),
+            // It answers and does not tell: while it loads its data, or as part of a Redis Cluster.
+            Err(_) => return Ok((ClusterFacts::Unknown, None)),
         };
         let Some(marker) = &look.marker else {
             return Ok((ClusterFacts::None, None));
@@ -187,13 +220,17 @@ impl Server {
         let (Ok(marker), Ok(sight)) = (marker.parse::<Marker>(), look.sight()) else {
             return Ok((ClusterFacts::Unknown, None));
         };
+        let sight = match named {
+            Some(named) => named.sight(sight),
+            None => sight,
+        };
         // By its own terms: whether they are the client's is for others to judge.
         let left = match judge(&marker.terms, marker.node, &marker, &sight) {
             Verdict::Pending => return Ok((ClusterFacts::Pending, None)),
             Verdict::Refuse(_) => return Ok((ClusterFacts::Replaced, None)),
             Verdict::Votes | Verdict::Rewrite(Stage::Active, _) => None,
             Verdict::Waits(left) => Some(left),
-            Verdict::Rewrite(..) => Some(marker.terms.max_ttl),
+            Verdict::Rewrite(..) => Some(marker.terms.max_ttl + sight.grace),
         };
         let member = ClusterFacts::Member {
             nodes: marker.terms.nodes().to_vec(),

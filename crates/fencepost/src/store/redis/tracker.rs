@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout};
 
-use super::keeper::{self, Source};
+use super::keeper::Source;
 use super::link::Connection;
 use super::wire::{Heard, OnNews};
 use super::{fault, handshake};
@@ -104,10 +104,10 @@ impl Work {
         first: Request,
         asked: &mut mpsc::Receiver<Request>,
     ) -> Result<(), NodeError> {
-        let Source::Url { route, login } = &*self.source else {
+        let Some(way) = self.source.locate(self.limit).await? else {
             return Ok(());
         };
-        let dial = keeper::dial(route, login, self.limit, Some(self.on_news()));
+        let dial = way.dial(self.limit, Some(self.on_news()));
         let (connection, mut driver) = self.within_time(dial).await?;
         let tracks = self.within_time(handshake::start_tracking(&connection));
         if !tracks.await? {
@@ -121,6 +121,7 @@ impl Work {
             let asked = tokio::select! {
                 biased;
                 () = driver.ended() => return Err(NodeError::Disconnected("closed".to_owned())),
+                reason = way.until_moved() => return Err(reason),
                 asked = timeout(IDLE, asked.recv()) => asked,
             };
             next = match asked {

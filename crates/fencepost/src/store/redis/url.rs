@@ -22,6 +22,8 @@ pub(super) struct Target {
     pub(super) login: RedisConnectionInfo,
     /// The URL without user and password, for people.
     pub(super) label: String,
+    /// How many replicas must have a vote before it counts.
+    pub(super) replicas: u32,
 }
 
 /// The way to a server.
@@ -56,16 +58,16 @@ impl Target {
         }
         let form = if unix { UNIX_FORM } else { TCP_FORM };
         // The crate's parser knows rediss only with its own TLS, which is not used here.
-        let parsed = redis::parse_redis_url(&format!("{plain}://{rest}"))
+        let mut parsed = redis::parse_redis_url(&format!("{plain}://{rest}"))
             .ok_or_else(|| invalid(format!("it is not a URL; {form}")))?;
         if parsed.fragment().is_some() {
             let why = "it has a \"#\" part, which is not supported; a \"#\" in a password is %23";
             return Err(invalid(why.to_owned()));
         }
         let known: &[&str] = if unix {
-            &["db", "user", "pass", "protocol"]
+            &["db", "user", "pass", "protocol", "replicas"]
         } else {
-            &["protocol"]
+            &["protocol", "replicas"]
         };
         for (key, _) in parsed.query_pairs() {
             if !known.contains(&&*key) {
@@ -75,6 +77,26 @@ impl Target {
             }
         }
 
+        let mut replicas = 0;
+        let mut others: Vec<(String, String)> = Vec::new();
+        for (key, value) in parsed.query_pairs() {
+            match &*key {
+                "replicas" => {
+                    replicas = replica_count(&value).ok_or_else(|| {
+                        invalid(format!(
+                            "replicas is not a number from 0 to {MOST_REPLICAS}"
+                        ))
+                    })?;
+                }
+                _ => others.push((key.into_owned(), value.into_owned())),
+            }
+        }
+        match others.is_empty() {
+            true => parsed.set_query(None),
+            false => {
+                parsed.query_pairs_mut().clear().extend_pairs(others);
+            }
+        }
         let mut shown = parsed.clone();
         // Both only fail where there is no host, and then there is no login to hide.
         let _ = shown.set_username("");
@@ -118,8 +140,17 @@ impl Target {
             place,
             login,
             label,
+            replicas,
         })
     }
+}
+
+/// How many replicas may be waited for.
+pub(super) const MOST_REPLICAS: u32 = 9;
+
+/// The value of `replicas=`.
+pub(super) fn replica_count(text: &str) -> Option<u32> {
+    text.parse().ok().filter(|count| *count <= MOST_REPLICAS)
 }
 
 /// What the parser says, without its names for kinds of errors.
@@ -130,7 +161,7 @@ fn plain_words(error: &redis::RedisError) -> String {
 }
 
 /// The URL as it may be shown, when it could not even be parsed.
-fn without_login(url: &str) -> String {
+pub(super) fn without_login(url: &str) -> String {
     let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
     let rest = rest.rsplit_once('@').map_or(rest, |(_, host)| host);
     let rest = rest.split(['?', '#']).next().unwrap_or("");
@@ -191,6 +222,9 @@ mod tests {
         let target = Target::parse("redis://b%20b:p%40ss%2F%23@h").unwrap();
         assert_eq!(target.login.username(), Some("b b"));
         assert_eq!(target.login.password(), Some("p@ss/#"));
+        let waits = Target::parse("redis://:a%26b@h?replicas=2&protocol=resp3").unwrap();
+        assert_eq!((waits.replicas, waits.label.as_str()), (2, "redis://h"));
+        assert_eq!(waits.login.password(), Some("a&b"));
         let nopass = Target::parse("redis://bob@h").unwrap();
         assert_eq!(nopass.login.password(), Some(""));
     }
@@ -207,6 +241,7 @@ mod tests {
             ("redis://:sec/secret@h", "percent-encoded"),
             ("redis://:secret@h?protocol=resp9", "protocol"),
             ("redis://h?pass=secret", "not known"),
+            ("redis://:secret@h?replicas=x", "0 to 9"),
             ("redis://h/#secret", "%23"),
             ("redis://:secret@0.0.0.0", "wildcard"),
             ("redis+unix://", "redis+unix:///path"),

@@ -13,7 +13,7 @@ use super::*;
 use crate::error::NodeError;
 use crate::runtime::clock::{Moment, SystemClock};
 use crate::{AttemptValue, FencingToken, Ttl};
-use fencepost_core::lock::{COUNTER_RETENTION, Reply};
+use fencepost_core::lock::{COUNTER_RETENTION, Repair, Reply};
 
 /// A clock that stands still until it is set.
 struct HandClock {
@@ -222,6 +222,7 @@ async fn whoever_extends_a_lock_is_its_holder_from_then_on() {
         ttl: Ttl::new(secs(30)).unwrap(),
         token: FencingToken::saturating(1),
         entries: NonZeroU32::MIN,
+        repair: Repair::Always,
     };
     assert_eq!(node.call(&a, extend).await, Ok(Reply::Extended));
     let pid: u32 = file

@@ -1,0 +1,236 @@
+//! Acquiring by plain commands, without a script: what may be acquired that way, and what follows from the
+//! answers. Pure.
+//!
+//! One write holds `SET key value NX GET`, `ZADD register GT CH` and a look at the head of the queue. Each is
+//! atomic, and all three are carried out whatever the first one said: so whoever does not get the lock lifts
+//! the register all the same, and a newcomer holds the lock for a moment before it sees that others wait.
+//! Nobody's token rests on more than the strict rule of [the tally](crate::quorum::AcquireTally).
+//!
+//! Whatever is unusual is left to the script, which is the reference: it must never be guessed here.
+
+use std::time::Duration;
+
+use super::{Command, Holder, LockState, Precedence};
+use crate::words::ticket::TicketId;
+use crate::words::token::FencingToken;
+use crate::words::ttl::Ttl;
+use crate::words::value::AttemptValue;
+
+/// An acquire that plain commands can carry out.
+#[derive(Clone, Copy, Debug)]
+pub struct PlainAcquire<'c> {
+    /// Who asks.
+    pub value: &'c AttemptValue,
+    /// For how long.
+    pub ttl: Ttl,
+    /// The token that is proposed, and stored with the value.
+    pub proposed: FencingToken,
+    /// Whether it passes those in the queue who let themselves be passed.
+    pub may_pass: bool,
+}
+
+/// What the answers say.
+#[derive(Clone, Copy, Debug)]
+pub struct Seen<'s> {
+    /// Who had the lock. `None`: it was free, and is the caller's now.
+    pub holder: Option<&'s AttemptValue>,
+    /// Whether the register was below the proposal, and is there now.
+    pub lifted: bool,
+    /// Who was first in the queue, also if it has been silent for too long.
+    pub head: Option<&'s TicketId>,
+}
+
+/// What follows from the answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// The lock is the caller's, and its register was lifted to the proposal.
+    Granted,
+    /// The lock is the caller's; the register was at the proposal already, or above.
+    NotRaised,
+    /// Somebody else has it.
+    Held,
+    /// Only the script can tell. Where the lock was taken, it has to be released before that.
+    AskScript {
+        /// It was taken.
+        is_taken: bool,
+    },
+}
+
+impl<'c> PlainAcquire<'c> {
+    /// `None` for what takes a script: tickets, readers, reentrant locks, values that are not ours, and
+    /// tokens that no clock proposes.
+    #[must_use]
+    pub fn of(command: &'c Command) -> Option<Self> {
+        let Command::Acquire {
+            value,
+            ttl,
+            proposed,
+            turn,
+        } = command
+        else {
+            return None;
+        };
+        let may_pass = match turn {
+            Precedence::MayPass => true,
+            Precedence::PassNobody => false,
+            // The grant has to take it out of the queue.
+            Precedence::Ticket(_) => return None,
+        };
+        let is_token = *proposed > FencingToken::ZERO && *proposed < FencingToken::MAX;
+        let fits = is_token && value.has_token() && !value.is_reentrant();
+        fits.then_some(Self {
+            value,
+            ttl: *ttl,
+            proposed: *proposed,
+            may_pass,
+        })
+    }
+
+    /// What follows from the answers of one node.
+    #[must_use]
+    pub fn decide(&self, seen: &Seen<'_>) -> Verdict {
+        match seen.holder {
+            // No attempt is sent twice: whatever this is, it is not usual.
+            Some(holder) if holder == self.value => Verdict::AskScript { is_taken: false },
+            Some(_) => Verdict::Held,
+            None if self.is_behind(seen.head) => Verdict::AskScript { is_taken: true },
+            None if seen.lifted => Verdict::Granted,
+            None => Verdict::NotRaised,
+        }
+    }
+
+    /// Whether this one in the queue is to be served first. It may have been silent for too long: only the
+    /// script, which has the time, can tell.
+    fn is_behind(&self, head: Option<&TicketId>) -> bool {
+        head.is_some_and(|head| !self.may_pass || head.is_fair())
+    }
+}
+
+/// The commands themselves, as a node carries them out: for the checks that compare.
+impl LockState {
+    /// `SET NX GET`: who has the lock, if it was not free.
+    #[doc(hidden)]
+    pub fn set_if_free(&mut self, acquire: &PlainAcquire<'_>, now: Duration) -> Option<Holder> {
+        self.drop_expired(now);
+        let holder = self.held_by(now);
+        if holder.is_none() {
+            self.hold(acquire.value, acquire.ttl, acquire.proposed, now);
+        }
+        holder
+    }
+
+    /// `ZADD GT CH`: whether it was below.
+    #[doc(hidden)]
+    pub fn lift(&mut self, to: FencingToken) -> bool {
+        let is_below = self.counter < to;
+        self.counter = self.counter.max(to);
+        is_below
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::words::ticket::{ClientId, TicketMode};
+    use crate::words::value::Owner;
+
+    const FREE: Seen<'_> = Seen {
+        holder: None,
+        lifted: true,
+        head: None,
+    };
+
+    fn value(random: u128) -> AttemptValue {
+        AttemptValue::labelled(random, &Owner::readable("me"))
+    }
+
+    fn acquire(value: AttemptValue, proposed: u64, turn: Precedence) -> Command {
+        Command::Acquire {
+            value,
+            ttl: Ttl::new(Duration::from_secs(10)).unwrap(),
+            proposed: FencingToken::new(proposed).unwrap(),
+            turn,
+        }
+    }
+
+    fn ticket(mode: TicketMode) -> TicketId {
+        TicketId::of_mode(&ClientId::of(7), 1, mode, &Owner::readable("waiter"))
+    }
+
+    #[test]
+    fn only_a_newcomers_attempt_at_a_plain_lock_needs_no_script() {
+        let fits = |command: &Command| PlainAcquire::of(command).is_some();
+        let turn = Precedence::Ticket(ticket(TicketMode::Default));
+        assert!(fits(&acquire(value(1), 5, Precedence::MayPass)));
+        assert!(fits(&acquire(value(1), 5, Precedence::PassNobody)));
+        assert!(!fits(&acquire(value(1), 5, turn)));
+        let reentrant = AttemptValue::reentrant(1, 1);
+        let foreign = AttemptValue::reported("my_random_value");
+        for value in [reentrant, foreign, AttemptValue::shared()] {
+            assert!(!fits(&acquire(value, 5, Precedence::MayPass)));
+        }
+        for proposed in [0, FencingToken::MAX.get()] {
+            assert!(!fits(&acquire(value(1), proposed, Precedence::MayPass)));
+        }
+        assert!(!fits(&Command::Inspect));
+    }
+
+    #[test]
+    fn a_grant_is_a_vote_only_where_the_register_was_lifted_from_below() {
+        let command = acquire(value(1), 5, Precedence::MayPass);
+        let plain = PlainAcquire::of(&command).unwrap();
+        assert_eq!(plain.decide(&FREE), Verdict::Granted);
+        let not_lifted = Seen {
+            lifted: false,
+            ..FREE
+        };
+        assert_eq!(plain.decide(&not_lifted), Verdict::NotRaised);
+    }
+
+    #[test]
+    fn whoever_does_not_get_the_lock_has_no_vote_although_it_lifts_the_register() {
+        let command = acquire(value(1), 5, Precedence::MayPass);
+        let plain = PlainAcquire::of(&command).unwrap();
+        let other = value(2);
+        let held = |holder| Seen {
+            holder: Some(holder),
+            ..FREE
+        };
+        assert_eq!(plain.decide(&held(&other)), Verdict::Held);
+        let own = value(1);
+        let unusual = Verdict::AskScript { is_taken: false };
+        assert_eq!(plain.decide(&held(&own)), unusual);
+    }
+
+    #[test]
+    fn a_newcomer_passes_nobody_who_may_not_be_passed() {
+        let passes = acquire(value(1), 5, Precedence::MayPass);
+        let passes_nobody = acquire(value(1), 5, Precedence::PassNobody);
+        for (command, mode, verdict) in [
+            (&passes, TicketMode::Default, Verdict::Granted),
+            (
+                &passes,
+                TicketMode::Fair,
+                Verdict::AskScript { is_taken: true },
+            ),
+            (
+                &passes,
+                TicketMode::Reader,
+                Verdict::AskScript { is_taken: true },
+            ),
+            (
+                &passes_nobody,
+                TicketMode::Default,
+                Verdict::AskScript { is_taken: true },
+            ),
+        ] {
+            let head = ticket(mode);
+            let seen = Seen {
+                head: Some(&head),
+                ..FREE
+            };
+            let plain = PlainAcquire::of(command).unwrap();
+            assert_eq!(plain.decide(&seen), verdict, "{command:?} behind {mode:?}");
+        }
+    }
+}

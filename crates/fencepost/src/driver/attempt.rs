@@ -1,0 +1,155 @@
+//! One attempt to acquire, in flight on all nodes. Dropped before it succeeded, it releases what it may have got.
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+
+use super::calls::Calls;
+use super::coordinator::{Claim, Coordinator, Grant, Take};
+use super::in_flight::InFlight;
+use super::release::ReleaseTask;
+use crate::error::{Error, HeldBy, HolderStatus, NodeError};
+use crate::runtime::clock::Moment;
+use fencepost_core::lock::{Command, Holder, Reply, TicketDisposition};
+use fencepost_core::quorum::{AcquireStep, AcquireTally, Denial, NodeSet};
+use fencepost_core::token::FencingToken;
+
+/// An attempt in flight. Dropped before it succeeded, it releases what it may have got.
+pub(super) struct Attempt<'a> {
+    coordinator: &'a Arc<Coordinator>,
+    claim: Claim,
+    proposed: FencingToken,
+    votes: AcquireTally,
+    pub(super) round: Calls,
+    late: InFlight,
+    /// It has succeeded, or has been given back.
+    over: bool,
+}
+
+impl<'a> Attempt<'a> {
+    pub(super) fn begin(coordinator: &'a Arc<Coordinator>, claim: Claim, take: &Take) -> Self {
+        let proposed = coordinator.proposal(&claim);
+        let mut round = Calls::default();
+        for (index, node) in coordinator.nodes.iter().enumerate() {
+            let command = match take {
+                Take::Free(turn) => claim.acquire(proposed, turn.clone()),
+                Take::Stolen => claim.steal(proposed, Vec::new()),
+                Take::Over(from) => claim.steal(proposed, from.clone()),
+            };
+            round.add(index, node.call(&claim.name, command));
+        }
+        Self {
+            coordinator,
+            claim,
+            proposed,
+            votes: AcquireTally::new(coordinator.quorum),
+            round,
+            late: InFlight::default(),
+            over: false,
+        }
+    }
+
+    pub(super) fn answered(
+        &mut self,
+        node: usize,
+        answer: Result<Reply, NodeError>,
+    ) -> AcquireStep {
+        self.late.answered(node, &answer);
+        if let Ok(Reply::Held(Holder {
+            token: Some(token), ..
+        })) = &answer
+            && *token >= self.proposed
+        {
+            // The holder's clock is ahead of ours. The next attempt need not find that out by a raise.
+            self.coordinator.overtaken.note(&self.claim.name, *token);
+        }
+        self.votes.answered(node, answer)
+    }
+
+    pub(super) fn raise(&mut self, nodes: NodeSet, to: FencingToken) {
+        self.coordinator.overtaken.note(&self.claim.name, to);
+        for index in nodes.iter() {
+            let value = self.claim.value.clone();
+            let call =
+                self.coordinator.nodes[index].call(&self.claim.name, Command::Raise { value, to });
+            self.round.add(index, call);
+        }
+    }
+
+    /// Acquires the lock also on nodes where the last holder still had it. Its release is in flight
+    /// there, and a free node would let other attempts succeed in vain.
+    fn fill_in(&mut self, token: FencingToken) {
+        for index in self.votes.refused().iter() {
+            let command = self.claim.extend(token, NonZeroU32::MIN);
+            let call = self.coordinator.nodes[index].call(&self.claim.name, command);
+            self.round.add(index, call);
+        }
+        self.round.start();
+    }
+
+    pub(super) fn denied(&self) -> Error {
+        let name = self.claim.name.clone();
+        match self.votes.denial() {
+            Denial::Held {
+                by: owner,
+                token,
+                remaining,
+            } => {
+                let holder = HolderStatus {
+                    owner,
+                    token,
+                    remaining,
+                };
+                Error::held(name, holder)
+            }
+            Denial::Split { between } => Error::not_free(name, HeldBy::Split(between)),
+            Denial::Overtaken => Error::not_free(name, HeldBy::Overtaken),
+            Denial::NoQuorum => self.coordinator.no_quorum(name, self.votes.outcomes()),
+        }
+    }
+
+    pub(super) fn succeeded(mut self, token: FencingToken, deadline: Moment) -> Grant {
+        self.over = true;
+        self.fill_in(token);
+        Grant {
+            claim: self.claim.clone(),
+            token,
+            deadline,
+            late: self.take_late(),
+            evicted: self.votes.evicted().cloned(),
+        }
+    }
+
+    /// Releases what was granted now instead of on drop.
+    pub(super) fn ends(mut self, ticket: TicketDisposition) {
+        self.give_back(ticket);
+    }
+
+    fn give_back(&mut self, ticket: TicketDisposition) {
+        self.over = true;
+        let (nodes, late) = (self.votes.may_hold(), self.take_late());
+        let claim = self.claim.clone();
+        drop(ReleaseTask::begin(
+            self.coordinator,
+            claim,
+            ticket,
+            None,
+            nodes,
+            late,
+        ));
+    }
+
+    fn take_late(&mut self) -> InFlight {
+        let mut late = std::mem::take(&mut self.late);
+        late.take_over(std::mem::take(&mut self.round));
+        late
+    }
+}
+
+impl Drop for Attempt<'_> {
+    fn drop(&mut self) {
+        if !self.over {
+            // Its waiter, if there is one, is gone too, and takes its ticket out of the queue.
+            self.give_back(TicketDisposition::Stays);
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! Closes a cluster that another is to replace: none of its nodes votes any more.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+use tokio::time::timeout;
+
+use super::keeper::Source;
+use super::membership::{MOST_CHANGES, Server, incarnation};
+use super::options::RedisOptions;
+use crate::error::{Error, NodeError};
+use crate::runtime::clock::{Clock, SystemClock};
+use fencepost_core::quorum::membership::{Marker, Stage, Terms};
+
+/// A cluster that is closed, so that another may take its place.
+#[derive(Clone, Debug)]
+pub(crate) struct Closed {
+    cluster: String,
+    pub(super) epoch: u64,
+    /// How long a lock of it may still be held.
+    pub(crate) wait: Duration,
+}
+
+impl Closed {
+    pub(super) fn is_of(&self, marker: &Marker) -> bool {
+        (&self.cluster, self.epoch) == (&marker.cluster, marker.epoch)
+    }
+}
+
+/// Closes the cluster at these URLs: none of the nodes that could be reached votes any more. What each
+/// of them said.
+///
+/// # Errors
+/// [`Error`] for a URL that cannot be used.
+pub(crate) async fn close(
+    urls: &[String],
+    options: &RedisOptions,
+) -> Result<Vec<(String, Result<Closed, NodeError>)>, Error> {
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    let mut sources = Vec::new();
+    for url in urls {
+        sources.push(Source::open(url, options, &clock, &Handle::current())?);
+    }
+    let labels = sources.iter().map(|opened| opened.label.clone()).collect();
+    let old = Terms::new(labels, Duration::ZERO, Duration::ZERO);
+    let closing = sources.into_iter().map(async |opened| {
+        let limit = options.connect_timeout;
+        let closing = async {
+            let way = opened.source.locate(limit).await?;
+            let way = way.ok_or_else(|| NodeError::Unreachable("no address".to_owned()))?;
+            let (connection, _driver) = way.dial(limit, None).await?;
+            let server = Server {
+                connection: &connection,
+                options,
+                tracks: false,
+            };
+            close_one(&server, &old).await
+        };
+        let closed = timeout(2 * limit, closing).await;
+        let closed = closed.unwrap_or(Err(NodeError::Timeout(2 * limit)));
+        (opened.label, closed)
+    });
+    Ok(futures_util::future::join_all(closing).await)
+}
+
+async fn close_one(server: &Server<'_>, old: &Terms) -> Result<Closed, NodeError> {
+    for _ in 0..MOST_CHANGES {
+        let look = server.look().await?;
+        let sight = look.sight()?;
+        let Some(raw) = look.marker else {
+            return Err(NodeError::Differs("it belongs to no cluster".to_owned()));
+        };
+        let marker: Marker = raw.parse().map_err(|_| {
+            NodeError::Differs("its marker cannot be read by this version".to_owned())
+        })?;
+        if marker.terms.nodes() != old.nodes() {
+            let (theirs, ours) = (marker.terms.nodes().join(","), old.nodes().join(","));
+            let why = format!("its nodes are {theirs}, and those to be replaced {ours}");
+            return Err(NodeError::Differs(why));
+        }
+        if marker.stage == Stage::Closing {
+            let passed = sight.now_us.saturating_sub(marker.since_us);
+            let max_ttl = marker.terms.max_ttl;
+            return Ok(Closed {
+                wait: max_ttl.saturating_sub(Duration::from_micros(passed)),
+                cluster: marker.cluster,
+                epoch: marker.epoch,
+            });
+        }
+        let closing = sight.rewritten(&marker, Stage::Closing, incarnation()?);
+        server.replace(&raw, Some(&closing)).await?;
+    }
+    let why = "its marker is being changed all the time".to_owned();
+    Err(NodeError::NoCluster(why))
+}

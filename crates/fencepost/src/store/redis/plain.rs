@@ -1,0 +1,453 @@
+//! The uncontended acquire without a script: three plain commands in one write.
+//!
+//! `SET key value NX GET PX ttl`, `ZADD fencepost:fences GT CH token key`, `ZRANGE queue 0 0`. Not inside
+//! `MULTI`: that costs the server as much as two of the three, and what counts holds without it. What the
+//! answers mean is decided in [the core](fencepost_core::lock::plain); whatever is unusual is asked again by
+//! script.
+//!
+//! A script looks for a tombstone before it takes the lock. Plain commands cannot: a `SET` that arrives after
+//! its own release, on a connection that was given up, would hold the lock for nobody. So before another
+//! connection takes over, the server closes the one before ([`Predecessor`]); where it may not be asked to,
+//! or hides what tells the two apart, scripts are used.
+
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
+use redis::{Cmd, RedisError, Value, from_redis_value};
+
+use super::fault;
+use super::handshake::Facts;
+use super::keys::{Keys, REGISTER};
+use super::link::Connection;
+use crate::error::NodeError;
+use crate::runtime::clock::{Clock, Moment};
+use fencepost_core::lock::plain::{PlainAcquire, Seen, Verdict};
+use fencepost_core::lock::{Command, MAX_SKEW};
+use fencepost_core::ticket::TicketId;
+use fencepost_core::value::Stored;
+
+/// The first Redis whose `SET` takes `NX` and `GET` together. Every Valkey calls itself a later one.
+const SINCE_VERSION: u32 = 7;
+/// How many commands an acquire is.
+pub(super) const COMMANDS: usize = 3;
+/// A connection that no server has, to ask whether it would close one.
+const NO_CONNECTION: i64 = i64::MAX;
+
+/// The connection that was used before, whose commands may still be on their way.
+#[derive(Debug, Default)]
+pub(super) struct Predecessor(Option<Identity>);
+
+/// A connection as its server knows it. Numbers begin again in another process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Identity {
+    run_id: String,
+    connection: i64,
+}
+
+/// A server's wall clock, as its own `TIME` told it last: microseconds since 1970 less those of our boot
+/// time. Zero while nothing is known.
+#[derive(Debug, Default)]
+pub(super) struct ServerClock(AtomicI64);
+
+impl ServerClock {
+    fn set(&self, micros: u64, now: Moment) {
+        let ahead = micros.saturating_sub(micros_of(now));
+        let ahead = i64::try_from(ahead).unwrap_or(i64::MAX);
+        self.0.store(ahead, Ordering::Relaxed);
+    }
+
+    /// What it says at that moment, about.
+    pub(super) fn at(&self, now: Moment) -> Option<u64> {
+        let ahead = u64::try_from(self.0.load(Ordering::Relaxed)).ok()?;
+        (ahead > 0).then(|| ahead.saturating_add(micros_of(now)))
+    }
+}
+
+fn micros_of(now: Moment) -> u64 {
+    u64::try_from(now.since_start().as_micros()).unwrap_or(u64::MAX)
+}
+
+/// Closes the connection that was used before, and finds out whether this one may use plain commands.
+pub(super) async fn prepare(
+    connection: &Connection,
+    facts: &Facts,
+    before: &mut Predecessor,
+    server: &ServerClock,
+    clock: &dyn Clock,
+) -> Result<bool, NodeError> {
+    let (Connection::Ours(_), Some(run_id)) = (connection, &facts.run_id) else {
+        return Ok(false);
+    };
+    if facts.major_version < Some(SINCE_VERSION) {
+        return Ok(false);
+    }
+    // In another process there is nothing left of it.
+    let old = before.0.as_ref().filter(|old| old.run_id == *run_id);
+    let old = old.map_or(NO_CONNECTION, |old| old.connection);
+    let questions = [words(&["CLIENT", "ID"]), words(&["TIME"]), kill(old)];
+    let answers = questions.iter().map(|question| connection.send(question));
+    let [id, time, killed] = match futures_util::future::join_all(answers).await.try_into() {
+        Ok(answers) => answers,
+        Err(_) => return Ok(false),
+    };
+    let id = answered::<i64>(id)?;
+    let time = answered::<(u64, u64)>(time)?;
+    if answered::<i64>(killed)?.is_none() {
+        tracing::debug!("this user may not close its own lost connections; grant +client|kill");
+        return Ok(false);
+    }
+    let (Some(connection), Some((seconds, micros))) = (id, time) else {
+        return Ok(false);
+    };
+    let now = seconds.saturating_mul(1_000_000).saturating_add(micros);
+    server.set(now, clock.now());
+    before.0 = Some(Identity {
+        run_id: run_id.clone(),
+        connection,
+    });
+    Ok(true)
+}
+
+fn words(words: &[&str]) -> Cmd {
+    let mut cmd = Cmd::new();
+    for word in words {
+        cmd.arg(*word);
+    }
+    cmd
+}
+
+fn kill(connection: i64) -> Cmd {
+    let mut cmd = words(&["CLIENT", "KILL", "ID"]);
+    cmd.arg(connection);
+    cmd
+}
+
+/// `None` for what this user may not ask.
+fn answered<T: redis::FromRedisValue>(
+    answer: redis::RedisResult<Value>,
+) -> Result<Option<T>, NodeError> {
+    match answer {
+        Ok(value) => Ok(from_redis_value(value).ok()),
+        Err(error) if fault::is_answer(&error) => Ok(None),
+        Err(error) => Err(fault::node_error(&error)),
+    }
+}
+
+/// The commands of an acquire, if it can be had by plain ones.
+pub(super) fn commands(command: &Command, keys: &Keys, server_now: Option<u64>) -> Option<Vec<u8>> {
+    let acquire = PlainAcquire::of(command)?;
+    // A script bounds how far ahead a token may be.
+    let latest = server_now?.saturating_add(MAX_SKEW.as_micros() as u64);
+    if acquire.proposed.get() > latest {
+        return None;
+    }
+    let token = Number::of(acquire.proposed.get());
+    let ttl = Number::of(acquire.ttl.as_millis());
+    // `random:token:label`: the token stands behind the part that no other attempt has.
+    let (unique, label) = acquire.value.as_str().split_once(':')?;
+    let mut bytes = Vec::with_capacity(384);
+    begin(&mut bytes, "SET", 7);
+    text(&mut bytes, &[&keys.lock]);
+    text(&mut bytes, &[unique, ":", token.as_str(), ":", label]);
+    for word in ["NX", "GET", "PX", ttl.as_str()] {
+        text(&mut bytes, &[word]);
+    }
+    begin(&mut bytes, "ZADD", 6);
+    for word in [keys.register(), "GT", "CH", token.as_str(), &keys.lock] {
+        text(&mut bytes, &[word]);
+    }
+    begin(&mut bytes, "ZRANGE", 4);
+    text(&mut bytes, &keys.queue().parts());
+    for word in ["0", "0"] {
+        text(&mut bytes, &[word]);
+    }
+    Some(bytes)
+}
+
+/// The head of a command of so many words. They are written as they are, without a list of them in between:
+/// of all that an attempt costs its client this was the largest part.
+fn begin(out: &mut Vec<u8>, verb: &str, words: u64) {
+    out.push(b'*');
+    out.extend_from_slice(Number::of(words).as_str().as_bytes());
+    out.extend_from_slice(b"\r\n");
+    text(out, &[verb]);
+}
+
+/// One word, made of these parts.
+fn text(out: &mut Vec<u8>, parts: &[&str]) {
+    let length: usize = parts.iter().map(|part| part.len()).sum();
+    out.push(b'$');
+    out.extend_from_slice(Number::of(length as u64).as_str().as_bytes());
+    out.extend_from_slice(b"\r\n");
+    for part in parts {
+        out.extend_from_slice(part.as_bytes());
+    }
+    out.extend_from_slice(b"\r\n");
+}
+
+/// A number as text.
+struct Number {
+    digits: [u8; 20],
+    begin: usize,
+}
+
+impl Number {
+    fn of(mut number: u64) -> Self {
+        let mut digits = [b'0'; 20];
+        let mut begin = digits.len() - 1;
+        while number > 9 {
+            digits[begin] += (number % 10) as u8;
+            number /= 10;
+            begin -= 1;
+        }
+        digits[begin] += number as u8;
+        Self { digits, begin }
+    }
+
+    fn as_str(&self) -> &str {
+        std::str::from_utf8(&self.digits[self.begin..]).unwrap_or_default()
+    }
+}
+
+/// What the answers come to.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// As the core decided it.
+    Decided(Verdict),
+    /// Somebody else has it: this.
+    Held(Stored),
+    /// One of the commands failed. Where the lock was taken, it has to be released.
+    Failed { error: NodeError, is_taken: bool },
+}
+
+/// Reads the answers to the commands of that acquire.
+pub(super) fn read(command: &Command, answers: &Value) -> Outcome {
+    let nonsense = || Outcome::Failed {
+        error: NodeError::Other(format!("an answer that makes no sense: {answers:?}")),
+        is_taken: true,
+    };
+    let Value::Array(each) = answers else {
+        return nonsense();
+    };
+    let (Some(acquire), [set, lifted, head]) = (PlainAcquire::of(command), &each[..]) else {
+        return nonsense();
+    };
+    match set {
+        Value::Nil => {}
+        Value::BulkString(bytes) => {
+            let holder = Stored::parse(&String::from_utf8_lossy(bytes));
+            let verdict = acquire.decide(&Seen {
+                holder: Some(&holder.value),
+                lifted: false,
+                head: None,
+            });
+            return match verdict {
+                Verdict::Held => Outcome::Held(holder),
+                other => Outcome::Decided(other),
+            };
+        }
+        Value::ServerError(error) => {
+            return match fault::node_error(&RedisError::from(error.clone())) {
+                // The script says what it is instead.
+                NodeError::WrongType(_) => Outcome::Decided(Verdict::AskScript { is_taken: false }),
+                error => Outcome::Failed {
+                    error,
+                    is_taken: false,
+                },
+            };
+        }
+        _ => return nonsense(),
+    }
+    let failed = |error: &redis::ServerError, key: &str| Outcome::Failed {
+        error: of_key(error, key),
+        is_taken: true,
+    };
+    let lifted = match lifted {
+        Value::Int(lifted) => *lifted == 1,
+        Value::ServerError(error) => return failed(error, REGISTER),
+        _ => return nonsense(),
+    };
+    let head = match head {
+        Value::Array(ids) => match ids.first() {
+            Some(Value::BulkString(id)) => Some(TicketId::reported(&*String::from_utf8_lossy(id))),
+            Some(_) => return nonsense(),
+            None => None,
+        },
+        Value::ServerError(error) => return failed(error, "the queue"),
+        _ => return nonsense(),
+    };
+    Outcome::Decided(acquire.decide(&Seen {
+        holder: None,
+        lifted,
+        head: head.as_ref(),
+    }))
+}
+
+/// What a command on that key failed with. The lock itself is not at fault.
+fn of_key(error: &redis::ServerError, key: &str) -> NodeError {
+    match fault::node_error(&RedisError::from(error.clone())) {
+        NodeError::WrongType(text) => NodeError::WrongType(format!("{text} ({key})")),
+        NodeError::Permission(text) => NodeError::Permission(format!("{text} ({key})")),
+        NodeError::OutOfMemory(text) => NodeError::OutOfMemory(format!("{text} ({key})")),
+        other => other,
+    }
+}
+
+/// The milliseconds that `PTTL` tells.
+pub(super) fn remaining(answer: &Value) -> Option<Duration> {
+    match answer {
+        // Never expires.
+        Value::Int(-1) => None,
+        Value::Int(left) => Some(Duration::from_millis(u64::try_from(*left).unwrap_or(0))),
+        _ => Some(Duration::ZERO),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fencepost_core::lock::Precedence;
+    use fencepost_core::token::FencingToken;
+    use fencepost_core::ttl::Ttl;
+    use fencepost_core::value::{AttemptValue, Owner};
+
+    fn acquire(proposed: u64, turn: Precedence) -> Command {
+        Command::Acquire {
+            value: AttemptValue::labelled(1, &Owner::readable("me")),
+            ttl: Ttl::new(Duration::from_secs(10)).unwrap(),
+            proposed: FencingToken::new(proposed).unwrap(),
+            turn,
+        }
+    }
+
+    /// What a server says.
+    fn said(text: &str) -> Value {
+        let list = format!("*3\r\n{text}");
+        super::super::resp::read(list.as_bytes())
+            .unwrap()
+            .unwrap()
+            .0
+    }
+
+    fn outcome(text: &str) -> Outcome {
+        read(&acquire(5, Precedence::MayPass), &said(text))
+    }
+
+    fn bulk(text: &str) -> String {
+        format!("${}\r\n{text}\r\n", text.len())
+    }
+
+    const EMPTY: &str = "*0\r\n";
+
+    #[test]
+    fn a_free_lock_is_granted_and_is_a_vote_only_where_the_register_was_lifted() {
+        for nil in ["$-1\r\n", "_\r\n"] {
+            let lifted = outcome(&format!("{nil}:1\r\n{EMPTY}"));
+            assert_eq!(lifted, Outcome::Decided(Verdict::Granted));
+            let not_lifted = outcome(&format!("{nil}:0\r\n{EMPTY}"));
+            assert_eq!(not_lifted, Outcome::Decided(Verdict::NotRaised));
+        }
+    }
+
+    #[test]
+    fn another_holder_is_named_whatever_became_of_the_register() {
+        let value = format!("{}:17:other", "0".repeat(32));
+        let expected = Stored::parse(&value);
+        assert_eq!(expected.token.map(FencingToken::get), Some(17));
+        for register in [":1\r\n", ":0\r\n", "-OOM no\r\n"] {
+            let held = outcome(&format!("{}{register}{EMPTY}", bulk(&value)));
+            assert_eq!(held, Outcome::Held(expected.clone()));
+        }
+    }
+
+    #[test]
+    fn a_register_that_cannot_be_lifted_is_no_vote_is_named_and_gives_the_lock_back() {
+        for (text, said) in [
+            ("-WRONGTYPE Operation", "WRONGTYPE"),
+            ("-NOPERM no permissions", "NOPERM"),
+            ("-OOM command not allowed", "OOM"),
+        ] {
+            let Outcome::Failed { error, is_taken } = outcome(&format!("$-1\r\n{text}\r\n{EMPTY}"))
+            else {
+                panic!("{text} is a vote");
+            };
+            assert!(is_taken, "{text}");
+            let error = error.to_string();
+            assert!(error.contains(said) && error.contains(REGISTER), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_lock_that_could_not_be_taken_is_not_given_back() {
+        let oom = outcome(&format!("-OOM no\r\n:1\r\n{EMPTY}"));
+        assert!(matches!(
+            oom,
+            Outcome::Failed {
+                error: NodeError::OutOfMemory(_),
+                is_taken: false
+            }
+        ));
+        let hash = outcome(&format!("-WRONGTYPE no\r\n:1\r\n{EMPTY}"));
+        let script = Verdict::AskScript { is_taken: false };
+        assert_eq!(hash, Outcome::Decided(script));
+    }
+
+    #[test]
+    fn whoever_may_not_be_passed_is_left_to_the_script_and_so_is_what_makes_no_sense() {
+        let fair = format!("{}{}f:waiter", "a".repeat(32), "0".repeat(16));
+        let seen = outcome(&format!("$-1\r\n:1\r\n*1\r\n{}", bulk(&fair)));
+        let script = Verdict::AskScript { is_taken: true };
+        assert_eq!(seen, Outcome::Decided(script));
+        for nonsense in [
+            ":1\r\n:1\r\n*0\r\n",
+            "$-1\r\n+OK\r\n*0\r\n",
+            "$-1\r\n:1\r\n:0\r\n",
+        ] {
+            assert!(matches!(
+                outcome(nonsense),
+                Outcome::Failed { is_taken: true, .. }
+            ));
+        }
+    }
+
+    #[test]
+    fn the_commands_are_what_a_server_reads() {
+        let keys = super::super::keys::Prefix::new("app:").unwrap();
+        let keys = keys
+            .keys(&fencepost_core::name::LockName::new("job").unwrap())
+            .unwrap();
+        let command = acquire(1_700_000_000_000_001, Precedence::MayPass);
+        let bytes = commands(&command, &keys, Some(1_700_000_000_000_000)).unwrap();
+        let stored = format!("{:032x}:1700000000000001:me", 1);
+        let expected = [
+            &["SET", "app:job", &stored, "NX", "GET", "PX", "10000"][..],
+            &["ZADD", REGISTER, "GT", "CH", "1700000000000001", "app:job"],
+            &["ZRANGE", "{app:job}:queue", "0", "0"],
+        ];
+        let expected = expected.map(|cmd| words(cmd).get_packed_command());
+        assert_eq!(
+            String::from_utf8(bytes).unwrap(),
+            String::from_utf8(expected.concat()).unwrap()
+        );
+        assert_eq!(expected.len(), COMMANDS);
+        for number in [0, 9, 10, 4096, u64::MAX] {
+            assert_eq!(Number::of(number).as_str(), number.to_string());
+        }
+    }
+
+    #[test]
+    fn a_token_that_is_too_far_ahead_of_the_server_is_left_to_the_script() {
+        let keys = super::super::keys::Prefix::new("").unwrap();
+        let keys = keys
+            .keys(&fencepost_core::name::LockName::new("job").unwrap())
+            .unwrap();
+        let now = 1_700_000_000_000_000;
+        let hour = MAX_SKEW.as_micros() as u64;
+        let fits = |proposed, server_now| {
+            commands(&acquire(proposed, Precedence::MayPass), &keys, server_now).is_some()
+        };
+        assert!(fits(now, Some(now)) && fits(now + hour, Some(now)));
+        assert!(!fits(now + hour + 1, Some(now)));
+        assert!(!fits(now, None), "a server whose time is not known");
+    }
+}

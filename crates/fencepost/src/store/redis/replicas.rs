@@ -1,0 +1,99 @@
+//! [`Replicas`]: a vote that counts only once so many replicas have it (`?replicas=K`).
+//!
+//! It narrows what a failover loses, and keeps a master that is cut off from granting anything. It must never
+//! shorten a quarantine: a replica's clock may be ahead, and one may have come back empty.
+//!
+//! `WAIT` blocks its connection, so it has one of its own: nothing is ever stuck behind it. There it waits for
+//! a write that was sent after the vote was answered, and so for the vote too. One `WAIT` serves all votes that
+//! were answered before it began.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use redis::{Value, from_redis_value};
+use tokio::sync::Mutex;
+
+use super::fault;
+use super::keeper::Driver;
+use super::keys::WAIT_KEY;
+use super::link::Connection;
+use crate::error::NodeError;
+
+/// How long the key lives that is written before each `WAIT`.
+const KEY_MS: u64 = 1000;
+
+/// Waits for replicas on a connection of its own.
+pub(super) struct Replicas {
+    connection: Connection,
+    _driver: Driver,
+    needed: u32,
+    limit: Duration,
+    /// How many votes have asked.
+    asked: AtomicU64,
+    last: Mutex<Round>,
+}
+
+/// The last `WAIT`.
+struct Round {
+    /// It covers the votes that had asked before it began: so many.
+    covers: u64,
+    outcome: Result<(), NodeError>,
+}
+
+impl Replicas {
+    /// `needed` replicas, within `limit`.
+    pub(super) fn new(
+        connection: Connection,
+        driver: Driver,
+        needed: u32,
+        limit: Duration,
+    ) -> Self {
+        Self {
+            connection,
+            _driver: driver,
+            needed,
+            limit,
+            asked: AtomicU64::new(0),
+            last: Mutex::new(Round {
+                covers: 0,
+                outcome: Ok(()),
+            }),
+        }
+    }
+
+    /// Whether enough replicas have all that the server has answered so far.
+    pub(super) async fn confirm(&self) -> Result<(), NodeError> {
+        let number = self.asked.fetch_add(1, Ordering::SeqCst);
+        let mut last = self.last.lock().await;
+        if last.covers <= number {
+            let covers = self.asked.load(Ordering::SeqCst);
+            // Whoever is dropped here leaves the last round as it was: the next one begins anew.
+            let outcome = self.wait().await;
+            *last = Round { covers, outcome };
+        }
+        last.outcome.clone()
+    }
+
+    async fn wait(&self) -> Result<(), NodeError> {
+        let mut write = redis::cmd("SET");
+        write.arg(WAIT_KEY).arg("").arg("PX").arg(KEY_MS);
+        let mut wait = redis::cmd("WAIT");
+        let limit = u64::try_from(self.limit.as_millis()).unwrap_or(u64::MAX);
+        wait.arg(self.needed).arg(limit.max(1));
+        let answers =
+            futures_util::future::join(self.connection.send(&write), self.connection.send(&wait));
+        let (written, waited) = answers.await;
+        // Without the write it would wait for an older one.
+        written.map_err(|error| fault::node_error(&error))?;
+        let waited: Value = waited.map_err(|error| fault::node_error(&error))?;
+        let have: u32 = from_redis_value(waited)
+            .map_err(|_| NodeError::Other("its answer to WAIT cannot be read".to_owned()))?;
+        match have >= self.needed {
+            true => Ok(()),
+            false => Err(NodeError::TooFewReplicas {
+                have,
+                needed: self.needed,
+            }),
+        }
+    }
+}
