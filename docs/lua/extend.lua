@@ -78,7 +78,8 @@ local function register(fences, lock)
   return score and math.min(math.max(math.floor(tonumber(score)), 0), 9007199254740991) or 0
 end
 -- Keeps the lock for another TTL; takes it again where it was forgotten.
--- KEYS: lock, register, tombstone, whom a steal evicted. ARGV: value, ttl ms, token, how often the holder has entered.
+-- KEYS: lock, register, tombstone, whom a steal evicted. ARGV: value, ttl ms, token, whether a lock that was forgotten is
+-- taken again ('always', or 'compares': not where the register is above the token), how often the holder has entered.
 local holder = look(KEYS[1], ARGV[1])
 if holder and not is_mine(holder) then
   return {'not held', holder, redis.call('PTTL', KEYS[1])}
@@ -94,16 +95,21 @@ if left > tonumber(ttl) then
   ttl = left
 end
 local token = tonumber(ARGV[3])
-if not holder and (known > token or redis.call('EXISTS', KEYS[3]) == 1) then
+if not holder then
   local thief = redis.call('HGET', KEYS[4], head or ARGV[1])
-  return thief and {'stolen', thief} or {'not held'}
+  if thief then
+    return {'stolen', thief}
+  end
+  if (ARGV[4] == 'compares' and known > token) or redis.call('EXISTS', KEYS[3]) == 1 then
+    return {'not held'}
+  end
 end
 -- Every time, so that a name that is held for long keeps its register.
 if known < token then
   redis.call('ZADD', KEYS[2], ARGV[3], KEYS[1])
 end
 if holder then
-  keep(KEYS[1], holder, ttl, ARGV[3], ARGV[4])
+  keep(KEYS[1], holder, ttl, ARGV[3], ARGV[5])
   return 'extended'
 end
-return take(KEYS[1], ARGV[3], ARGV[2], ARGV[4]) or 'repaired'
+return take(KEYS[1], ARGV[3], ARGV[2], ARGV[5]) or 'repaired'

@@ -136,9 +136,14 @@ if wrong then
 end
 local token = tonumber(ARGV[3])
 local held = writes or call('ZSCORE', KEYS[6], ARGV[1])
-if not held and (known > token or call('EXISTS', KEYS[3]) == 1) then
+if not held then
   local thief = call('HGET', KEYS[7], head or ARGV[1])
-  return thief and {'stolen', thief} or {'not held'}
+  if thief then
+    return {'stolen', thief}
+  end
+  if known > token or call('EXISTS', KEYS[3]) == 1 then
+    return {'not held'}
+  end
 end
 -- A late extension with a shorter TTL takes away nothing that its holder was promised.
 local promised = writes and now + call('PTTL', KEYS[1]) * 1000 or tonumber(held or 0)

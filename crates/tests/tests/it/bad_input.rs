@@ -11,7 +11,7 @@ async fn a_wrong_url_says_what_would_be_right() {
     for (url, hint) in [
         ("", "must begin with"),
         ("localhost:6379", "must begin with"),
-        ("http://localhost", "must begin with"),
+        ("ftp://localhost", "must begin with"),
         ("redis", "must begin with"),
         ("file:", "path"),
         ("redis://", "host"),

@@ -557,9 +557,11 @@ async fn every_value_is_kept_as_it_is(node: &Arc<dyn Node>) {
         "nil",
         &long,
     ];
-    for value in values {
+    for (number, value) in values.into_iter().enumerate() {
         let (a, b) = (on(node, "n", value), on(node, "n", "other"));
-        assert!(matches!(a.acquire(1).await, Reply::Granted { .. }));
+        // Each proposes more than the one before it: what does not lift the register is no vote.
+        let proposed = 2 * number as u64 + 2;
+        assert!(matches!(a.acquire(proposed).await, Reply::Granted { .. }));
         assert_held_by(&a, &b.acquire(1).await);
         assert_eq!(a.extend(1).await, Reply::Extended, "{value:?}");
         assert_not_held_but_by(&a, &b.release().await);
