@@ -567,8 +567,22 @@ async fn every_value_is_kept_as_it_is(node: &Arc<dyn Node>) {
         assert_not_held_but_by(&a, &b.release().await);
         assert!(a.holds().await, "{value:?}");
         assert_eq!(a.withdraw(LONG).await, Reply::Released, "{value:?}");
-        assert_eq!(a.acquire(1).await, Reply::Tombstoned, "{value:?}");
+        match a.acquire(1).await {
+            Reply::Tombstoned => {}
+            // Plain commands look for no tombstone: on a connection they come before their release, and one
+            // that is given up is closed before the next is used.
+            Reply::NotRaised(_) if is_our_own(value) => {
+                assert_eq!(a.release().await, Reply::Released, "{value:?}");
+            }
+            other => panic!("{value:?}: {other:?}"),
+        }
     }
+}
+
+/// Whether a value looks like one that this library makes.
+fn is_our_own(value: &str) -> bool {
+    let is_hex = |id: &str| id.bytes().all(|byte| byte.is_ascii_hexdigit());
+    value.as_bytes().get(32) == Some(&b':') && value.get(..32).is_some_and(is_hex)
 }
 
 // ---- calls --------------------------------------------------------------------------------------

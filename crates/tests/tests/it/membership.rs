@@ -367,7 +367,10 @@ async fn a_file_that_is_not_complete_yet_cannot_be_promised_to_be_durable() {
         for server in &cluster.servers {
             eventually_async("it is complete", async || is_complete(server)).await;
         }
-        builder(&cluster.urls()).init(promised()).await.unwrap();
+        eventually_async("it is promised", async || {
+            builder(&cluster.urls()).init(promised()).await.is_ok()
+        })
+        .await;
     }
     assert!(cluster.servers.iter().all(is_complete), "before it counts");
 }
