@@ -16,6 +16,8 @@ use fencepost_core::ttl::Ttl;
 
 /// How long all nodes together may take.
 const INIT_LIMIT: Duration = Duration::from_secs(10);
+/// How often the cluster that is being replaced is closed, before its nodes are given up that come back into it.
+const MOST_CLOSES: usize = 4;
 /// How long to wait while a failed `init` is undone.
 const UNDO_LIMIT: Duration = Duration::from_secs(3);
 
@@ -126,36 +128,43 @@ impl Builder {
     }
 
     /// Closes the cluster that is being replaced, and waits until no lock of it can be held.
+    ///
+    /// It looks again after the wait: a closed node that lost its data meanwhile may have been taken back into
+    /// the old cluster by a client that could not see the others.
     async fn close_old(
         &self,
         old: Quorum,
         new: Quorum,
         options: &InitOptions,
     ) -> Result<Option<Closed>, Error> {
-        let outcomes = close(&options.replace, &self.redis_options(new)?).await?;
-        let closed: Vec<_> = outcomes
-            .iter()
-            .filter_map(|(_, o)| o.as_ref().ok())
-            .collect();
-        if closed.len() < old.needed() {
-            let report = |(node, outcome): &(String, Result<Closed, NodeError>)| NodeReport {
-                node: node.clone(),
-                outcome: match outcome {
-                    Ok(_) => NodeOutcome::Agreed,
-                    Err(error) => NodeOutcome::Failed(error.clone()),
-                },
-            };
-            return Err(Error::from(Cause::Unreachable {
-                needed: old.needed(),
-                nodes: outcomes.iter().map(report).collect(),
-            }));
+        let redis = self.redis_options(new)?;
+        let mut outcomes = Vec::new();
+        for _ in 0..MOST_CLOSES {
+            outcomes = close(&options.replace, &redis).await?;
+            let closed = outcomes.iter().filter_map(|(_, o)| o.as_ref().ok());
+            if closed.clone().count() < old.needed() {
+                break;
+            }
+            let longest = closed.max_by_key(|closed| closed.wait).cloned();
+            let wait = longest.as_ref().map_or(Duration::ZERO, |one| one.wait);
+            if wait.is_zero() {
+                return Ok(longest);
+            }
+            tracing::info!(?wait, "the old cluster is closed");
+            sleep(wait).await;
         }
-        let longest = closed.into_iter().max_by_key(|closed| closed.wait).cloned();
-        if let Some(closed) = &longest {
-            tracing::info!(wait = ?closed.wait, "the old cluster is closed");
-            sleep(closed.wait).await;
-        }
-        Ok(longest)
+        let report = |(node, outcome): &(String, Result<Closed, NodeError>)| NodeReport {
+            node: node.clone(),
+            outcome: match outcome {
+                Ok(closed) if closed.wait.is_zero() => NodeOutcome::Agreed,
+                Ok(closed) => NodeOutcome::Failed(NodeError::Quarantined(closed.wait)),
+                Err(error) => NodeOutcome::Failed(error.clone()),
+            },
+        };
+        Err(Error::from(Cause::Unreachable {
+            needed: old.needed(),
+            nodes: outcomes.iter().map(report).collect(),
+        }))
     }
 
     /// The nodes' addresses in the form that all clients share.

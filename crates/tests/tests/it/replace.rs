@@ -10,6 +10,8 @@ use fencepost_tests::{Cluster, RedisServer, until};
 
 const MAX_TTL: Duration = Duration::from_secs(3);
 const SOON: Duration = Duration::from_secs(30);
+/// Where a server keeps its marker.
+const KEY: &str = "fencepost:marker";
 
 fn builder(urls: &str) -> Builder {
     let builder = Client::builder().url(urls).max_ttl(MAX_TTL);
@@ -77,4 +79,35 @@ async fn a_cluster_grows_from_three_to_five_under_load_with_a_dead_node() {
     cluster.servers[2].restart();
     let error = builder(&old).connect().await.unwrap_err().to_string();
     assert!(error.contains(&urls[4]), "{error}");
+}
+
+/// A closed node that loses its data is taken back into the old cluster by a client that cannot see the others.
+/// The replacement did not look again after its wait, and opened while the old cluster could vote.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_replacement_waits_anew_for_nodes_that_came_back_into_the_old_cluster() {
+    let cluster = Cluster::start(5);
+    let urls: Vec<_> = cluster.servers.iter().map(RedisServer::url).collect();
+    let (old, new) = (urls[..3].join(","), urls.join(","));
+    let fresh = InitOptions::new().fresh(true);
+    builder(&old).init(fresh).await.unwrap();
+    let voting = &cluster.servers[..2];
+    let markers: Vec<_> = voting
+        .iter()
+        .map(|server| server.cli(&["GET", KEY]))
+        .collect();
+    let replaced = InitOptions::new().replace(&old);
+    let replaced = tokio::spawn(builder(&new).init(replaced));
+    until("the old cluster is closed", SOON, async || {
+        let is_closed = |server: &RedisServer| server.cli(&["GET", KEY]).contains("state closing");
+        voting.iter().all(is_closed)
+    })
+    .await;
+    tokio::time::sleep(MAX_TTL / 2).await;
+    for (server, marker) in voting.iter().zip(&markers) {
+        server.cli(&["SET", KEY, &format!("{marker}\n")]);
+    }
+    let came_back = Instant::now();
+    replaced.await.unwrap().unwrap();
+    let waited = came_back.elapsed();
+    assert!(waited >= MAX_TTL, "{waited:?}");
 }
