@@ -15,8 +15,8 @@ use fencepost_core::name::LockName;
 use fencepost_core::token::FencingToken;
 use fencepost_core::value::AttemptValue;
 
-/// What is said of a holder whom nobody names.
-const SOMEBODY: &str = "another holder";
+/// Who is in the way where the service names no holder: attempts that are split, or one that was overtaken.
+const UNNAMED: &str = "(not named by the service)";
 
 /// To an acquire that was sent at that moment.
 pub(super) fn acquired(answer: &Answer, sent: Moment) -> Result<Served, NodeError> {
@@ -160,7 +160,7 @@ fn readable(text: &str) -> String {
 /// As a problem names it.
 fn holder_of(problem: &Value) -> Holder {
     Holder {
-        value: AttemptValue::reported(problem["holder"].as_str().unwrap_or(SOMEBODY)),
+        value: AttemptValue::reported(problem["holder"].as_str().unwrap_or(UNNAMED)),
         token: token(&problem["holder_token"]),
         remaining: millis(&problem["expires_in_ms"]),
     }
@@ -168,7 +168,7 @@ fn holder_of(problem: &Value) -> Holder {
 
 /// As a look at a lock names it. The hash of its lease tells it from every other holder.
 fn shown(holder: &Value) -> Holder {
-    let owner = holder["owner"].as_str().unwrap_or(SOMEBODY);
+    let owner = holder["owner"].as_str().unwrap_or(UNNAMED);
     Holder {
         value: match holder["lease_hash"].as_str() {
             Some(hash) => AttemptValue::reported(format!("{hash}:{owner}")),
