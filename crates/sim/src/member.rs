@@ -167,7 +167,7 @@ impl Membership {
     }
 
     fn saw(&mut self, node: usize, seen: Seen, look: u64) {
-        self.views[node] = View { seen, look };
+        self.views[node].saw(seen, look);
     }
 
     fn step(&self, node: usize, sight: &Sight, incarnation: String) -> Standing {

@@ -363,13 +363,15 @@ pub enum Seen {
     Foreign(String),
 }
 
-/// The same, and the number of the look: a later look has a larger one.
+/// The same, and the numbers of the looks: a later look has a larger one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct View {
     /// What was seen.
     pub seen: Seen,
-    /// When the look began.
-    pub look: u64,
+    /// When the latest look began.
+    look: u64,
+    /// When the first of the looks began that have seen nothing else since.
+    since: u64,
 }
 
 /// What to do on a node that has no finished marker.
@@ -449,9 +451,10 @@ pub fn step(me: usize, views: &[View], undo: bool) -> Step {
                     false => Step::Wait(missing),
                 }
             }
-            // Only a look at the first node that is later than the one at this tells that it is undone:
-            // it is proposed there before it is joined here.
-            None if views[0].look > views[me].look && views[0].has_not(own) => Step::Withdraw,
+            // Only a look at the first node that is later than the first sight of this tells that it is undone:
+            // it is proposed there before it is joined here. The latest look at this node would not do: it is
+            // always the later one when this is asked, and nodes would wait for each other for ever.
+            None if views[0].look > views[me].since && views[0].has_not(own) => Step::Withdraw,
             None => Step::Wait(vec![0]),
         },
         _ => Step::Wait(Vec::new()),
@@ -465,6 +468,15 @@ impl Proposal {
 }
 
 impl View {
+    /// A look of that number has shown this.
+    pub fn saw(&mut self, seen: Seen, look: u64) {
+        if self.seen != seen {
+            self.since = look;
+        }
+        self.seen = seen;
+        self.look = look;
+    }
+
     fn member(&self) -> Option<&Proposal> {
         match &self.seen {
             Seen::Member(cluster) => Some(cluster),

@@ -203,7 +203,7 @@ struct World {
 struct Maker {
     /// Its nodes, as indices of the world's.
     list: Vec<usize>,
-    seen: Vec<Option<(Mark, u8)>>,
+    seen: Vec<Option<(Mark, u8, u8)>>,
     looks: u8,
     undoes: bool,
 }
@@ -230,9 +230,10 @@ impl Maker {
 
     /// A cluster has the list of whoever proposed it.
     fn views(&self, clients: &[Maker]) -> Vec<View> {
-        let view = |seen: &Option<(Mark, u8)>| {
-            let Some((mark, look)) = seen else {
-                return View::default();
+        let view = |seen: &Option<(Mark, u8, u8)>| {
+            let mut view = View::default();
+            let Some((mark, since, look)) = seen else {
+                return view;
             };
             let seen = match mark {
                 None => Seen::Bare,
@@ -242,8 +243,9 @@ impl Maker {
                 Some((by, false)) => Seen::Pending(proposal(*by)),
                 Some((by, true)) => Seen::Member(proposal(*by)),
             };
-            let look = u64::from(*look);
-            View { seen, look }
+            view.saw(seen.clone(), u64::from(*since));
+            view.saw(seen, u64::from(*look));
+            view
         };
         self.seen.iter().map(view).collect()
     }
@@ -258,7 +260,13 @@ impl World {
                     let mut world = self.clone();
                     let looking = &mut world.clients[number];
                     looking.looks += 1;
-                    looking.seen[index] = Some((self.marks[*node], looking.looks));
+                    let (mark, look) = (self.marks[*node], looking.looks);
+                    // Since when only matters for what is pending: fewer states.
+                    let is_pending = matches!(mark, Some((_, false)));
+                    let before =
+                        looking.seen[index].filter(|(seen, ..)| is_pending && *seen == mark);
+                    let since = before.map_or(look, |(_, since, _)| since);
+                    looking.seen[index] = Some((mark, since, look));
                     next.push(world);
                 }
                 let views = client.views(&self.clients);
@@ -287,7 +295,7 @@ impl World {
                         }
                     }
                     Step::Withdraw => match (mark, client.seen[index]) {
-                        (Some((_, false)), Some((seen, _))) if seen == *mark => None,
+                        (Some((_, false)), Some((seen, ..))) if seen == *mark => None,
                         _ => continue,
                     },
                     _ => continue,
@@ -353,11 +361,33 @@ fn a_cluster_that_is_committed_somewhere_has_all_its_nodes() {
 
 #[test]
 fn a_node_that_lost_its_marker_among_others_waits_and_is_never_initialised_anew() {
-    let view = |seen| View { seen, look: 1 };
+    let view = |seen| {
+        let mut view = View::default();
+        view.saw(seen, 1);
+        view
+    };
     let member = || view(Seen::Member(proposal(0)));
     let views = [view(Seen::Bare), member(), View::default()];
     assert_eq!(step(0, &views, false), Step::Quarantine(proposal(0)));
     // And where none of those that can be reached has one, the others are waited for.
     let views = [view(Seen::Bare), view(Seen::Bare), View::default()];
     assert_eq!(step(0, &views, false), Step::Wait(vec![2]));
+}
+
+/// Two nodes waited for each other for ever: the first for what was pending on the other to be withdrawn, and that
+/// one for a look at the first that is later than its own latest, which is always the later one when it is asked.
+#[test]
+fn what_is_pending_is_withdrawn_when_a_later_look_shows_that_the_first_node_has_lost_it() {
+    let mut views = vec![View::default(); 3];
+    views[2].saw(Seen::Pending(proposal(0)), 1);
+    views[1].saw(Seen::Bare, 2);
+    views[0].saw(Seen::Bare, 3);
+    assert_eq!(step(0, &views, false), Step::Wait(vec![1, 2]));
+    views[2].saw(Seen::Pending(proposal(0)), 4);
+    assert_eq!(step(2, &views, false), Step::Withdraw);
+    views[2].saw(Seen::Bare, 5);
+    assert_eq!(step(0, &views, false), Step::Propose);
+    // It may have been proposed on the first node after that was looked at.
+    views[2].saw(Seen::Pending(proposal(1)), 6);
+    assert_eq!(step(2, &views, false), Step::Wait(vec![0]));
 }

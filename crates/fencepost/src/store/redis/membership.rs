@@ -205,7 +205,7 @@ impl Member {
         let mut views = self.membership.views();
         let view = &mut views[self.index];
         let is_new = view.seen != seen;
-        *view = View { seen, look };
+        view.saw(seen, look);
         let is_refused = conflict(&views).is_some();
         drop(views);
         self.membership
