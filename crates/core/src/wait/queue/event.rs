@@ -75,7 +75,7 @@ pub enum QueueEvent {
         /// Which node.
         node: usize,
     },
-    /// The time of [`LockQueue::next_look`] has come.
+    /// The time of [`LockQueue::next_look`](super::LockQueue::next_look) has come.
     LookDue {
         /// Random.
         share: f64,
