@@ -338,6 +338,26 @@ fn an_extend_of_an_uninterrupted_lease_repairs_whatever_the_register_says() {
     assert_eq!(bench.ask(&uninterrupted("a")), Reply::NotHeld(None));
 }
 
+/// Its thief may have released the lock by then: without the note of the steal, the victim would have it again.
+#[test]
+fn whoever_was_stolen_from_never_has_the_lock_again_by_a_repair() {
+    let mut bench = Bench::after(&[acquire("a", 7), steal("thief", 8), release("thief")]);
+    for repair in [Repair::Always, Repair::UnlessOvertaken] {
+        let renewal = Command::Extend {
+            value: value("a"),
+            ttl: ttl(TTL),
+            token: token(9),
+            entries: NonZeroU32::MIN,
+            repair,
+        };
+        assert_eq!(bench.ask(&renewal), Reply::Stolen(value("thief")));
+    }
+    assert!(matches!(
+        bench.ask(&acquire("b", 10)),
+        Reply::Granted { .. }
+    ));
+}
+
 // Attempts that were given up.
 
 #[test]
