@@ -64,7 +64,7 @@ try {
   }
 } catch (error) {
   await writeFile(join(DIR, "failed.png"), await page.screenshot().catch(() => Buffer.alloc(0)));
-  console.error(`${error.stack}\nthe page: ${page.faults.join("\n")}\n${await page.locator("body").innerText().catch(() => "")}`);
+  console.log(`${error.stack}\nthe page: ${page.faults.join("\n")}\n${await page.locator("body").innerText().catch(() => "")}`);
   process.exitCode = 1;
 } finally {
   killAll();

@@ -154,6 +154,16 @@ export async function shows(page, condition, argument) {
   }
 }
 
+/** Until that part of the page says it: what it shows may be a moment old, and an event may be due only soon. */
+export async function says(part, words) {
+  let last = "";
+  try {
+    await until(String(words), async () => words.test(last = await part.textContent()));
+  } catch (error) {
+    throw new Error(`${error.message}; it says: ${last}`);
+  }
+}
+
 export function sound(page) {
   assert.deepEqual(page.faults, []);
 }

@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { readFile } from "node:fs/promises";
-import { ask, go, hold, kill, named, pictured, rowOf, shows, sound } from "../world.mjs";
+import { ask, go, hold, kill, named, pictured, rowOf, says, shows, sound } from "../world.mjs";
 
 /** A node is killed: the page says so, and how many more may fail. */
 export async function nodes({ page, service }) {
@@ -10,7 +10,7 @@ export async function nodes({ page, service }) {
   await shows(page, () => /3 of 3 vote, 2 needed. one more may fail/.test(document.querySelector(".sum")?.textContent ?? ""));
   ask("kill", 2);
   await shows(page, () => /2 of 3 vote, 2 needed. none may fail/.test(document.querySelector(".sum")?.textContent ?? ""));
-  assert.equal(await page.locator("#down-count").textContent(), "1 down");
+  await says(page.locator("#down-count"), /^1 down$/);
   await pictured(page, "nodes");
   await go(page, "#/lock/billing%2Fclose-month");
   await shows(page, () => document.querySelectorAll("td.silent").length === 1);
@@ -49,7 +49,7 @@ export async function timeline({ page, service }) {
   // The node comes back, and that is known too.
   ask("restart", 2);
   await shows(page, () => /node up/.test(document.querySelector(".line")?.textContent ?? ""));
-  assert.ok(await page.locator("#down-count").isHidden());
+  await shows(page, () => document.querySelector("#down-count").checkVisibility() === false);
   sound(page);
 }
 

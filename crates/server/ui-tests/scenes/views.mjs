@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
-import { DIR, go, hold, kill, named, open, pictured, rowOf, run, shows, sound, until, violations } from "../world.mjs";
+import { DIR, go, hold, kill, named, open, pictured, rowOf, run, says, shows, sound, until, violations } from "../world.mjs";
 
 /** All locks: sorted, filtered, by keyboard, with an address for each state. */
 export async function locks({ browser, page, url, cast }) {
@@ -11,14 +11,14 @@ export async function locks({ browser, page, url, cast }) {
   await shows(page, () => /[4-9] waiting/.test(document.querySelector(".sum")?.textContent ?? ""));
   const row = rowOf(page, "billing/close-month");
   await shows(page, () => document.querySelector('[data-name="billing/close-month"] .waiting')?.textContent === "3");
-  assert.match(await row.locator(".token").textContent(), /^\d{16}$/);
-  assert.match(await page.locator('a.lock-row[data-name^="{workers}:semaphore:"]').first().textContent(), /workers · slot [0-2].*semaphore/);
-  assert.match(await rowOf(page, "search/reindex").textContent(), /2 readers/);
-  assert.match(await rowOf(page, "export/nightly").textContent(), /past max hold/);
-  assert.match(await rowOf(page, "legacy/cron").textContent(), /cron-host-3.*foreign.*no expiry/);
-  assert.match(await rowOf(page, "scheduler").textContent(), /http:\/\/10\.0\.0\.7:8080/);
+  await says(row.locator(".token"), /^\d{16}$/);
+  await says(page.locator('a.lock-row[data-name^="{workers}:semaphore:"]').first(), /workers · slot [0-2].*semaphore/);
+  await says(rowOf(page, "search/reindex"), /2 readers/);
+  await says(rowOf(page, "export/nightly"), /past max hold/);
+  await says(rowOf(page, "legacy/cron"), /cron-host-3.*foreign.*no expiry/);
+  await says(rowOf(page, "scheduler"), /http:\/\/10\.0\.0\.7:8080/);
   // Sorted by who is waited for most; a filter and a sort are in the address.
-  assert.equal(await page.locator(".lock-row").first().getAttribute("data-name"), "billing/close-month");
+  await shows(page, () => document.querySelector(".lock-row")?.dataset.name === "billing/close-month");
   await page.getByRole("searchbox").fill("deploy");
   await shows(page, () => document.querySelectorAll("[role=listitem]:not([hidden])").length === 1);
   assert.match(page.url(), /q=deploy/);
@@ -51,13 +51,13 @@ export async function lock({ browser, page, url, cast }) {
   await shows(page, () => document.querySelectorAll("ol.queue li").length === 3);
   const waiting = await page.locator("ol.queue .owner").allTextContents();
   assert.deepEqual(waiting.map((owner) => owner.split(":")[2]).sort(), ["report-a", "report-b", "report-c"]);
-  assert.equal(await page.locator("td.agrees").count(), 3);
+  await shows(page, () => document.querySelectorAll("td.agrees").length === 3);
   const line = await page.locator(".copy code").first().textContent();
   assert.equal(line, "fencepost status billing/close-month");
   // The holder ends: the next in the queue has it, and the page says how it went on.
   kill(cast[0], "SIGTERM");
   await shows(page, () => document.querySelectorAll("#past tbody tr").length >= 1);
-  assert.match(await page.locator("#past tbody tr").first().textContent(), /released.*report-/);
+  await says(page.locator("#past tbody tr").first(), /released.*report-/);
   await shows(page, () => document.querySelectorAll("ol.queue li").length === 2);
   await pictured(page, "lock");
   sound(page);
@@ -122,7 +122,7 @@ export async function waits({ browser, page, url, cast }) {
     console.log(`   the cycle was shown ${took} ms after the last of them began to wait`);
     const said = await page.locator(".ring").textContent();
     for (const at of [0, 1, 2]) assert.match(said, new RegExp(`worker-${at + 1} waits for ${names[(at + 1) % 3]}, held by .*worker-${((at + 1) % 3) + 1}`));
-    assert.equal(await page.locator("#cycle-count").textContent(), "1 cycle");
+    await says(page.locator("#cycle-count"), /^1 cycle$/);
     const found = await run("deadlocks");
     assert.equal(found.code, 1, found.out + found.err);
     assert.match(found.out, /cycle of 3/);
