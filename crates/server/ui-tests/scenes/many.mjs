@@ -129,7 +129,7 @@ export async function many({ browser, url }) {
     allowed = LONGEST_TASK_MS * await calm.stretch();
   };
   if (MINUTES) {
-    let worst = [0, 0];
+    let worst = [0, Infinity];
     for (let minute = 1; minute <= MINUTES; minute += 1) {
       await look(60_000);
       console.log(`   after ${minute} min: heap ${((await heap()) / 1e6).toFixed(1)} MB, longest task ${longest.toFixed(0)} ms`);
