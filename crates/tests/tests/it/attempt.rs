@@ -6,7 +6,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use fencepost::internals::{Call, Node};
 use fencepost::{AttemptValue, FencingToken, LockName, Ttl};
-use fencepost_core::lock::{Command, Holder, Repair, Reply, Snapshot};
+use fencepost_core::lock::{Command, Holder, MAX_SKEW, Repair, Reply, Snapshot};
 
 /// One attempt on one lock of one node.
 #[derive(Clone)]
@@ -49,6 +49,16 @@ pub(crate) fn granted(counter: u64) -> Reply {
 pub(crate) fn wall_micros() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
     u64::try_from(since.as_micros()).unwrap()
+}
+
+/// The largest token that a node may give now: by its clock, which is this machine's.
+pub(crate) fn assert_cut_to_skew(reply: &Reply) {
+    let Reply::Granted { counter, .. } = reply else {
+        panic!("{reply:?}");
+    };
+    let ahead = Duration::from_micros(counter.get().saturating_sub(wall_micros()));
+    assert!(ahead <= MAX_SKEW, "{ahead:?} ahead");
+    assert!(ahead + LATE >= MAX_SKEW, "only {ahead:?} ahead");
 }
 
 impl<'a> Attempt<'a> {

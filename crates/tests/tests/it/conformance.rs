@@ -3,16 +3,16 @@
 //!
 //! Deadlines here are checked against the test's own clock, and only in the direction that a slow
 //! machine cannot spoil: a lock may be found free later than its TTL, never earlier.
+//!
+//! Here: one lock and one attempt after the other. Beside it: `conformance_steal`, `conformance_names`,
+//! `conformance_calls` and `conformance_queue`.
 
-use std::collections::HashSet;
-use std::future::poll_fn;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use fencepost::FencingToken;
-use fencepost::internals::{Call, Node};
-use fencepost_core::lock::{MAX_SKEW, Reply, Snapshot};
+use fencepost::internals::Node;
+use fencepost_core::lock::{Reply, Snapshot};
 
 use crate::attempt::*;
 use crate::engines::every_node_shows_that;
@@ -42,17 +42,6 @@ every_node_shows_that! {
     a_withdrawal_ends_when_its_time_is_up,
     a_release_can_withdraw_what_it_frees,
     a_look_changes_nothing,
-    stealing_throws_the_holder_out,
-    whoever_was_stolen_from_is_told_so_when_the_thief_is_gone,
-    who_was_stolen_from_is_told_for_what_it_had_left,
-    stealing_what_is_free_or_ours_throws_nobody_out,
-    a_thief_gets_no_token_from_the_far_future,
-    locks_of_different_names_are_independent,
-    every_name_that_is_valid_is_a_lock_of_its_own,
-    every_value_is_kept_as_it_is,
-    a_call_that_was_never_polled_does_nothing,
-    a_call_that_was_dropped_half_way_can_be_undone,
-    commands_are_carried_out_in_the_order_in_which_they_were_first_polled,
 }
 
 // ---- acquire ------------------------------------------------------------------------------------
@@ -106,16 +95,6 @@ async fn tokens_grow_whatever_is_proposed(node: &Arc<dyn Node>) {
         last = counter.get();
         assert_eq!(a.release().await, Reply::Released);
     }
-}
-
-/// The largest token that a node may give now: by its clock, which is this machine's.
-fn assert_cut_to_skew(reply: &Reply) {
-    let Reply::Granted { counter, .. } = reply else {
-        panic!("{reply:?}");
-    };
-    let ahead = Duration::from_micros(counter.get().saturating_sub(wall_micros()));
-    assert!(ahead <= MAX_SKEW, "{ahead:?} ahead");
-    assert!(ahead + LATE >= MAX_SKEW, "only {ahead:?} ahead");
 }
 
 async fn a_proposal_from_the_far_future_is_cut_to_the_largest_skew(node: &Arc<dyn Node>) {
@@ -387,291 +366,4 @@ async fn a_look_changes_nothing(node: &Arc<dyn Node>) {
     }
     assert_eq!(b.counter().await, 5);
     assert_eq!(b.acquire(1).await, granted(6));
-}
-
-// ---- steal --------------------------------------------------------------------------------------
-
-async fn stealing_throws_the_holder_out(node: &Arc<dyn Node>) {
-    let (a, b) = (on(node, "n", "a"), on(node, "n", "b").for_ttl(SHORT));
-    a.acquire(1).await;
-    let begun = Instant::now();
-    let stolen = Reply::Granted {
-        counter: token(7),
-        evicted: Some(a.value.clone()),
-    };
-    assert_eq!(b.steal(7).await, stolen);
-    assert_not_held_but_by(&b, &a.release().await);
-    assert_not_held_but_by(&b, &a.extend(1).await);
-    let freed = a.wait().await;
-    assert!(freed + GRAIN >= begun + SHORT, "the thief's own TTL");
-    let stolen = Reply::Granted {
-        counter: token(9),
-        evicted: Some(a.value.clone()),
-    };
-    assert_eq!(b.steal(1).await, stolen, "tokens grow");
-}
-
-/// It was told that nobody had the lock, and called it expired.
-async fn whoever_was_stolen_from_is_told_so_when_the_thief_is_gone(node: &Arc<dyn Node>) {
-    let (a, b, c) = (on(node, "n", "a"), on(node, "n", "b"), on(node, "n", "c"));
-    a.acquire(1).await;
-    b.steal(7).await;
-    assert_eq!(b.release().await, Reply::Released);
-    let stolen = Reply::Stolen(b.value.clone());
-    assert_eq!(a.extend(1).await, stolen);
-    assert_eq!(a.release().await, stolen);
-    assert_eq!(a.release().await, stolen, "asking changes nothing");
-    assert_eq!(c.release().await, Reply::NotHeld(None), "nobody else is");
-    assert_eq!(b.release().await, Reply::NotHeld(None), "nor the thief");
-    c.acquire(1).await;
-    assert_not_held_but_by(&c, &a.release().await);
-    // Readers are stolen from together.
-    let (reader, other) = (on(node, "m", "a"), on(node, "m", "b"));
-    reader.share(1).await;
-    other.share(1).await;
-    let thief = on(node, "m", "c");
-    thief.steal(7).await;
-    thief.release().await;
-    let stolen = Reply::Stolen(thief.value.clone());
-    assert_eq!(reader.extend_shared(1).await, stolen);
-    assert_eq!(other.release().await, stolen);
-}
-
-/// Afterwards it knows by its own clock that it is over.
-async fn who_was_stolen_from_is_told_for_what_it_had_left(node: &Arc<dyn Node>) {
-    let (a, b) = (on(node, "n", "a").for_ttl(SHORT), on(node, "n", "b"));
-    a.acquire(1).await;
-    b.steal(7).await;
-    b.release().await;
-    tokio::time::sleep(SHORT + GRAIN).await;
-    assert_eq!(a.release().await, Reply::NotHeld(None));
-}
-
-async fn stealing_what_is_free_or_ours_throws_nobody_out(node: &Arc<dyn Node>) {
-    let a = on(node, "n", "a");
-    assert_eq!(a.steal(7).await, granted(7));
-    assert_eq!(a.steal(9).await, granted(7));
-    assert!(a.holds().await);
-}
-
-async fn a_thief_gets_no_token_from_the_far_future(node: &Arc<dyn Node>) {
-    let (a, b) = (on(node, "n", "a"), on(node, "n", "b"));
-    a.acquire(1).await;
-    assert_cut_to_skew(&b.steal(FencingToken::MAX.get()).await);
-}
-
-// ---- names and values ---------------------------------------------------------------------------
-
-async fn locks_of_different_names_are_independent(node: &Arc<dyn Node>) {
-    let (a, b) = (on(node, "n", "a"), on(node, "m", "a"));
-    assert_eq!(a.acquire(5).await, granted(5));
-    assert_eq!(b.acquire(1).await, granted(1));
-    a.release().await;
-    assert!(b.holds().await);
-}
-
-async fn every_name_that_is_valid_is_a_lock_of_its_own(node: &Arc<dyn Node>) {
-    let longest = "x".repeat(512);
-    let longest_in_two_bytes = "ü".repeat(256);
-    let names = [
-        " ",
-        "a",
-        "A",
-        "a ",
-        " a",
-        "a b",
-        "a:b",
-        "a:b:c",
-        "a:fence",
-        "a:queue",
-        "{whole}name",
-        "{a}:b",
-        "x{a}y{b}z",
-        "{{a}}",
-        "{a",
-        "*",
-        "a*",
-        "a?",
-        "[a]",
-        "%",
-        "_",
-        "a'; DROP TABLE locks; --",
-        "\"a\"",
-        "\\",
-        "\\u0000",
-        "${HOME}",
-        "$a",
-        "../a",
-        "/etc/passwd",
-        "0",
-        "00",
-        "1e3",
-        "null",
-        "ä",
-        "a\u{308}",
-        "锁",
-        "قفل",
-        "🔒",
-        "\u{feff}",
-        "\u{200b}",
-        "\u{2028}",
-        &longest,
-        &longest[..511],
-        &longest_in_two_bytes,
-    ];
-    assert_eq!(HashSet::from(names).len(), names.len());
-    for (i, name) in names.iter().enumerate() {
-        let a = on(node, name, &format!("value-{i}"));
-        assert_eq!(
-            a.acquire(10 + i as u64).await,
-            granted(10 + i as u64),
-            "{name:?}"
-        );
-    }
-    for (i, name) in names.iter().enumerate() {
-        let a = on(node, name, &format!("value-{i}"));
-        assert!(a.holds().await, "{name:?}");
-        assert_eq!(a.counter().await, 10 + i as u64, "{name:?}");
-        assert_held_by(&a, &on(node, name, "other").acquire(1).await);
-        assert_eq!(a.release().await, Reply::Released, "{name:?}");
-    }
-}
-
-async fn every_value_is_kept_as_it_is(node: &Arc<dyn Node>) {
-    let long = "v".repeat(10_000);
-    let values = [
-        "",
-        " ",
-        "my_random_value",
-        "0123456789abcdef0123456789abcdef:web-3:4711:billing",
-        "fedcba9876543210fedcba9876543210:",
-        ":",
-        "line\nbreak\r\n",
-        "nul\0byte",
-        "\u{1b}[31mred",
-        "'\"`\\",
-        "{\"holder\":null}",
-        "ключ 🔑",
-        "-1",
-        "1.0e3",
-        "nil",
-        &long,
-    ];
-    for (number, value) in values.into_iter().enumerate() {
-        let (a, b) = (on(node, "n", value), on(node, "n", "other"));
-        // Each proposes more than the one before it: what does not lift the register is no vote.
-        let proposed = 2 * number as u64 + 2;
-        assert!(matches!(a.acquire(proposed).await, Reply::Granted { .. }));
-        assert_held_by(&a, &b.acquire(1).await);
-        assert_eq!(a.extend(1).await, Reply::Extended, "{value:?}");
-        assert_not_held_but_by(&a, &b.release().await);
-        assert!(a.holds().await, "{value:?}");
-        assert_eq!(a.withdraw(LONG).await, Reply::Released, "{value:?}");
-        match a.acquire(1).await {
-            Reply::Tombstoned => {}
-            // Plain commands look for no tombstone: on a connection they come before their release, and one
-            // that is given up is closed before the next is used.
-            Reply::NotRaised(_) if is_our_own(value) => {
-                assert_eq!(a.release().await, Reply::Released, "{value:?}");
-            }
-            other => panic!("{value:?}: {other:?}"),
-        }
-    }
-}
-
-/// Whether a value looks like one that this library makes.
-fn is_our_own(value: &str) -> bool {
-    let is_hex = |id: &str| id.bytes().all(|byte| byte.is_ascii_hexdigit());
-    value.as_bytes().get(32) == Some(&b':') && value.get(..32).is_some_and(is_hex)
-}
-
-// ---- calls --------------------------------------------------------------------------------------
-
-/// Polls a call for the first time.
-async fn begin(call: &mut Call) -> Option<Reply> {
-    match poll_fn(|cx| Poll::Ready(call.as_mut().poll(cx))).await {
-        Poll::Ready(reply) => Some(reply.unwrap()),
-        Poll::Pending => None,
-    }
-}
-
-async fn a_call_that_was_never_polled_does_nothing(node: &Arc<dyn Node>) {
-    let a = on(node, "n", "a");
-    drop(a.call(a.acquire_command(1)));
-    assert_eq!(a.look().await.holder, None);
-    a.acquire(1).await;
-    drop(a.call(a.release_command(None)));
-    assert!(a.holds().await);
-}
-
-async fn a_call_that_was_dropped_half_way_can_be_undone(node: &Arc<dyn Node>) {
-    for i in 0..200 {
-        let (a, b) = (on(node, "n", &format!("a-{i}")), on(node, "n", "b"));
-        let mut call = a.call(a.acquire_command(1));
-        begin(&mut call).await;
-        drop(call);
-        // Whether the acquire took effect is not known; after this it is known not to.
-        let undone = a.withdraw(LONG).await;
-        assert!(
-            matches!(undone, Reply::Released | Reply::NotHeld(None)),
-            "{undone:?}"
-        );
-        assert!(matches!(b.acquire(1).await, Reply::Granted { .. }));
-        assert_eq!(b.release().await, Reply::Released);
-    }
-}
-
-async fn commands_are_carried_out_in_the_order_in_which_they_were_first_polled(
-    node: &Arc<dyn Node>,
-) {
-    const ROUNDS: u64 = 2500;
-    // A few, of which the last is awaited first, so that what was put off until then would show.
-    for first in (0..ROUNDS).step_by(8) {
-        assert_in_order(node, first..(first + 8).min(ROUNDS), |calls| calls.rev()).await;
-    }
-    // Many, more than any buffer on the way holds.
-    assert_in_order(node, ROUNDS..2 * ROUNDS, |calls| calls).await;
-}
-
-/// Begins four commands for each number in one go, without a pause for the runtime in between;
-/// awaits them in an order of the caller's; and checks that they ran in the first order.
-async fn assert_in_order<I>(
-    node: &Arc<dyn Node>,
-    numbers: std::ops::Range<u64>,
-    order: impl Fn(std::ops::Range<usize>) -> I,
-) where
-    I: Iterator<Item = usize>,
-{
-    let attempts = numbers
-        .clone()
-        .map(|i| on(node, "n", &format!("value-{i}")));
-    let attempts: Vec<_> = attempts.collect();
-    let mut calls = Vec::new();
-    for a in &attempts {
-        calls.push(a.call(a.acquire_command(1)));
-        calls.push(a.call(a.acquire_command(1)));
-        calls.push(a.call(a.release_command(None)));
-        calls.push(a.call(a.release_command(None)));
-    }
-    let mut replies = Vec::new();
-    for call in &mut calls {
-        replies.push(begin(call).await);
-    }
-    for i in order(0..calls.len()) {
-        if replies[i].is_none() {
-            replies[i] = Some(calls[i].as_mut().await.unwrap());
-        }
-    }
-    let expected = numbers.flat_map(|number| {
-        let granted = granted(number + 1);
-        [
-            granted.clone(),
-            granted,
-            Reply::Released,
-            Reply::NotHeld(None),
-        ]
-    });
-    for (i, (reply, expected)) in replies.into_iter().zip(expected).enumerate() {
-        assert_eq!(reply, Some(expected), "command {i}");
-    }
 }

@@ -9,6 +9,7 @@
 // What the tests share.
 mod attempt;
 mod engines;
+mod file_place;
 mod on_redis;
 mod random_commands;
 
@@ -16,12 +17,17 @@ mod random_commands;
 mod bad_input;
 mod blocking;
 mod conformance;
-mod conformance_line;
+mod conformance_calls;
+mod conformance_names;
+mod conformance_queue;
+mod conformance_steal;
 mod dropped_attempts;
 mod election;
 mod events;
 mod fence_recipes;
+mod file_disk;
 mod file_store;
+mod file_users;
 mod following;
 mod foreign_clients;
 mod forgotten_data;

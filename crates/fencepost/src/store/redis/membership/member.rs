@@ -1,126 +1,28 @@
-//! Markers on real servers: reads a node's marker, writes what follows from it, and watches it as long
-//! as the connection lives. What follows is decided in
-//! [`membership`](fencepost_core::quorum::membership).
-//!
-//! A vote must never be counted that a server gave after it forgot. The server watches the marker
-//! for us (`CLIENT TRACKING`): what it says when the marker goes comes before every later reply on that
-//! connection. A connection that cannot do that reads the marker behind each vote.
+//! One node's part in the membership: reads its marker, and writes what follows from it.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use redis::{Cmd, Value, from_redis_value};
-use tokio::sync::{Notify, watch};
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 
-use super::closing::Closed;
-use super::fault;
-use super::handshake::{self, Look};
-use super::link::Connection;
-use super::options::RedisOptions;
-use super::sentinel::Named;
+use super::{Membership, Server};
 use crate::error::NodeError;
 use crate::runtime::clock::{Clock, Moment};
+use crate::store::redis::handshake::Look;
+use crate::store::redis::sentinel::Named;
 use fencepost_core::quorum::membership::{
-    Marker, Proposal, Seen, Sight, Stage, Step, Terms, Verdict, View, conflict, is_same_data,
-    judge, step,
+    Marker, Proposal, Seen, Sight, Stage, Step, Verdict, conflict, judge, step,
 };
 
-pub(super) use super::keys::MARKER as KEY;
-/// Replaces a marker if it is still the one that was read; deletes it if there is nothing to put there.
-const REPLACE: &str = "if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end \
-                       if ARGV[2] == '' then redis.call('DEL', KEYS[1]) \
-                       else redis.call('SET', KEYS[1], ARGV[2]) end return 1";
 /// How often a node is looked at that waits for others.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
-/// How often a node is looked at that votes: what no server tells by itself is seen by then.
-const LOOK_EVERY: Duration = Duration::from_secs(3);
 /// How often in a row a marker may change under our hands before we start from the beginning.
-pub(super) const MOST_CHANGES: usize = 32;
-
-/// What the nodes of one client know of each other's markers.
-pub(crate) struct Membership {
-    terms: Terms,
-    /// What the operator promises of a cluster that is made now.
-    durable: bool,
-    fresh: bool,
-    /// The cluster that this one supersedes, and which is closed.
-    old: Option<Closed>,
-    views: Mutex<Vec<View>>,
-    looks: AtomicU64,
-    changed: watch::Sender<u64>,
-    /// A node belongs to another cluster: none of this client's may vote.
-    is_refused: AtomicBool,
-    undo: AtomicBool,
-}
-
-impl Membership {
-    /// Nothing is known yet of the nodes at these addresses.
-    #[must_use]
-    pub(crate) fn new(
-        nodes: Vec<String>,
-        max_ttl: Duration,
-        retention: Duration,
-        durable: bool,
-        fresh: bool,
-        old: Option<Closed>,
-    ) -> Self {
-        let terms = Terms::new(nodes, max_ttl, retention);
-        let views = Mutex::new(vec![View::default(); terms.nodes().len()]);
-        Self {
-            terms,
-            durable,
-            // Whoever held a lock of the old cluster has been waited for.
-            fresh: fresh || old.is_some(),
-            old,
-            views,
-            looks: AtomicU64::new(0),
-            changed: watch::Sender::new(0),
-            is_refused: AtomicBool::new(false),
-            undo: AtomicBool::new(false),
-        }
-    }
-
-    /// Takes back what was proposed, where that can still be done.
-    pub(crate) fn undo(&self) {
-        self.undo.store(true, Ordering::SeqCst);
-        self.changed.send_modify(|count| *count += 1);
-    }
-
-    /// Resolves when every node belongs to the cluster, or one to another.
-    pub(crate) async fn settled(&self) -> Result<(), String> {
-        let mut changed = self.changed.subscribe();
-        loop {
-            {
-                let views = self.views();
-                if let Some(why) = conflict(&views) {
-                    return Err(why);
-                }
-                let is_member = |view: &View| matches!(view.seen, Seen::Member(_));
-                if views.iter().all(is_member) {
-                    return Ok(());
-                }
-            }
-            // The sender is in this very struct: it cannot be gone.
-            let _ = changed.changed().await;
-        }
-    }
-
-    /// Whether something of ours is still only proposed somewhere.
-    pub(crate) fn is_pending_anywhere(&self) -> bool {
-        let is_pending = |view: &View| matches!(view.seen, Seen::Pending(_));
-        self.views().iter().any(is_pending)
-    }
-
-    fn views(&self) -> MutexGuard<'_, Vec<View>> {
-        self.views.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
+pub(in crate::store::redis) const MOST_CHANGES: usize = 32;
 
 /// One node's part in the membership.
 #[derive(Clone)]
-pub(super) struct Member {
+pub(in crate::store::redis) struct Member {
     membership: Arc<Membership>,
     index: usize,
     clock: Arc<dyn Clock>,
@@ -141,7 +43,7 @@ pub(super) enum Standing {
 
 impl Member {
     /// `None` for a node that is not on the list.
-    pub(super) fn of(
+    pub(in crate::store::redis) fn of(
         membership: &Arc<Membership>,
         address: &str,
         clock: Arc<dyn Clock>,
@@ -157,7 +59,7 @@ impl Member {
     }
 
     /// The same, where its server has a name from its Sentinels.
-    pub(super) fn named(&self, named: Option<Named>) -> Self {
+    pub(in crate::store::redis) fn named(&self, named: Option<Named>) -> Self {
         Self {
             named,
             ..self.clone()
@@ -191,7 +93,7 @@ impl Member {
     }
 
     /// Why it must not vote now: its Sentinels do not name it, or no node of this client may.
-    pub(super) fn refusal(&self) -> Option<NodeError> {
+    pub(in crate::store::redis) fn refusal(&self) -> Option<NodeError> {
         if let Some(Err(why)) = self.named.as_ref().map(Named::check) {
             return Some(why);
         }
@@ -217,7 +119,7 @@ impl Member {
     }
 
     /// The connection is gone. To what cluster it belonged is remembered.
-    pub(super) fn lost_sight(&self) {
+    pub(in crate::store::redis) fn lost_sight(&self) {
         let mut views = self.membership.views();
         let view = &mut views[self.index];
         if matches!(view.seen, Seen::Bare | Seen::Pending(_)) {
@@ -226,7 +128,7 @@ impl Member {
     }
 
     /// Waits for the others for at most that long, while the cluster is not complete.
-    pub(super) async fn enter(
+    pub(in crate::store::redis) async fn enter(
         &self,
         node: &str,
         server: &Server<'_>,
@@ -251,7 +153,11 @@ impl Member {
     }
 
     /// Looks at the marker, and writes what follows from it.
-    pub(super) async fn vet(&self, node: &str, server: &Server<'_>) -> Result<Standing, NodeError> {
+    pub(super) async fn vet(
+        &self,
+        node: &str,
+        server: &Server<'_>,
+    ) -> Result<Standing, NodeError> {
         for _ in 0..MOST_CHANGES {
             let number = self.membership.looks.fetch_add(1, Ordering::SeqCst) + 1;
             let look = server.look().await?;
@@ -425,215 +331,8 @@ fn must_sync(sight: &Sight) -> Result<(), NodeError> {
     }
 }
 
-pub(super) fn incarnation() -> Result<String, NodeError> {
+pub(in crate::store::redis) fn incarnation() -> Result<String, NodeError> {
     let number = getrandom::u64().and_then(|high| Ok((high, getrandom::u64()?)));
     let (high, low) = number.map_err(|error| NodeError::Other(error.to_string()))?;
     Ok(format!("{high:016x}{low:016x}"))
-}
-
-/// A server that is being vetted.
-pub(super) struct Server<'c> {
-    pub(super) connection: &'c Connection,
-    pub(super) options: &'c RedisOptions,
-    /// Whether it watches what was read with `CLIENT CACHING YES`.
-    pub(super) tracks: bool,
-}
-
-impl Server<'_> {
-    /// Asks for everything that counts, and whether the server may vote at all.
-    pub(super) async fn look(&self) -> Result<Look, NodeError> {
-        let look = handshake::look(self.connection, self.tracks).await?;
-        look.facts.admit(self.options)?;
-        Ok(look)
-    }
-
-    async fn send(&self, cmd: &Cmd) -> Result<Value, NodeError> {
-        let answer = self.connection.send(cmd).await;
-        answer.map_err(|error| fault::node_error(&error))
-    }
-
-    /// Writes a marker where there is none, or only the old one that it supersedes.
-    async fn put(&self, old: &str, marker: &Marker) -> Result<(), NodeError> {
-        if !old.is_empty() {
-            return self.replace(old, Some(marker)).await;
-        }
-        let mut set = redis::cmd("SET");
-        set.arg(KEY).arg(marker.to_string()).arg("NX");
-        self.send(&set).await.map(|_| ())
-    }
-
-    /// Whether it was still that one shows the next look.
-    pub(super) async fn replace(&self, old: &str, new: Option<&Marker>) -> Result<(), NodeError> {
-        let mut eval = redis::cmd("EVAL");
-        let new = new.map(ToString::to_string).unwrap_or_default();
-        eval.arg(REPLACE).arg(1).arg(KEY).arg(old).arg(new);
-        self.send(&eval).await.map(|_| ())
-    }
-}
-
-/// Counts what a server says of the marker that it watches.
-#[derive(Default)]
-pub(super) struct Alarm {
-    count: AtomicU64,
-    bell: Notify,
-}
-
-impl Alarm {
-    /// Before any later reply of the connection is handed out.
-    pub(super) fn ring(&self) {
-        self.count.fetch_add(1, Ordering::SeqCst);
-        self.bell.notify_one();
-    }
-
-    /// How often it has rung.
-    pub(super) fn count(&self) -> u64 {
-        self.count.load(Ordering::SeqCst)
-    }
-}
-
-/// Watches the marker of one connection.
-pub(super) struct Guard {
-    member: Member,
-    alarm: Arc<Alarm>,
-    tracks: bool,
-    marker: Mutex<String>,
-    /// So many alarms were false.
-    cleared: watch::Sender<u64>,
-    /// The server has forgotten, or nobody watches any more: no vote counts.
-    is_revoked: AtomicBool,
-}
-
-/// A call was carried out by a server that had forgotten.
-fn forgot() -> NodeError {
-    NodeError::Disconnected("its data were replaced while the command was in flight".to_owned())
-}
-
-impl Guard {
-    /// `rung` is how often the alarm had rung before the marker was read.
-    pub(super) fn new(
-        member: Member,
-        alarm: Arc<Alarm>,
-        rung: u64,
-        tracks: bool,
-        marker: String,
-    ) -> Self {
-        Self {
-            member,
-            alarm,
-            tracks,
-            marker: Mutex::new(marker),
-            cleared: watch::Sender::new(rung),
-            is_revoked: AtomicBool::new(false),
-        }
-    }
-
-    fn marker(&self) -> MutexGuard<'_, String> {
-        self.marker.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Why nothing is to be sent at all.
-    pub(super) fn refusal(&self) -> Option<NodeError> {
-        self.member.refusal()
-    }
-
-    pub(super) fn tracks(&self) -> bool {
-        self.tracks
-    }
-
-    /// Whether a vote counts whose reply has come: waits while that is being found out.
-    pub(super) async fn confirm(&self, connection: &Connection) -> Result<(), NodeError> {
-        self.confirm_data(connection).await?;
-        // Last of all: it may have taken long to find out.
-        self.refusal().map_or(Ok(()), Err)
-    }
-
-    async fn confirm_data(&self, connection: &Connection) -> Result<(), NodeError> {
-        if let Some(why) = self.member.refusal() {
-            return Err(why);
-        }
-        if !self.tracks {
-            let mut get = redis::cmd("GET");
-            let answer = connection.send(get.arg(KEY)).await;
-            let answer = answer.map_err(|error| fault::node_error(&error))?;
-            let marker: Option<String> = from_redis_value(answer).unwrap_or_default();
-            if marker.as_deref() != Some(&*self.marker()) {
-                self.alarm.ring();
-                return Err(forgot());
-            }
-        }
-        let rung = self.alarm.count();
-        let is_cleared = *self.cleared.borrow() >= rung;
-        // Behind that: what is revoked is cleared too, but afterwards.
-        if self.is_revoked.load(Ordering::SeqCst) {
-            return Err(forgot());
-        }
-        if is_cleared {
-            return Ok(());
-        }
-        let mut cleared = self.cleared.subscribe();
-        // The sender is in this very guard: it cannot be gone.
-        let _ = cleared.wait_for(|cleared| *cleared >= rung).await;
-        match self.is_revoked.load(Ordering::SeqCst) {
-            true => Err(forgot()),
-            false => Ok(()),
-        }
-    }
-
-    /// From now on no vote counts.
-    pub(super) fn revoke(&self) {
-        self.is_revoked.store(true, Ordering::SeqCst);
-        self.cleared.send_replace(u64::MAX);
-    }
-
-    /// Resolves when the server has forgotten, or may not vote any more; and tells of each end of a
-    /// quarantine.
-    pub(super) async fn until_forgotten(
-        &self,
-        node: &str,
-        server: &Server<'_>,
-        quarantine_left: impl Fn() -> Option<Duration>,
-        votes_after: impl Fn(Option<Duration>),
-    ) -> NodeError {
-        let mut casts_no_vote = quarantine_left().is_some();
-        loop {
-            let pause = match casts_no_vote {
-                true => quarantine_left().unwrap_or_default().min(LOOK_EVERY),
-                false => LOOK_EVERY,
-            };
-            tokio::select! {
-                biased;
-                () = self.alarm.bell.notified() => {}
-                () = sleep(pause) => {}
-            }
-            let rung = self.alarm.count();
-            let vetted = timeout(server.options.mute_timeout, self.member.vet(node, server)).await;
-            let standing = match vetted {
-                Ok(Ok(standing)) => standing,
-                Ok(Err(error)) => return error,
-                Err(_) => {
-                    let why = "the server has stopped answering";
-                    return NodeError::Disconnected(why.to_owned());
-                }
-            };
-            match standing {
-                // What casts no vote cannot have cast a wrong one.
-                Standing::In(marker, wait)
-                    if casts_no_vote || is_same_data(&self.marker(), &marker) =>
-                {
-                    *self.marker() = marker;
-                    casts_no_vote = wait.is_some();
-                    votes_after(wait);
-                    self.cleared.send_replace(rung);
-                }
-                Standing::In(..) => return forgot(),
-                Standing::Waiting(why) => return why,
-            }
-        }
-    }
-}
-
-impl Drop for Guard {
-    fn drop(&mut self) {
-        self.revoke();
-    }
 }

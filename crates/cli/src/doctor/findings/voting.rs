@@ -1,0 +1,123 @@
+//! Whether a node that may have forgotten locks votes: the restart policy, and its place in the cluster.
+//! The rule is the library's; here it becomes a sentence.
+
+use fencepost::RestartPolicy;
+use fencepost::diagnostics::{ClusterFacts, RedisFacts};
+
+use super::{Examination, Severity};
+use crate::duration::Readable;
+
+/// From how many nodes on restarted ones do not vote, unless the user says otherwise.
+const DELAY_FROM: usize = 3;
+
+impl Examination {
+    pub(super) fn delays(&self) -> bool {
+        match self.policy.restart {
+            Some(policy) => policy == RestartPolicy::Delay,
+            None => self.nodes >= DELAY_FROM,
+        }
+    }
+
+    /// Whether the nodes vote only as members of a cluster.
+    pub(super) fn needs_cluster(&self) -> bool {
+        self.nodes > 1 && self.delays()
+    }
+
+    /// What keeps it from voting in the cluster of these nodes; `is_made`: others are members already.
+    pub(super) fn membership(&mut self, facts: &RedisFacts, addresses: &[String], is_made: bool) {
+        const WAIT: &str = "wait; it votes again by itself";
+        if !self.needs_cluster() && facts.group.is_none() {
+            return;
+        }
+        let wait = facts.group.as_ref().map(|group| group.quarantine);
+        let max_ttl = Readable(wait.unwrap_or(self.policy.max_ttl));
+        let (why, fix) = match &facts.cluster {
+            ClusterFacts::None if is_made => (
+                format!(
+                    "has lost its marker and may have forgotten locks: it votes {max_ttl} after the \
+                         next client has seen it"
+                ),
+                WAIT.into(),
+            ),
+            ClusterFacts::None => (
+                format!(
+                    "belongs to no cluster yet: the first client makes it, and waits for {max_ttl} \
+                         once"
+                ),
+                "if no lock from before these servers started is still held, run `fencepost init \
+                 --fresh` before the first client: then they vote at once"
+                    .into(),
+            ),
+            ClusterFacts::Pending => (
+                "its cluster is being made: not every node has joined".into(),
+                "start the nodes that are missing; the next client completes it".into(),
+            ),
+            ClusterFacts::Replaced => (
+                "its cluster was replaced by another (`fencepost init --replace`)".into(),
+                "use the new list of nodes".into(),
+            ),
+            ClusterFacts::Member { nodes, .. } if nodes != addresses => (
+                format!(
+                    "belongs to the cluster {}, so this list of nodes is refused",
+                    nodes.join(",")
+                ),
+                "use that list, or replace the cluster by `fencepost init --replace`".into(),
+            ),
+            ClusterFacts::Member { max_ttl, .. } if *max_ttl != self.policy.max_ttl => (
+                format!("its cluster has a --max-ttl of {}", Readable(*max_ttl)),
+                format!("use --max-ttl {}", Readable(*max_ttl)),
+            ),
+            _ => return,
+        };
+        self.find(Severity::Bad, "membership", why, fix);
+    }
+
+    pub(super) fn restart(&mut self, facts: &RedisFacts) {
+        let keeps_all = facts.append_only == Some(true) && facts.fsync.as_deref() == Some("always");
+        // A member's marker says whether it votes, whatever it writes to disk.
+        if keeps_all && facts.quarantine.is_none() {
+            return;
+        }
+        const MEND: &str = "CONFIG SET appendonly yes, CONFIG SET appendfsync always, the same in \
+                            redis.conf, and say so by `fencepost init --durable`";
+        let max_ttl = Readable(self.policy.max_ttl);
+        let is_member = matches!(facts.cluster, ClusterFacts::Member { .. });
+        match (facts.quarantine, self.delays()) {
+            // It has no vote that it could lose.
+            (Some(_), true) if self.needs_cluster() && !is_member => {}
+            (Some(left), true) => {
+                let left = Readable(left);
+                self.find(
+                    Severity::Bad,
+                    "restarted",
+                    format!(
+                        "may have forgotten locks (restarted, flushed or new), so it does not vote for \
+                         another {left}"
+                    ),
+                    format!("wait; to vote at once after the next restart: {MEND}"),
+                );
+            }
+            (Some(_), false) => self.find(
+                Severity::Warning,
+                "restarted",
+                format!(
+                    "restarted less than {max_ttl} ago and may have forgotten locks, and votes all \
+                     the same"
+                ),
+                format!("use --restart-policy delay, or {MEND}"),
+            ),
+            (None, delays) => {
+                let follows = match delays {
+                    true => format!("it will not vote for {max_ttl} after each restart"),
+                    false => "a restart forgets locks that are held".into(),
+                };
+                self.find(
+                    Severity::Note,
+                    "persistence",
+                    format!("does not sync every write to disk: {follows}"),
+                    MEND,
+                );
+            }
+        }
+    }
+}

@@ -1,0 +1,227 @@
+//! From the options to a client: checks them, and hands each part what it needs.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+
+#[cfg(feature = "redis")]
+use super::RestartPolicy;
+use super::nodes::Source;
+use super::{Builder, invalid};
+use crate::client::Client;
+use crate::client::majority::wait_for_majority;
+use crate::driver::coordinator::Coordinator;
+use crate::driver::identity;
+use crate::driver::renewer::Renewer;
+use crate::driver::shared::Shared;
+use crate::driver::waiters::WaitRegistry;
+use crate::error::{Cause, Error};
+use crate::runtime::tasks::Tasks;
+use crate::store::open::Opener;
+#[cfg(feature = "redis")]
+use crate::store::redis::{Eviction, Hidden, RedisOptions, Roster};
+#[cfg(feature = "service")]
+use crate::store::service::{ServiceOptions, TOKEN_VARIABLE};
+use fencepost_core::lock::COUNTER_RETENTION;
+use fencepost_core::quorum::membership::least_retention;
+use fencepost_core::quorum::{MOST_NODES, Quorum};
+use fencepost_core::ttl::Ttl;
+use fencepost_core::value::Owner;
+
+/// The longest time-out of a node or a connection: a node that takes longer is away.
+const LONGEST_TIMEOUT: Duration = Duration::from_secs(60 * 60);
+
+/// How long a node may take to answer where nothing else is said.
+const NODE_TIMEOUT: Duration = Duration::from_millis(500);
+/// The same for a lock service, which has nodes of its own and may have to be asked at another replica.
+const SERVICE_TIMEOUT: Duration = Duration::from_secs(5);
+
+impl Builder {
+    /// How long fence registers are kept.
+    pub(in crate::client) fn checked_retention(&self) -> Result<Duration, Error> {
+        let least = least_retention(self.max_ttl);
+        match self.retention {
+            None => Ok(COUNTER_RETENTION.max(least)),
+            Some(time) if time < least => {
+                let why = format!("expected at least {} s", least.as_secs_f64().ceil());
+                Err(invalid("retention", why))
+            }
+            Some(time) => Ok(time),
+        }
+    }
+
+    /// How long a node may take.
+    fn checked_node_timeout(&self) -> Result<Duration, Error> {
+        let is_service = matches!(&self.nodes[..], [Source::Service(_)]);
+        let default = if is_service {
+            SERVICE_TIMEOUT
+        } else {
+            NODE_TIMEOUT
+        };
+        let time = self.node_timeout.unwrap_or(default);
+        if time.is_zero() || self.connect_timeout.is_zero() {
+            return Err(invalid("node_timeout", "a time-out must not be zero"));
+        }
+        if time > LONGEST_TIMEOUT || self.connect_timeout > LONGEST_TIMEOUT {
+            let why = "a time-out must not exceed one hour";
+            return Err(invalid("node_timeout", why));
+        }
+        Ok(time)
+    }
+
+    /// Checks the options and begins to connect, without waiting for it.
+    ///
+    /// # Errors
+    /// An [`Error`] that says which option cannot be used, and why.
+    pub fn build(self) -> Result<Client, Error> {
+        let runtime = Handle::try_current().map_err(|_| Error::from(Cause::NoRuntime))?;
+        let max_ttl = Ttl::new(self.max_ttl)?;
+        let default_ttl = match self.ttl {
+            Some(ttl) if ttl > self.max_ttl => {
+                return Err(invalid("ttl", "it is above max_ttl"));
+            }
+            Some(ttl) => Ttl::new(ttl)?,
+            None => Ttl::new(self.max_ttl.min(Duration::from_secs(30)))?,
+        };
+        let node_timeout = self.checked_node_timeout()?;
+        self.checked_retention()?;
+        if self.max_hold.is_some_and(|time| time.is_zero()) {
+            return Err(invalid("max_hold", "it must not be zero"));
+        }
+        let owner = match &self.owner {
+            Some(label) => Owner::new(label)?,
+            None => identity::this_process(),
+        };
+        let Some(quorum) = Quorum::of(self.nodes.len()) else {
+            let why = format!("expected 1 to {MOST_NODES} nodes, got {}", self.nodes.len());
+            return Err(invalid("nodes", why));
+        };
+        if quorum.nodes() % 2 == 0 {
+            tracing::warn!(
+                nodes = quorum.nodes(),
+                "an even number of nodes is safe, but tolerates no more failures than one less"
+            );
+        }
+        crate::events::describe();
+        self.check_reach()?;
+        let opener = self.opener(quorum)?;
+        let (clock, drift) = (self.clock.clone(), self.drift);
+        let (max_hold, max_renewals) = (self.max_hold, self.max_renewals);
+        let tasks = Tasks::new(runtime, self.around_tasks.clone());
+        let randomness = self.randomness.clone();
+        let (has_io, session, is_replica) = (self.has_io(), self.session, self.is_replica);
+        let nodes = self.open_nodes(&opener)?;
+        let renewer = Renewer::new();
+        tasks.spawn(renewer.clone().run(clock.clone(), has_io));
+        let (mut id, session) = identity::client_id(&*randomness, session)?;
+        if is_replica {
+            id = crate::leased::replica_id();
+        }
+        let coordinator =
+            Coordinator::new(quorum, nodes, clock, randomness, drift, node_timeout, tasks);
+        let waiters = WaitRegistry::new(coordinator.clone(), id, owner.clone());
+        Ok(Client {
+            shared: Arc::new(Shared {
+                coordinator,
+                owner,
+                session,
+                waiters,
+                renewer,
+                max_ttl,
+                default_ttl,
+                max_hold,
+                max_renewals,
+                node_timeout,
+                #[cfg(feature = "blocking")]
+                thread: std::sync::OnceLock::new(),
+            }),
+        })
+    }
+
+    /// Checks the options, connects, and returns as soon as a majority of the nodes can be asked.
+    ///
+    /// # Errors
+    /// As [`build`](Self::build), and [`ErrorKind::Unreachable`](crate::ErrorKind::Unreachable) with each node's reason.
+    pub async fn connect(self) -> Result<Client, Error> {
+        let locks = self.build()?;
+        wait_for_majority(&locks.shared.coordinator).await?;
+        Ok(locks)
+    }
+
+    pub(in crate::client) fn opener(
+        &self,
+        #[allow(unused)] quorum: Quorum,
+    ) -> Result<Opener, Error> {
+        self.opener_with(
+            quorum,
+            #[cfg(feature = "redis")]
+            self.roster(quorum)?,
+        )
+    }
+
+    pub(in crate::client) fn opener_with(
+        &self,
+        #[allow(unused)] quorum: Quorum,
+        #[cfg(feature = "redis")] roster: Roster,
+    ) -> Result<Opener, Error> {
+        #[cfg(feature = "redis")]
+        let runtime = Handle::try_current().map_err(|_| Error::from(Cause::NoRuntime))?;
+        Ok(Opener {
+            clock: self.clock.clone(),
+            #[cfg(feature = "sqlite")]
+            holder: self.holder,
+            #[cfg(feature = "redis")]
+            redis: self.redis_options(quorum)?,
+            #[cfg(feature = "redis")]
+            roster,
+            #[cfg(feature = "redis")]
+            runtime,
+            #[cfg(feature = "service")]
+            service: self.service_options(),
+        })
+    }
+
+    #[cfg(feature = "service")]
+    fn service_options(&self) -> ServiceOptions {
+        let token = self.service_token.clone();
+        ServiceOptions {
+            token: token.or_else(|| std::env::var(TOKEN_VARIABLE).ok()),
+            allow_plaintext: self.allow_plaintext,
+            connect_timeout: self.connect_timeout,
+            #[cfg(feature = "tls")]
+            tls: self.tls.clone(),
+        }
+    }
+
+    #[cfg(feature = "redis")]
+    pub(in crate::client) fn redis_options(&self, quorum: Quorum) -> Result<RedisOptions, Error> {
+        let delayed = self.is_delayed(quorum);
+        Ok(RedisOptions {
+            prefix: self.prefix.clone(),
+            retention: self.checked_retention()?,
+            connect_timeout: self.connect_timeout,
+            mute_timeout: self.node_timeout.unwrap_or(NODE_TIMEOUT) * 2,
+            quarantine: delayed.then_some(self.max_ttl),
+            // One node without its lock is a lock lost, and the holder is told; with several, a
+            // lock lost on one of them is a majority that is none.
+            eviction: match quorum.nodes() {
+                1 => Eviction::Warn,
+                _ => Eviction::Refuse,
+            },
+            hidden: match quorum.nodes() {
+                1 => Hidden::Warn,
+                _ => Hidden::Refuse,
+            },
+            tls: self.tls.clone(),
+        })
+    }
+
+    #[cfg(feature = "redis")]
+    pub(in crate::client) fn is_delayed(&self, quorum: Quorum) -> bool {
+        match self.restart_policy {
+            Some(policy) => policy == RestartPolicy::Delay,
+            None => quorum.nodes() >= 3 || self.has_group(),
+        }
+    }
+}

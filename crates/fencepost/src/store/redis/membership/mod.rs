@@ -1,0 +1,103 @@
+//! Markers on real servers: which cluster a node belongs to, and whether it may vote. What follows from
+//! what is read is decided in [`membership`](fencepost_core::quorum::membership).
+//!
+//! - [`Membership`] (here): what the nodes of one client know of each other's markers.
+//! - `member`: one node's part: reads its marker, and writes what follows from it.
+//! - `server`: how a marker is read and written.
+//! - `guard`: watches the marker as long as the connection lives.
+
+mod guard;
+mod member;
+mod server;
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+pub(super) use self::guard::{Alarm, Guard};
+pub(super) use self::member::{MOST_CHANGES, Member, incarnation};
+pub(super) use self::server::Server;
+use super::closing::Closed;
+pub(super) use super::keys::MARKER as KEY;
+use fencepost_core::quorum::membership::{Seen, Terms, View, conflict};
+
+/// What the nodes of one client know of each other's markers.
+pub(crate) struct Membership {
+    terms: Terms,
+    /// What the operator promises of a cluster that is made now.
+    durable: bool,
+    fresh: bool,
+    /// The cluster that this one supersedes, and which is closed.
+    old: Option<Closed>,
+    views: Mutex<Vec<View>>,
+    looks: AtomicU64,
+    changed: watch::Sender<u64>,
+    /// A node belongs to another cluster: none of this client's may vote.
+    is_refused: AtomicBool,
+    undo: AtomicBool,
+}
+
+impl Membership {
+    /// Nothing is known yet of the nodes at these addresses.
+    #[must_use]
+    pub(crate) fn new(
+        nodes: Vec<String>,
+        max_ttl: Duration,
+        retention: Duration,
+        durable: bool,
+        fresh: bool,
+        old: Option<Closed>,
+    ) -> Self {
+        let terms = Terms::new(nodes, max_ttl, retention);
+        let views = Mutex::new(vec![View::default(); terms.nodes().len()]);
+        Self {
+            terms,
+            durable,
+            // Whoever held a lock of the old cluster has been waited for.
+            fresh: fresh || old.is_some(),
+            old,
+            views,
+            looks: AtomicU64::new(0),
+            changed: watch::Sender::new(0),
+            is_refused: AtomicBool::new(false),
+            undo: AtomicBool::new(false),
+        }
+    }
+
+    /// Takes back what was proposed, where that can still be done.
+    pub(crate) fn undo(&self) {
+        self.undo.store(true, Ordering::SeqCst);
+        self.changed.send_modify(|count| *count += 1);
+    }
+
+    /// Resolves when every node belongs to the cluster, or one to another.
+    pub(crate) async fn settled(&self) -> Result<(), String> {
+        let mut changed = self.changed.subscribe();
+        loop {
+            {
+                let views = self.views();
+                if let Some(why) = conflict(&views) {
+                    return Err(why);
+                }
+                let is_member = |view: &View| matches!(view.seen, Seen::Member(_));
+                if views.iter().all(is_member) {
+                    return Ok(());
+                }
+            }
+            // The sender is in this very struct: it cannot be gone.
+            let _ = changed.changed().await;
+        }
+    }
+
+    /// Whether something of ours is still only proposed somewhere.
+    pub(crate) fn is_pending_anywhere(&self) -> bool {
+        let is_pending = |view: &View| matches!(view.seen, Seen::Pending(_));
+        self.views().iter().any(is_pending)
+    }
+
+    fn views(&self) -> MutexGuard<'_, Vec<View>> {
+        self.views.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

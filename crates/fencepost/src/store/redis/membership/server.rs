@@ -1,0 +1,60 @@
+//! How the marker of a server is read and written.
+
+use redis::{Cmd, Value};
+
+use super::KEY;
+use crate::error::NodeError;
+use crate::store::redis::fault;
+use crate::store::redis::handshake::{self, Look};
+use crate::store::redis::link::Connection;
+use crate::store::redis::options::RedisOptions;
+use fencepost_core::quorum::membership::Marker;
+
+/// Replaces a marker if it is still the one that was read; deletes it if there is nothing to put there.
+const REPLACE: &str = "if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end \
+                       if ARGV[2] == '' then redis.call('DEL', KEYS[1]) \
+                       else redis.call('SET', KEYS[1], ARGV[2]) end return 1";
+
+/// A server that is being vetted.
+pub(in crate::store::redis) struct Server<'c> {
+    pub(in crate::store::redis) connection: &'c Connection,
+    pub(in crate::store::redis) options: &'c RedisOptions,
+    /// Whether it watches what was read with `CLIENT CACHING YES`.
+    pub(in crate::store::redis) tracks: bool,
+}
+
+impl Server<'_> {
+    /// Asks for everything that counts, and whether the server may vote at all.
+    pub(in crate::store::redis) async fn look(&self) -> Result<Look, NodeError> {
+        let look = handshake::look(self.connection, self.tracks).await?;
+        look.facts.admit(self.options)?;
+        Ok(look)
+    }
+
+    async fn send(&self, cmd: &Cmd) -> Result<Value, NodeError> {
+        let answer = self.connection.send(cmd).await;
+        answer.map_err(|error| fault::node_error(&error))
+    }
+
+    /// Writes a marker where there is none, or only the old one that it supersedes.
+    pub(super) async fn put(&self, old: &str, marker: &Marker) -> Result<(), NodeError> {
+        if !old.is_empty() {
+            return self.replace(old, Some(marker)).await;
+        }
+        let mut set = redis::cmd("SET");
+        set.arg(KEY).arg(marker.to_string()).arg("NX");
+        self.send(&set).await.map(|_| ())
+    }
+
+    /// Whether it was still that one shows the next look.
+    pub(in crate::store::redis) async fn replace(
+        &self,
+        old: &str,
+        new: Option<&Marker>,
+    ) -> Result<(), NodeError> {
+        let mut eval = redis::cmd("EVAL");
+        let new = new.map(ToString::to_string).unwrap_or_default();
+        eval.arg(REPLACE).arg(1).arg(KEY).arg(old).arg(new);
+        self.send(&eval).await.map(|_| ())
+    }
+}
