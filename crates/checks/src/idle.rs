@@ -35,6 +35,68 @@ pub fn check(history: &History, from: Time, bound: Duration) -> Vec<Violation> {
     found
 }
 
+/// All times after `from` in which fewer than `permits` were in use for longer than `bound`, although somebody
+/// had asked for one and got none in all that time. A semaphore tells nobody its place in line, so that a
+/// waiter counts from when it asked.
+#[must_use]
+pub fn check_permits(
+    history: &History,
+    permits: usize,
+    from: Time,
+    bound: Duration,
+) -> Vec<Violation> {
+    let mut found = Vec::new();
+    for (lock, served) in history.granted() {
+        let mut changes: Vec<(Time, bool)> = Vec::new();
+        for turn in &served {
+            changes.extend(turn.acquired.map(|at| (at, true)));
+            changes.push((free_since(turn), false));
+        }
+        // At the same moment one ends before the next begins.
+        changes.sort_unstable();
+        for (free, taken) in spare_times(&changes, permits, history.end()) {
+            let all_turns = history.turns().iter();
+            let mut waiters = all_turns.filter(|turn| turn.of.lock == lock);
+            let is_kept_waiting = |turn: &&Turn| {
+                let begin = free.max(turn.asked).max(from);
+                let ended = turn.ended.map(|(at, _)| at);
+                let done = turn.acquired.into_iter().chain(ended).min();
+                done.unwrap_or(taken).min(taken) > begin.after(bound)
+            };
+            if let Some(waiter) = waiters.find(is_kept_waiting) {
+                let what =
+                    format!("a permit of {lock:?} was free from {free} to {taken}, and not used");
+                let before = served.iter().filter(|turn| free_since(turn) == free);
+                let mut events: Vec<_> = before.flat_map(|turn| turn.shown_by()).collect();
+                events.extend(waiter.events.iter().cloned());
+                found.push(Violation::new("idle", what, events));
+            }
+        }
+    }
+    found
+}
+
+/// The times in which fewer than so many were in use, each as long as it can be.
+fn spare_times(changes: &[(Time, bool)], permits: usize, end: Time) -> Vec<(Time, Time)> {
+    let (mut used, mut since, mut times) = (0_usize, Some(Time(0)), Vec::new());
+    for (at, is_taken) in changes {
+        used = match is_taken {
+            true => used + 1,
+            false => used.saturating_sub(1),
+        };
+        match since {
+            Some(free) if used >= permits => {
+                times.push((free, *at));
+                since = None;
+            }
+            None if used < permits => since = Some(*at),
+            _ => {}
+        }
+    }
+    times.extend(since.map(|free| (free, end)));
+    times
+}
+
 fn waited(turn: &Turn, from: Time, to: Time) -> bool {
     let ended = turn.ended.map(|(at, _)| at);
     let done = turn.acquired.into_iter().chain(ended).min();
@@ -72,6 +134,31 @@ mod tests {
     fn a_lock_that_nobody_waits_for_may_be_free() {
         let sample = Sample::new().acquired(1, 10, 7, 100).dropped(1, 50);
         let came_later = sample.asked(2, 60).queued(2, 65).acquired(2, 80, 8, 200);
+        assert_eq!(found(came_later), []);
+    }
+
+    #[test]
+    fn a_permit_that_nobody_uses_while_somebody_waits_is_found() {
+        let found = |sample: Sample| {
+            check_permits(&sample.history(), 2, Time(10), Duration::from_nanos(20))
+        };
+        let both = || {
+            Sample::new()
+                .acquired(1, 10, 7, 100)
+                .acquired(2, 20, 8, 300)
+                .asked(3, 30)
+        };
+        assert_eq!(found(both().dropped(1, 50).acquired(3, 70, 9, 200)), []);
+        let late = both().dropped(1, 50).acquired(3, 71, 9, 200);
+        assert_eq!(found(late).len(), 1);
+        let never = both().dropped(1, 50).healed(500);
+        assert_eq!(found(never).len(), 1);
+        let gave_up = both().dropped(1, 50).failed(3, 60, "held");
+        assert_eq!(found(gave_up), []);
+        let came_later = Sample::new()
+            .acquired(1, 10, 7, 100)
+            .asked(3, 60)
+            .acquired(3, 75, 9, 200);
         assert_eq!(found(came_later), []);
     }
 

@@ -4,7 +4,7 @@ use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use fencepost::{Client, FencingToken, HolderStatus, Listing, NamePattern, Status};
+use fencepost::{Client, FencingToken, HolderStatus, Listing, NamePattern, Owner, Status};
 use serde_json::{Value, json};
 use tokio::time::{MissedTickBehavior, interval};
 
@@ -13,7 +13,7 @@ use crate::client::{self, Connect, fault};
 use crate::duration::millis;
 use crate::exit::{Exit, Failure};
 use crate::fault;
-use crate::majority::{holder, is_held_somewhere, is_known};
+use crate::majority::{holder, is_held_somewhere};
 use crate::names::typed;
 use crate::table::{
     NOTHING, clock, columns, fitted, left, since_1970, since_cell, since_json, token,
@@ -197,8 +197,9 @@ fn as_json(listing: &Listing, shown: &[&Status]) -> Value {
         let holder = lock.holder.as_ref();
         json!({
             "lock": lock.name.as_str(),
-            "held": is_known(lock).then_some(holder.is_some()),
+            "held": lock.held,
             "holder": holder.map(|holder| holder.owner.as_str()),
+            "split": lock.split.iter().map(Owner::as_str).collect::<Vec<_>>(),
             "since": since_json(holder.and_then(HolderStatus::since)),
             "remaining_ms": holder.and_then(|holder| holder.remaining).map(millis),
             "token": lock.token.map(u64::from),

@@ -6,10 +6,16 @@ use fencepost_core::lock::Snapshot;
 use crate::exit::{Exit, Failure};
 use crate::fault;
 
-/// That fewer than a majority of the nodes answered.
+/// That too few nodes answered to tell who holds it.
 pub(crate) fn too_few(status: &Status) -> Failure {
     let (answered, all) = (answered(status), status.nodes.len());
-    let message = format!("no quorum: {answered} of {all} nodes answered");
+    let message = match status.split.as_slice() {
+        [] => format!("no quorum: {answered} of {all} nodes answered"),
+        _ => format!(
+            "no quorum: {answered} of {all} nodes answered, and the lock is {}",
+            on_some_nodes(&status.split)
+        ),
+    };
     Failure::new(Exit::Unavailable, message)
 }
 
@@ -26,9 +32,9 @@ fn answered(status: &Status) -> usize {
     status.nodes.iter().filter(|node| node.lock.is_ok()).count()
 }
 
-/// Whether enough nodes answered to tell that it is free.
+/// Whether enough nodes answered to tell whether anybody holds it.
 pub(crate) fn is_known(status: &Status) -> bool {
-    answered(status) * 2 > status.nodes.len()
+    status.held.is_some()
 }
 
 /// The holder of a free lock.
@@ -47,8 +53,19 @@ pub(crate) fn is_held_somewhere(lock: &Status) -> bool {
 pub(crate) fn holder(lock: &Status) -> String {
     match &lock.holder {
         Some(holder) => holder.owner.to_string(),
-        None if is_held_somewhere(lock) => "none on a majority".into(),
-        None if is_known(lock) => FREE.into(),
+        None if is_known(lock) && lock.split.is_empty() => FREE.into(),
+        None if is_known(lock) => on_some_nodes(&lock.split),
         None => UNKNOWN.into(),
+    }
+}
+
+/// `split between X and Y`: nobody is known to have it on a majority of the nodes.
+pub(crate) fn on_some_nodes<T: std::fmt::Display>(owners: &[T]) -> String {
+    match owners {
+        [one] => format!("on a minority of the nodes by {one}"),
+        several => {
+            let several: Vec<_> = several.iter().map(ToString::to_string).collect();
+            format!("split between {}", several.join(" and "))
+        }
     }
 }

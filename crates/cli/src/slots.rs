@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use fencepost::{Client, HolderStatus, LockName, Status};
+use fencepost::{Client, HolderStatus, LockName, Owner, Status};
 use serde_json::{Value, json};
 
 use crate::args::StatusJob;
@@ -123,8 +123,9 @@ impl Slots<'_> {
             json!({
                 "slot": number,
                 "lock": slot.name.as_str(),
-                "held": is_known(slot).then_some(holder.is_some()),
+                "held": slot.held,
                 "holder": holder.map(|holder| holder.owner.as_str()),
+                "split": slot.split.iter().map(Owner::as_str).collect::<Vec<_>>(),
                 "since": since_json(holder.and_then(HolderStatus::since)),
                 "remaining_ms": holder.and_then(|holder| holder.remaining).map(millis),
                 "token": slot.token.map(u64::from),

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use fencepost::{Client, HolderStatus, LockName, NodeStatus, Status};
+use fencepost::{Client, HolderStatus, LockName, NodeStatus, Owner, Status};
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 
@@ -11,7 +11,7 @@ use crate::client::{self, Connect, fault};
 use crate::duration::millis;
 use crate::exit::Failure;
 use crate::fault::{self, expiry};
-use crate::majority::{FREE, UNKNOWN, is_known, too_few};
+use crate::majority::{FREE, UNKNOWN, holder, is_known, too_few};
 use crate::slots;
 use crate::table::{self, NOTHING, aligned, columns, fitted, left, since_json, token};
 use crate::voice;
@@ -69,14 +69,11 @@ async fn look(job: &StatusJob, locks: &Client, name: &LockName) -> Result<(Statu
 }
 
 fn as_table(status: &Status) -> String {
-    let (holder, remaining) = match &status.holder {
-        Some(holder) => (holder.owner.to_string(), left(holder.remaining)),
-        None if is_known(status) => (FREE.into(), NOTHING.into()),
-        None => (UNKNOWN.into(), NOTHING.into()),
-    };
+    let remaining = status.holder.as_ref().map(|holder| left(holder.remaining));
+    let remaining = remaining.unwrap_or_else(|| NOTHING.into());
     let mut head = vec![
         ["lock".into(), status.name.to_string()],
-        ["holder".into(), holder],
+        ["holder".into(), holder(status)],
         ["held since".into(), since(status.holder.as_ref())],
         ["expires in".into(), remaining],
         ["token".into(), token(status.token)],
@@ -150,8 +147,9 @@ fn as_json(status: &Status) -> Value {
     });
     json!({
         "lock": status.name.as_str(),
-        "held": is_known(status).then_some(holder.is_some()),
+        "held": status.held,
         "holder": holder.map(|holder| holder.owner.as_str()),
+        "split": status.split.iter().map(Owner::as_str).collect::<Vec<_>>(),
         "since": since_json(holder.and_then(HolderStatus::since)),
         "remaining_ms": holder.and_then(|holder| holder.remaining).map(millis),
         "token": status.token.map(u64::from),

@@ -16,7 +16,7 @@ use crate::client::{self, Connect, fault};
 use crate::exit::{Exit, Failure};
 use crate::fault::held;
 use crate::handed::Handed;
-use crate::majority::{holder, is_held_somewhere, too_few};
+use crate::majority::{is_held_somewhere, on_some_nodes, too_few};
 use crate::{majority, teller, voice};
 
 /// How long a stderr that is not read may keep the result back.
@@ -191,7 +191,7 @@ fn confirmed(status: &Status) -> bool {
     let lock = &status.name;
     let holder = match &status.holder {
         Some(holder) => held(holder),
-        None => format!("held by {}", holder(status)),
+        None => on_some_nodes(&status.split),
     };
     let mut err = std::io::stderr();
     let question = format!(

@@ -38,6 +38,8 @@ pub(crate) enum Event<'a> {
         /// All of it, for people.
         line: &'a str,
         holder: Option<Holder>,
+        /// Who has it on some nodes, where nobody is known to have it on a majority.
+        split: Vec<String>,
         waited: Duration,
     },
     /// It is ours.
@@ -215,12 +217,14 @@ fn json(event: &Event<'_>) -> Value {
             lock,
             line,
             holder,
+            split,
             waited,
         } => json!({
             "event": "waiting",
             "lock": lock.typed(),
             "why": line,
             "holder": holder.as_ref().map(|holder| &holder.by),
+            "split": split,
             "since": since_json(holder.as_ref().and_then(|holder| holder.since)),
             "remaining_ms": holder.as_ref().and_then(|holder| holder.remaining.map(millis)),
             "waited_ms": millis(*waited),

@@ -4,7 +4,7 @@
 
 use std::process::ExitCode;
 
-use fencepost::{HolderStatus, Status};
+use fencepost::{HolderStatus, Owner, Status};
 use serde_json::{Value, json};
 use tokio::time::{MissedTickBehavior, interval};
 
@@ -13,7 +13,7 @@ use crate::client::{self, Connect, fault};
 use crate::duration::millis;
 use crate::exit::Failure;
 use crate::fault::held;
-use crate::majority::is_known;
+use crate::majority::{is_known, on_some_nodes};
 use crate::table::{clock, since_1970, since_json, token};
 use crate::voice;
 
@@ -22,6 +22,7 @@ use crate::voice;
 struct Seen {
     known: bool,
     holder: Option<String>,
+    split: Vec<Owner>,
     token: Option<u64>,
 }
 
@@ -66,6 +67,7 @@ impl Seen {
                 .holder
                 .as_ref()
                 .map(|holder| holder.owner.to_string()),
+            split: status.split.clone(),
             token: status.token.map(u64::from),
         }
     }
@@ -77,7 +79,8 @@ fn sentence(status: &Status) -> String {
         Some(holder) => {
             format!("{}; token {token}", held(holder))
         }
-        None if is_known(status) => "free".into(),
+        None if is_known(status) && status.split.is_empty() => "free".into(),
+        None if is_known(status) => on_some_nodes(&status.split),
         None => "unknown: too few nodes answer".into(),
     }
 }
@@ -87,8 +90,9 @@ fn as_json(status: &Status, now: u64) -> Value {
     json!({
         "at_ms": now,
         "lock": status.name.as_str(),
-        "held": is_known(status).then_some(holder.is_some()),
+        "held": status.held,
         "holder": holder.map(|holder| holder.owner.as_str()),
+        "split": status.split.iter().map(Owner::as_str).collect::<Vec<_>>(),
         "since": since_json(holder.and_then(HolderStatus::since)),
         "remaining_ms": holder.and_then(|holder| holder.remaining).map(millis),
         "token": status.token.map(u64::from),

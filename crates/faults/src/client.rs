@@ -5,13 +5,15 @@
 //! whether something was right.
 
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 use std::path::PathBuf;
+use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use fencepost::{Client, Error, ErrorKind, Lease, RestartPolicy};
+use fencepost::{Client, Error, ErrorKind, InitOptions, Lease, RestartPolicy};
 use fencepost_checks::{Change, ClientId, Event, History, LeaseId, LeaseRef, Outcome, Step, Time};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
@@ -42,7 +44,19 @@ pub enum Manner {
     Try,
     /// As the careful one, but goes on when the lock is lost.
     Careless,
+    /// Waits, detaches the lock, and extends it over two connections, by a short TTL and by a long one.
+    Detached,
 }
+
+/// By how much a detached lock is extended: the short one is sent first.
+const SHORT: Duration = Duration::from_millis(317);
+const LONG: Duration = Duration::from_millis(1000);
+/// How the short TTL looks on its way to a node, and nothing else does.
+pub const SHORT_TTL_WORDS: &[u8] = b"\r\n317\r\n";
+/// How long the short extension has to leave before the long one does.
+const BEFORE_THE_LONG_ONE: Duration = Duration::from_millis(15);
+/// How long before its end a detached lock is released at the latest.
+const MARGIN: Duration = Duration::from_millis(40);
 
 /// What a client is told on its command line.
 #[derive(Clone, Debug, Args)]
@@ -71,6 +85,9 @@ pub struct ClientOptions {
     /// Whether it wants to be served in its turn.
     #[arg(long)]
     pub fair: bool,
+    /// Forks while it holds the lock, and writes a byte to this file each time.
+    #[arg(long)]
+    pub forks: Option<PathBuf>,
     /// Where to write what it saw.
     #[arg(long)]
     pub history: PathBuf,
@@ -79,7 +96,35 @@ pub struct ClientOptions {
     pub resource: PathBuf,
 }
 
+/// What replaces a cluster by another.
+#[derive(Clone, Debug, Args)]
+pub struct InitJob {
+    /// The nodes of the new one.
+    #[arg(long)]
+    pub urls: String,
+    /// The nodes of the old one.
+    #[arg(long)]
+    pub replace: String,
+    /// The longest TTL of all, in milliseconds.
+    #[arg(long)]
+    pub max_ttl: u64,
+}
+
 type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+/// Replaces a cluster by another.
+///
+/// # Errors
+/// When a node refuses.
+pub fn init(job: InitJob) -> Result<(), Failure> {
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    let builder = Client::builder()
+        .url(&job.urls)
+        .max_ttl(Duration::from_millis(job.max_ttl));
+    let replace = InitOptions::new().replace(&job.replace);
+    let runtime = runtime.enable_all().build()?;
+    Ok(runtime.block_on(builder.init(replace))?)
+}
 
 /// Runs until the standard input ends.
 ///
@@ -143,6 +188,8 @@ struct LockClient {
     options: ClientOptions,
     ttl: Duration,
     locks: Client,
+    /// The same over connections of its own: what is late there is in nobody's way.
+    second: Client,
     scribe: Arc<Scribe>,
     resource: BufReader<UnixStream>,
     stopped: watch::Receiver<bool>,
@@ -157,14 +204,21 @@ impl LockClient {
             true => RestartPolicy::Trust,
             false => RestartPolicy::Delay,
         };
-        let locks = Client::builder()
-            .url(&options.urls)
-            .owner(format!("client-{}", options.id))
-            .restart_policy(policy)
-            .max_ttl(Duration::from_millis(options.max_ttl))
-            .node_timeout(ttl / 4)
-            .connect_timeout(ttl / 2)
-            .build()?;
+        let client = || {
+            Client::builder()
+                .url(&options.urls)
+                .owner(format!("client-{}", options.id))
+                .restart_policy(policy)
+                .max_ttl(Duration::from_millis(options.max_ttl))
+                .node_timeout(ttl / 4)
+                .connect_timeout(ttl / 2)
+                .build()
+        };
+        let locks = client()?;
+        let second = match options.manner {
+            Manner::Detached => client()?,
+            _ => locks.clone(),
+        };
         let history = File::options()
             .create(true)
             .append(true)
@@ -177,6 +231,7 @@ impl LockClient {
         Ok(Self {
             ttl,
             locks,
+            second,
             scribe: Arc::new(scribe),
             resource,
             stopped,
@@ -198,8 +253,10 @@ impl LockClient {
                 lock: self.options.lock.clone(),
                 lease: LeaseId(self.turns),
             };
-            if let Some(lease) = self.ask(&of).await {
-                self.hold(&of, lease).await?;
+            match (self.ask(&of).await, self.options.manner) {
+                (Some(lease), Manner::Detached) => self.hold_detached(&of, lease).await?,
+                (Some(lease), _) => self.hold(&of, lease).await?,
+                (None, _) => {}
             }
             let pause = self.random.millis(2..=40);
             tokio::time::sleep(pause).await;
@@ -244,6 +301,7 @@ impl LockClient {
     }
 
     async fn hold(&mut self, of: &LeaseRef, lease: Lease) -> Result<(), Failure> {
+        let (lease, child) = self.fork(lease)?;
         let lease = Arc::new(lease);
         let watch = tokio::spawn({
             let (lease, scribe, of) = (lease.clone(), self.scribe.clone(), of.clone());
@@ -259,6 +317,11 @@ impl LockClient {
         // Whoever asks is told at once; whoever waits for it must be too. Whether it was aborted or
         // has ended: it has let go of the lease.
         let _ = watch.await;
+        if let Some(child) = child
+            && fork::waitpid(child)? != 0
+        {
+            return Err("a forked child used what it inherited".into());
+        }
         self.scribe.step(of, Step::Releasing);
         let Some(lease) = Arc::into_inner(lease) else {
             return Err("somebody else has the lease".into());
@@ -272,15 +335,105 @@ impl LockClient {
         Ok(())
     }
 
+    /// Now and then, if it is to fork at all: the child uses the lease and drops it.
+    fn fork(&mut self, lease: Lease) -> Result<(Lease, Option<i32>), Failure> {
+        let file = match &self.options.forks {
+            Some(file) if self.random.one_in(2) => file,
+            _ => return Ok((lease, None)),
+        };
+        let mut file = File::options().create(true).append(true).open(file)?;
+        match fork::fork()? {
+            fork::Fork::Child => {
+                let is_extended = at_once(lease.extend());
+                drop(lease);
+                let asking = self.locks.try_lock(&self.options.lock).ttl(self.ttl);
+                let is_granted = at_once(asking.renew(false).into_future());
+                // Only a refusal at once shows that nothing was sent.
+                let is_refused = matches!((is_extended, is_granted), (Some(Err(_)), Some(Err(_))));
+                std::process::exit(i32::from(!is_refused));
+            }
+            fork::Fork::Parent(child) => {
+                file.write_all(b".")?;
+                Ok((lease, Some(child)))
+            }
+        }
+    }
+
+    /// Extends it by a short TTL, which may be late, and by a long one; uses it for most of that.
+    async fn hold_detached(&mut self, of: &LeaseRef, lease: Lease) -> Result<(), Failure> {
+        let (token, mut valid_until) = (lease.token().get(), end_of(&lease));
+        let Ok(detached) = lease.detach().await else {
+            // It was over before it could be detached.
+            self.told_at_its_end(of);
+            return Ok(());
+        };
+        let read = self.put(&Question::Read { token }).await?;
+        let (second, short) = (self.second.clone(), detached.clone());
+        // Whatever comes of it: nothing is promised by the short one.
+        drop(tokio::spawn(async move {
+            second.extend_detached(&short, SHORT).await
+        }));
+        tokio::time::sleep(BEFORE_THE_LONG_ONE).await;
+        let sent = now();
+        let extended = self.locks.extend_detached(&detached, LONG).await;
+        if let (Ok(left), true) = (extended, now() < valid_until) {
+            // It counts from before it was sent, so that it is never later than it is.
+            valid_until = valid_until.max(sent.after(left));
+            self.scribe.step(of, Step::Extended { valid_until });
+        }
+        let most = match self.random.one_in(3) {
+            true => Duration::ZERO,
+            false => LONG,
+        };
+        let end = now().after(most + self.random.millis(5..=50));
+        while now() < end && now().after(MARGIN) < valid_until {
+            tokio::time::sleep(LOOK).await;
+        }
+        let is_valid = now() < valid_until;
+        if !is_valid {
+            self.told_at_its_end(of);
+        }
+        if let Answer::Set(items) = read {
+            self.write_back(of, token, items).await?;
+        }
+        let is_valid = is_valid && now() < valid_until;
+        self.scribe.step(of, Step::Releasing);
+        let outcome = match self.locks.release_detached(&detached).await {
+            Ok(()) => Outcome::Released,
+            Err(error) if error.is_lost() && is_valid && now() < valid_until => {
+                return Err(format!("{of} is lost while it is valid: {error}").into());
+            }
+            Err(error) if error.is_lost() => Outcome::Lost,
+            Err(_) => Outcome::Unknown,
+        };
+        self.scribe.step(of, Step::Released { outcome });
+        Ok(())
+    }
+
+    /// A detached lock has no timer but the process's own.
+    fn told_at_its_end(&self, of: &LeaseRef) {
+        let reason = "expired".to_owned();
+        self.scribe.step(of, Step::LossTold { reason });
+    }
+
     /// Reads the set, works, writes it back with one item more.
     async fn use_resource(&mut self, of: &LeaseRef, lease: &Lease) -> Result<(), Failure> {
         let token = lease.token().get();
-        let Answer::Set(mut items) = self.put(&Question::Read { token }).await? else {
+        let Answer::Set(items) = self.put(&Question::Read { token }).await? else {
             return Ok(());
         };
         if !self.pass_time(of, lease).await {
             return Ok(());
         }
+        self.write_back(of, token, items).await
+    }
+
+    async fn write_back(
+        &mut self,
+        of: &LeaseRef,
+        token: u64,
+        mut items: Vec<u64>,
+    ) -> Result<(), Failure> {
         let item = u64::from(self.options.id) * 1_000_000 + self.turns;
         items.push(item);
         let write = Question::Write {
@@ -332,6 +485,14 @@ impl LockClient {
         let mut answer = String::new();
         self.resource.read_line(&mut answer).await?;
         Ok(serde_json::from_str(&answer)?)
+    }
+}
+
+/// What is there at the first poll. A child must not run the runtime that it shares with its parent.
+fn at_once<T>(future: impl Future<Output = T>) -> Option<T> {
+    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(outcome) => Some(outcome),
+        Poll::Pending => None,
     }
 }
 

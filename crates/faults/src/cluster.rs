@@ -6,16 +6,25 @@ use std::path::Path;
 use fencepost::RestartPolicy;
 use tokio::runtime::Runtime;
 
+use crate::client::Manner;
 use crate::net::{End, Inside, Network};
 use crate::node::{Node, NodeOptions};
 use crate::proxy::Proxy;
 use crate::reaper::Folder;
 
-/// What servers a run needs.
+/// How many client processes there are.
+pub const CLIENTS: usize = 4;
+/// What they do, unless a row wants it otherwise.
+pub const MANNERS: [Manner; CLIENTS] =
+    [Manner::Wait, Manner::Careful, Manner::Try, Manner::Careless];
+
+/// What servers a run needs, and what their clients are like.
 #[derive(Clone, Debug)]
 pub struct Layout {
     /// How many servers.
     pub nodes: usize,
+    /// How many more there are that are not in the clients' list at first.
+    pub extra: usize,
     /// How each server is started.
     pub options: NodeOptions,
     /// Whether a proxy stands before each server.
@@ -24,16 +33,23 @@ pub struct Layout {
     pub policy: RestartPolicy,
     /// Whether clients ask to be served in the order in which they came.
     pub fair: bool,
+    /// Whether clients fork while they hold the lock.
+    pub forks: bool,
+    /// What the client processes do.
+    pub manners: [Manner; CLIENTS],
 }
 
 impl Default for Layout {
     fn default() -> Self {
         Self {
             nodes: 3,
+            extra: 0,
             options: NodeOptions::default(),
             proxied: false,
             policy: RestartPolicy::Trust,
             fair: false,
+            forks: false,
+            manners: MANNERS,
         }
     }
 }
@@ -84,7 +100,7 @@ impl Cluster {
         let folder = Folder::new()?;
         layout.options.hidden |= layout.proxied;
         let mut nodes = Vec::new();
-        for number in 0..layout.nodes {
+        for number in 0..layout.nodes + layout.extra {
             let place = folder.path().join(format!("node{number}"));
             nodes.push(Node::start(
                 &network,
@@ -126,16 +142,28 @@ impl Cluster {
         })
     }
 
-    /// The URLs of all, separated by commas.
+    /// The URLs of the clients' list, separated by commas.
     #[must_use]
     pub fn urls(&self) -> String {
+        self.urls[..self.layout.nodes].join(",")
+    }
+
+    /// The same with those servers that are not in it at first.
+    #[must_use]
+    pub fn more_urls(&self) -> String {
         self.urls.join(",")
+    }
+
+    /// Only those that are not in it at first.
+    #[must_use]
+    pub fn extra_urls(&self) -> String {
+        self.urls[self.layout.nodes..].join(",")
     }
 
     /// How many nodes can be lost and a majority is left.
     #[must_use]
     pub fn minority(&self) -> usize {
-        (self.nodes.len() - 1) / 2
+        (self.layout.nodes - 1) / 2
     }
 
     /// A folder for whatever belongs to this run.

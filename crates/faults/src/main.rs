@@ -7,7 +7,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use clap::{Parser, Subcommand};
-use fencepost_faults::client::{self, ClientOptions};
+use fencepost_faults::client::{self, ClientOptions, InitJob};
 use fencepost_faults::row::Row;
 use fencepost_faults::run::{Extent, Verdict, run};
 use fencepost_faults::{reaper, report, rows};
@@ -44,6 +44,9 @@ enum Part {
     /// A process that takes a lock again and again. The rows start it.
     #[command(hide = true)]
     Client(ClientOptions),
+    /// A process that replaces a cluster by another.
+    #[command(hide = true)]
+    Init(InitJob),
     /// A process that cleans up when the run has ended, however it did.
     #[command(hide = true)]
     Reaper,
@@ -53,6 +56,7 @@ fn main() -> ExitCode {
     let options = Options::parse();
     let done = match options.part {
         Some(Part::Client(client)) => client::run(client).map(|()| ExitCode::SUCCESS),
+        Some(Part::Init(job)) => client::init(job).map(|()| ExitCode::SUCCESS),
         Some(Part::Reaper) => reaper::reap(io::stdin().lock())
             .map(|()| ExitCode::SUCCESS)
             .map_err(Failure::from),

@@ -12,13 +12,13 @@ use fencepost_checks::{
 
 use crate::client::Manner;
 use crate::clock::BentClock;
-use crate::cluster::{Cluster, Layout};
+use crate::cluster::{CLIENTS, Cluster, Layout};
 use crate::net::Network;
 use crate::now::now;
 use crate::progress::Progress;
 use crate::random::Random;
 use crate::row::{Needs, Promise, Row};
-use crate::scene::{LOCK, MANNERS, MAX_TTL, Scene, TTL};
+use crate::scene::{LOCK, MAX_TTL, Scene, TTL};
 
 /// How long everybody may take to have the lock once, at the beginning and after the healing.
 const SERVED_WITHIN: Duration = Duration::from_secs(15);
@@ -153,7 +153,7 @@ fn set_up(row: Row, extent: Extent) -> io::Result<Scene> {
         ..Layout::default()
     };
     (row.lay_out)(&mut layout);
-    let network = Network::lay(extent.nodes, MANNERS.len());
+    let network = Network::lay(layout.nodes + layout.extra, CLIENTS);
     layout.proxied |= row.needs == Needs::Cuts && !network.can_cut();
     let cluster = Cluster::start_on(network, layout)?;
     let random = Random::from_text(&format!("{} {}", row.name, extent.nodes));

@@ -26,8 +26,6 @@ pub const LOCK: &str = "job";
 pub const TTL: Duration = Duration::from_millis(500);
 /// The longest TTL that the clients agree on: so long a restarted server is not asked.
 pub const MAX_TTL: Duration = Duration::from_secs(1);
-/// The client processes of a run, by what they do.
-pub const MANNERS: [Manner; 4] = [Manner::Wait, Manner::Careful, Manner::Try, Manner::Careless];
 /// How long a client may take to end when it is told to.
 const LAST_TURN: Duration = Duration::from_secs(15);
 
@@ -68,6 +66,8 @@ pub struct ClientProcess {
     input: Option<ChildStdin>,
     /// How it asks and works.
     pub manner: Manner,
+    /// Its list of nodes.
+    urls: String,
 }
 
 impl Scene {
@@ -96,14 +96,20 @@ impl Scene {
     /// # Errors
     /// When one cannot be started.
     pub fn start_clients(&mut self) -> io::Result<()> {
-        for (place, manner) in MANNERS.into_iter().enumerate() {
-            let client = self.start_client(place, manner)?;
+        let (manners, urls) = (self.cluster.layout.manners, self.cluster.urls());
+        for (place, manner) in manners.into_iter().enumerate() {
+            let client = self.start_client(place, manner, &urls)?;
             self.clients.push(client);
         }
         Ok(())
     }
 
-    fn start_client(&mut self, place: usize, manner: Manner) -> io::Result<ClientProcess> {
+    fn start_client(
+        &mut self,
+        place: usize,
+        manner: Manner,
+        urls: &str,
+    ) -> io::Result<ClientProcess> {
         use clap::ValueEnum;
         let id = self.next_id;
         self.next_id += 1;
@@ -116,7 +122,7 @@ impl Scene {
         let mut command = self.cluster.network.command(End::Client(place), &program);
         command
             .args(["client", "--id", &id.to_string(), "--lock", LOCK])
-            .args(["--urls", &self.cluster.urls()])
+            .args(["--urls", urls])
             .args(["--ttl", &TTL.as_millis().to_string()])
             .args(["--max-ttl", &MAX_TTL.as_millis().to_string()])
             .arg("--manner")
@@ -138,6 +144,9 @@ impl Scene {
         if self.cluster.layout.fair {
             command.arg("--fair");
         }
+        if self.cluster.layout.forks {
+            command.arg("--forks").arg(self.forks_file());
+        }
         if let Some(clock) = self.client_clocks.get(place) {
             clock.give_to(&mut command);
         }
@@ -151,6 +160,7 @@ impl Scene {
             id,
             input,
             manner,
+            urls: urls.to_owned(),
         })
     }
 
@@ -159,13 +169,28 @@ impl Scene {
     /// # Errors
     /// When it cannot be killed, or the other not be started.
     pub fn replace_client(&mut self, client: usize) -> io::Result<()> {
+        let urls = self.clients[client].urls.clone();
+        self.replace_client_by(client, &urls)
+    }
+
+    /// The same, and the other has that list of nodes.
+    ///
+    /// # Errors
+    /// When it cannot be killed, or the other not be started.
+    pub fn replace_client_by(&mut self, client: usize, urls: &str) -> io::Result<()> {
         let (place, manner) = (self.clients[client].place, self.clients[client].manner);
         self.clients[client].process.kill()?;
         // At once: on a busy machine it takes longer than a TTL to start another.
         let dead = ClientId(self.clients[client].id);
         self.events.push(Event::client(now(), dead, Change::Died));
-        self.clients[client] = self.start_client(place, manner)?;
+        self.clients[client] = self.start_client(place, manner, urls)?;
         Ok(())
+    }
+
+    /// Where clients that fork write a byte each time.
+    #[must_use]
+    pub fn forks_file(&self) -> PathBuf {
+        self.cluster.folder().join("forks")
     }
 
     /// Which client holds the lock, by the word of the nodes.
@@ -193,7 +218,7 @@ impl Scene {
 
     /// Some nodes to hurt: a minority, and now and then a majority.
     pub fn some_nodes(&mut self) -> Vec<usize> {
-        let (minority, all) = (self.cluster.minority(), self.cluster.nodes.len());
+        let (minority, all) = (self.cluster.minority(), self.cluster.layout.nodes);
         let many = match self.random.one_in(6) {
             true => minority + 1,
             false => 1 + self.random.place(minority),
@@ -203,7 +228,7 @@ impl Scene {
 
     /// Some nodes to hurt: never more than a minority.
     pub fn few_nodes(&mut self) -> Vec<usize> {
-        let (minority, all) = (self.cluster.minority(), self.cluster.nodes.len());
+        let (minority, all) = (self.cluster.minority(), self.cluster.layout.nodes);
         let many = 1 + self.random.place(minority);
         self.random.some_of(many, all)
     }

@@ -46,6 +46,8 @@ pub(crate) fn shown(status: &Status) -> Value {
     json!({
         "name": status.name.as_str(),
         "holder": holder,
+        "held": status.held,
+        "split": status.split.iter().map(ToString::to_string).collect::<Vec<_>>(),
         "readers": readers(locks(), needed),
         "register": status.register.get(),
         "waiting": status.waiting,

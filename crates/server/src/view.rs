@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use fencepost::{AttemptValue, SessionId, Status, Waiter};
 use fencepost_core::lock::Holder;
+use fencepost_core::quorum::Quorum;
+use fencepost_core::quorum::tally::majority_holder;
 use serde::Serialize;
 use sha2::{Digest as _, Sha256};
 
@@ -180,8 +182,10 @@ impl LockView {
         let all: Vec<&Holder> = seen().filter_map(|lock| lock.holder.as_ref()).collect();
         let same = |one: &Holder| all.iter().filter(|it| it.value == one.value).count();
         let token = status.token.map(u64::from);
-        let by_majority = all.iter().find(|one| same(one) >= needed);
-        let votes = by_majority.map_or(0, |one| same(one));
+        let by_majority =
+            Quorum::of(of_nodes).and_then(|quorum| majority_holder(quorum, all.iter().copied()));
+        let by_majority = by_majority.as_ref();
+        let votes = by_majority.map_or(0, same);
         let shared = by_majority.is_some_and(|one| one.value.is_shared());
         let left = status.holder.as_ref().and_then(|held| held.remaining);
         let holder_view = by_majority.filter(|_| !shared);
@@ -241,15 +245,14 @@ impl LockView {
                 (false, false) => "default",
             },
         });
-        let split = by_majority.is_none() && !all.is_empty();
         let mut warnings = Vec::new();
         let mut warn = |it: bool, word| {
             if it {
                 warnings.push(word);
             }
         };
-        warn(answered < needed, "unknown");
-        warn(split, "split");
+        warn(status.held.is_none(), "unknown");
+        warn(status.held.is_some() && !status.split.is_empty(), "split");
         warn(of_nodes > 1 && votes == needed, "bare_majority");
         warn(holder_view.as_ref().is_some_and(|it| it.foreign), "foreign");
         let endless = |it: &HolderView| it.expires_at_ms.is_none();
@@ -259,7 +262,7 @@ impl LockView {
             kind,
             of,
             slot,
-            held: (answered >= needed).then_some(by_majority.is_some()),
+            held: status.held,
             holder: holder_view,
             readers,
             register: status.register.get(),

@@ -149,6 +149,9 @@ fn judge(plan: &Plan, history: &History) -> Vec<Violation> {
         found.extend(fencepost_checks::holders::check(&whole, plan.permits));
         let (served, settled) = (bounds.served_within, bounds.settled_after);
         found.extend(fencepost_checks::served::check(&whole, served, settled));
+        let (all_well, handed_on) = hand_off(plan);
+        let idle = fencepost_checks::idle::check_permits(&whole, plan.permits, all_well, handed_on);
+        found.extend(idle);
         return found;
     }
     if plan.work == Work::ReadWrite {
@@ -161,13 +164,18 @@ fn judge(plan: &Plan, history: &History) -> Vec<Violation> {
         found.extend(fencepost_checks::together::check(history));
         return found;
     }
-    let all_well = Time::default().after(plan.faults_until + plan.settled_after());
-    let handed_on = HANDED_ON + plan.node_timeout * 2;
+    let (all_well, handed_on) = hand_off(plan);
     found.extend(fencepost_checks::idle::check(history, all_well, handed_on));
     if plan.keeps_the_line() {
         found.extend(fencepost_checks::fifo::check(history));
     }
     found
+}
+
+/// From when on a lock is handed on in time, and what that is.
+fn hand_off(plan: &Plan) -> (Time, Duration) {
+    let all_well = Time::default().after(plan.faults_until + plan.settled_after());
+    (all_well, HANDED_ON + plan.node_timeout * 2)
 }
 
 fn judge_locks(history: &History, bounds: &Bounds) -> Vec<Violation> {

@@ -164,6 +164,7 @@ async fn remind(want: &Want<'_>, spinner: &Spinner) -> Infallible {
             time => sleep(time).await,
         }
         let latest = spinner.latest();
+        let split = latest.as_ref().map(|(told, _)| told.split.clone());
         let holder = latest.and_then(|(told, at)| {
             let remaining = told.remaining.map(|time| time.saturating_sub(at.elapsed()));
             Some(Holder {
@@ -176,6 +177,7 @@ async fn remind(want: &Want<'_>, spinner: &Spinner) -> Infallible {
             lock: want.target,
             line: &spinner.line(),
             holder,
+            split: split.unwrap_or_default(),
             waited: began.elapsed(),
         });
     }

@@ -14,6 +14,8 @@ use crate::exit::Failure;
 pub(super) struct Told {
     /// `None` while it passes from one to the next.
     pub(super) by: Option<String>,
+    /// Who has it on some nodes, where nobody is known to have it on a majority.
+    pub(super) split: Vec<String>,
     /// Since when, about.
     pub(super) since: Option<SystemTime>,
     /// How long still, if it is not renewed. `None` when it never expires.
@@ -28,6 +30,7 @@ impl Told {
         let holder = why.holder.as_ref()?;
         Some(Self {
             by: Some(holder.by.clone()),
+            split: Vec::new(),
             since: holder.since,
             remaining: holder.remaining,
             place: None,
@@ -40,6 +43,7 @@ impl From<Progress> for Told {
         Self {
             since: progress.since(),
             by: progress.holder.map(|holder| holder.to_string()),
+            split: progress.split.iter().map(ToString::to_string).collect(),
             remaining: progress.remaining,
             place: progress.place,
         }

@@ -21,6 +21,7 @@ use unicode_width::UnicodeWidthStr;
 use super::progress::Told;
 use crate::duration::whole_seconds;
 use crate::fault;
+use crate::majority::on_some_nodes;
 use crate::table::{self, fitting};
 use crate::target::Target;
 use crate::teller;
@@ -155,6 +156,7 @@ fn describe(words: &Words, told: Option<(&Told, Duration)>, waited: Duration) ->
             format!("{taken} {}", fault::by(by, told.since, &expiry))
         }
         (Some(by), None) => format!("{taken} {}", fault::by(by, told.since, "no expiry")),
+        (None, _) if !told.split.is_empty() => on_some_nodes(&told.split),
         (None, _) => "handed on".to_owned(),
     };
     format!("waiting for {target} ({waited}){place}: {held}")
@@ -183,6 +185,7 @@ mod tests {
     fn the_line_says_who_has_it_for_how_long_and_our_place() {
         let mut progress = Told {
             by: Some("web-3:7:sh".into()),
+            split: Vec::new(),
             since: None,
             remaining: Some(Duration::from_secs(20)),
             place: Some(2),
@@ -216,6 +219,13 @@ mod tests {
         progress.by = None;
         let line = describe(&words, Some((&progress, ago)), waited);
         assert!(line.ends_with("next in queue: handed on"), "{line}");
+        progress.split = ["a", "b"].map(str::to_owned).into();
+        let line = describe(&words, Some((&progress, ago)), waited);
+        assert!(
+            line.ends_with("next in queue: split between a and b"),
+            "{line}"
+        );
+        progress.split.clear();
         assert_eq!(
             describe(&words, None, Duration::ZERO),
             "waiting for lock \"job\" (0s)"

@@ -1,5 +1,7 @@
 //! `fencepost status`.
 
+use std::time::{SystemTime, UNIX_EPOCH};
+
 use fencepost_tests::{RedisServer, free_port};
 use serde_json::Value;
 
@@ -60,6 +62,91 @@ fn a_node_that_is_away_is_part_of_the_answer_and_a_missing_majority_is_69() {
     assert_eq!(ran.code, Some(69), "{ran:?}");
     let json: Value = serde_json::from_str(&ran.out).unwrap();
     assert_eq!(json["held"], Value::Null);
+}
+
+/// Three servers, of which two have the lock for somebody else each, and one for nobody.
+fn split() -> (Vec<RedisServer>, [String; 4]) {
+    let servers = RedisServer::start_many(3);
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    let token = now.as_micros().to_string();
+    for (server, owner) in servers.iter().zip(["web-1", "web-2"]) {
+        server.cli(&["SET", "job", owner, "PX", "600000"]);
+        // By which a listing knows it.
+        server.cli(&["ZADD", "fencepost:fences", &token, "job"]);
+    }
+    let urls: Vec<_> = servers.iter().map(RedisServer::url).collect();
+    let store = ["--store", &urls.join(","), "--restart-policy", "trust"].map(str::to_owned);
+    (servers, store)
+}
+
+/// `status` said `none`, and those who wait were told that the last node's holder has it.
+#[test]
+fn nodes_that_disagree_are_called_split_and_nobody_is_called_the_holder() {
+    let (servers, store) = split();
+    let bench = Bench::new();
+    let store: Vec<&str> = store.iter().map(String::as_str).collect();
+    let said = |words: &[&str]| bench.run(&[&words[..1], &store[..], &words[1..]].concat());
+    let between = "split between web-1 and web-2";
+    let table = said(&["status", "job"]);
+    assert_eq!(table.code, Some(0), "{table:?}");
+    let row = format!("holder      {between}\n");
+    assert!(table.out.contains(&row), "{table:?}");
+    let json = |words: &[&str]| -> Value { serde_json::from_str(&said(words).out).unwrap() };
+    let json_of_status = json(&["status", "job", "--json"]);
+    let json_of_list = json(&["list", "--json"]);
+    for lock in [&json_of_status, &json_of_list["locks"][0]] {
+        assert_eq!(lock["held"], false, "{lock}");
+        assert_eq!(lock["holder"], Value::Null, "{lock}");
+        assert_eq!(
+            lock["split"],
+            serde_json::json!(["web-1", "web-2"]),
+            "{lock}"
+        );
+    }
+    assert!(said(&["list"]).out.contains(between));
+    let refused = said(&["run", "job", "--wait", "0", "--", "true"]);
+    assert!(refused.err.contains(between), "{refused:?}");
+    let tired = [
+        "run", "job", "--wait", "1500ms", "--remind", "300ms", "--", "true",
+    ];
+    let tired = said(&tired);
+    let reminded = format!(", next in queue: {between}");
+    assert!(tired.err.contains(&reminded), "{tired:?}");
+    assert!(!tired.err.contains("held by"), "{tired:?}");
+
+    // One of them on a majority is the holder, whoever else has a node.
+    servers[2].cli(&["SET", "job", "web-2", "PX", "600000"]);
+    let json = json(&["status", "job", "--json"]);
+    assert_eq!(
+        (&json["held"], &json["holder"]),
+        (&true.into(), &"web-2".into())
+    );
+    assert_eq!(json["split"], serde_json::json!([]));
+}
+
+/// A holder on one of two nodes that answer may have it on the third, too: it was called free.
+#[test]
+fn a_lock_that_a_silent_node_could_make_held_is_not_called_free() {
+    let (mut servers, store) = split();
+    servers[1].cli(&["DEL", "job"]);
+    let bench = Bench::new();
+    let store: Vec<&str> = store.iter().map(String::as_str).collect();
+    let status = |words: &[&str]| bench.run(&[words, &store[..]].concat());
+    let minority = status(&["status", "job"]);
+    assert_eq!(minority.code, Some(0), "{minority:?}");
+    let row = "holder      on a minority of the nodes by web-1\n";
+    assert!(minority.out.contains(row), "{minority:?}");
+    servers[2].kill();
+    let unknown = status(&["status", "job", "--json"]);
+    assert_eq!(unknown.code, Some(69), "{unknown:?}");
+    let json: Value = serde_json::from_str(&unknown.out).unwrap();
+    assert_eq!(
+        (&json["held"], &json["holder"]),
+        (&Value::Null, &Value::Null)
+    );
+    assert_eq!(json["split"], serde_json::json!(["web-1"]));
+    let why = "2 of 3 nodes answered, and the lock is on a minority of the nodes by web-1";
+    assert!(unknown.err.contains(why), "{unknown:?}");
 }
 
 #[test]

@@ -48,6 +48,28 @@ fn a_spinner_tells_for_whom_we_wait_and_is_gone_in_the_end() {
 }
 
 #[test]
+fn the_spinner_names_all_who_have_a_part_of_a_split_lock() {
+    let servers = fencepost_tests::RedisServer::start_many(3);
+    for (server, owner) in servers.iter().zip(["web-1", "web-2"]) {
+        server.cli(&["SET", "job", owner, "PX", "600000"]);
+    }
+    let urls: Vec<_> = servers.iter().map(|server| server.url()).collect();
+    let urls = urls.join(",");
+    let bench = Bench::new();
+    let trust = ["--store", &urls, "--restart-policy", "trust"];
+    let waiter = bench.command(&[&["run", "job"], &trust[..], &["--", "echo", "ran"]].concat());
+    let waiter = Terminal::start(waiter);
+    waiter.shows(", next in queue: split between web-1 and web-2");
+    for server in &servers {
+        server.cli(&["DEL", "job"]);
+    }
+    waiter.shows("ran\r\n");
+    let (code, seen) = waiter.end();
+    assert_eq!(code, Some(0), "{seen}");
+    assert!(!seen.contains("held by"), "{seen}");
+}
+
+#[test]
 fn the_spinner_tells_what_else_is_waited_for() {
     for (hold, wait, what, who) in [
         (

@@ -7,11 +7,12 @@
 
 use std::time::Duration;
 
+use super::tally::parties;
 use super::{MOST_NODES, NodeSet, Quorum, out_of_place, reordered};
 use crate::lock::{Holder, Reply};
 use crate::outcome::{NodeError, NodeOutcome};
 use crate::words::token::FencingToken;
-use crate::words::value::Owner;
+use crate::words::value::{AttemptValue, Owner};
 
 /// What to do next.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -316,15 +317,9 @@ impl AcquireTally {
             return Denial::NoQuorum;
         }
         if nodes_of(by) < needed.min(held.len()) {
-            let mut between: Vec<&Holder> = Vec::new();
-            for holder in &held {
-                if between.iter().all(|other| other.value != holder.value) {
-                    between.push(holder);
-                }
-            }
-            let between = between.iter().map(|holder| holder.value.owner());
+            let between = parties(held.iter().copied());
             return Denial::Split {
-                between: between.collect(),
+                between: between.iter().map(AttemptValue::owner).collect(),
             };
         }
         let (by, token) = (by.value.owner(), by.token);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{Quorum, token_of_holder};
 use crate::lock::Holder;
 use crate::outcome::LossReason;
-use crate::words::value::AttemptValue;
+use crate::words::value::{AttemptValue, Owner};
 
 /// How one node answered a question that a majority decides one way or the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,6 +101,89 @@ pub fn majority_holder<'a>(
     })
 }
 
+/// Who has a lock, by what the nodes say of it: the one decision behind whatever names a holder to people.
+///
+/// A node that did not answer may have it for anybody. So nobody is called the holder without a majority, and
+/// no lock is called free that the silent nodes could complete to one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Possession {
+    /// This one has it on a majority.
+    Held(Holder),
+    /// Nobody has it on any node, as far as that matters.
+    Free,
+    /// These have it on some nodes, in the order of the nodes, and none of them on a majority.
+    Split(Vec<AttemptValue>),
+    /// Too few nodes answered to tell. These have it on some of them.
+    Unknown(Vec<AttemptValue>),
+}
+
+impl Possession {
+    /// By the answers of the nodes: the holder there, if any; `None` of those that said nothing.
+    pub fn of<'a>(
+        quorum: Quorum,
+        answers: impl Iterator<Item = Option<Option<&'a Holder>>> + Clone,
+    ) -> Self {
+        let answered = answers.clone().flatten().count();
+        let holders = answers.flatten().flatten();
+        if let Some(holder) = majority_holder(quorum, holders.clone()) {
+            return Self::Held(holder);
+        }
+        let silent = quorum.nodes().saturating_sub(answered);
+        let most = plurality(holders.clone()).map_or(0, |most| {
+            let same = holders.clone().filter(|one| one.value == most.value);
+            same.count()
+        });
+        let between = parties(holders);
+        if answered < quorum.needed() || most + silent >= quorum.needed() {
+            Self::Unknown(between)
+        } else if between.is_empty() {
+            Self::Free
+        } else {
+            Self::Split(between)
+        }
+    }
+
+    /// Whether somebody has it on a majority, if that is known.
+    #[must_use]
+    pub const fn is_held(&self) -> Option<bool> {
+        match self {
+            Self::Held(_) => Some(true),
+            Self::Free | Self::Split(_) => Some(false),
+            Self::Unknown(_) => None,
+        }
+    }
+
+    /// The holder on a majority.
+    #[must_use]
+    pub const fn holder(&self) -> Option<&Holder> {
+        match self {
+            Self::Held(holder) => Some(holder),
+            _ => None,
+        }
+    }
+
+    /// Where nobody is known to have it on a majority: who has it on some nodes.
+    #[must_use]
+    pub fn parties(&self) -> Vec<Owner> {
+        let parties = match self {
+            Self::Split(parties) | Self::Unknown(parties) => parties.as_slice(),
+            Self::Held(_) | Self::Free => &[],
+        };
+        parties.iter().map(AttemptValue::owner).collect()
+    }
+}
+
+/// Those who have the lock on some node, each once, in the order of the nodes.
+pub(super) fn parties<'a>(holders: impl Iterator<Item = &'a Holder>) -> Vec<AttemptValue> {
+    let mut parties: Vec<AttemptValue> = Vec::new();
+    for holder in holders {
+        if !parties.contains(&holder.value) {
+            parties.push(holder.value.clone());
+        }
+    }
+    parties
+}
+
 /// What most nodes say, where each says a number: the upper median.
 pub fn median(said: impl Iterator<Item = usize>) -> Option<usize> {
     let mut said: Vec<_> = said.collect();
@@ -174,6 +257,60 @@ mod tests {
             majority_holder(quorum(3), endless.iter()),
             Some(holder("a", None))
         );
+    }
+
+    /// One letter for each node: who has the lock there; `.` nobody, `x` no answer.
+    fn possession(nodes: &str) -> Possession {
+        let holders: Vec<_> = nodes
+            .chars()
+            .map(|letter| match letter {
+                'x' => None,
+                '.' => Some(None),
+                letter => Some(Some(holder(&letter.to_string(), None))),
+            })
+            .collect();
+        let answers = holders.iter().map(|it| it.as_ref().map(Option::as_ref));
+        Possession::of(quorum(nodes.len()), answers)
+    }
+
+    #[test]
+    fn nobody_holds_a_lock_without_a_majority_and_silent_nodes_may_complete_one() {
+        let values = |text: &str| -> Vec<_> {
+            let letters = text.chars().map(|letter| letter.to_string());
+            letters.map(AttemptValue::reported).collect()
+        };
+        let split = |text| Possession::Split(values(text));
+        let unknown = |text| Possession::Unknown(values(text));
+        let held = |text| Possession::Held(holder(text, None));
+        for (nodes, expected) in [
+            ("a", held("a")),
+            (".", Possession::Free),
+            ("x", unknown("")),
+            ("aab", held("a")),
+            ("aax", held("a")),
+            ("...", Possession::Free),
+            ("..x", Possession::Free),
+            (".xx", unknown("")),
+            ("ab.", split("ab")),
+            ("abc", split("abc")),
+            ("a..", split("a")),
+            // Either may have it on the third, too.
+            ("abx", unknown("ab")),
+            ("a.x", unknown("a")),
+            ("aabbx", unknown("ab")),
+            ("aabb.", split("ab")),
+            ("ab.xc", split("abc")),
+            // Half of an even number is no majority, and nobody can be served either.
+            ("..xx", unknown("")),
+        ] {
+            assert_eq!(possession(nodes), expected, "{nodes}");
+        }
+        let names = |nodes| -> Vec<String> {
+            let parties = possession(nodes).parties();
+            parties.iter().map(ToString::to_string).collect()
+        };
+        assert_eq!(names("ba."), ["b", "a"], "in the order of the nodes");
+        assert_eq!((names("aab"), names("...")), (vec![], vec![]));
     }
 
     #[test]

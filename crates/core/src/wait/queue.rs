@@ -437,12 +437,16 @@ impl LockQueue {
             }
             if waiter.is_watched || waiter.is_worried {
                 waiter.is_worried = false;
-                let holder = view.holder();
+                let possession = view.possession();
+                let (holder, split) = (possession.holder(), possession.parties());
+                let is_taken = holder.is_some() || !split.is_empty();
+                let opens_in = || view.opens_in(n, waiter.id.mode());
                 actions.push(QueueAction::Tell {
                     waiter: *id,
                     holder: holder.map(|holder| holder.value.owner()),
+                    split,
                     token: holder.and_then(|holder| holder.token),
-                    remaining: holder.and_then(|_| view.opens_in(n, waiter.id.mode())),
+                    remaining: is_taken.then(opens_in).flatten(),
                     place: view.place(n),
                     is_settled: waiter.is_settled,
                 });

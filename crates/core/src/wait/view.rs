@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::lock::{Holder, NodeQueue};
 use crate::outcome::NodeError;
 use crate::quorum::Quorum;
-use crate::quorum::tally::{median, plurality};
+use crate::quorum::tally::{Possession, median, plurality};
 use crate::words::ticket::{ClientId, Place, TicketMode, TicketNumber};
 
 /// A lock that is held is not free at once, however little is left.
@@ -108,7 +108,17 @@ impl QueueView {
         self.heard().any(head)
     }
 
-    /// Who holds the lock on most nodes.
+    /// Who has the lock, for people.
+    #[must_use]
+    pub fn possession(&self) -> Possession {
+        let answers = self.answers.iter().map(|answer| {
+            let queue = answer.as_ref().ok()?;
+            Some(queue.holder.as_ref())
+        });
+        Possession::of(self.quorum, answers)
+    }
+
+    /// Who holds the lock on most nodes: a hint for when to look again, and nothing to tell anybody.
     pub fn holder(&self) -> Option<&Holder> {
         plurality(self.heard().filter_map(|queue| queue.holder.as_ref()))
     }

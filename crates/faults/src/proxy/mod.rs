@@ -95,7 +95,7 @@ impl Proxy {
         self.hang_up();
     }
 
-    /// How many replies it has lost, and how many messages it has cut.
+    /// How many replies it has lost, and how many messages it has cut or held up for what is in them.
     #[must_use]
     pub fn lost(&self) -> u64 {
         self.shared.lost.load(std::sync::atomic::Ordering::Relaxed)
@@ -175,6 +175,10 @@ async fn connection(client: TcpStream, shared: &Shared) -> io::Result<()> {
             }
             let fate = shared.draw(|random| rules.fate(&command, random));
             lock(&open.fates).push_back(fate);
+            if let Some(by) = rules.late(&message) {
+                shared.note_loss();
+                tokio::time::sleep(by).await;
+            }
             pass(&message, &mut to_server, &rules, shared).await?;
         }
         io::Result::Ok(())

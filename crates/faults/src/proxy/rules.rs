@@ -22,6 +22,9 @@ pub struct Rules {
     pub cut_one_in: Option<u32>,
     /// One in so many replies is a list of hundreds of millions of numbers instead.
     pub endless_one_in: Option<u32>,
+    /// Requests that contain these bytes are held up for that long, and what comes behind them on their
+    /// connection; those of other connections pass them.
+    pub late: Option<(&'static [u8], Duration)>,
 }
 
 /// What becomes of one request's reply.
@@ -50,6 +53,13 @@ impl Rules {
             }
             _ => TicketDisposition::Delivered,
         }
+    }
+
+    /// How long a request is held up for what is in it.
+    pub fn late(&self, request: &[u8]) -> Option<Duration> {
+        let (with, by) = self.late?;
+        let is_in = request.windows(with.len()).any(|part| part == with);
+        is_in.then_some(by)
     }
 
     /// The pieces in which a message of that many bytes goes.
@@ -103,6 +113,18 @@ mod tests {
             none.fate("EVALSHA", &mut random),
             TicketDisposition::Delivered
         );
+    }
+
+    #[test]
+    fn only_what_has_the_words_is_late() {
+        let by = Duration::from_millis(300);
+        let rules = Rules {
+            late: Some((b"\r\n317\r\n", by)),
+            ..Rules::default()
+        };
+        assert_eq!(rules.late(b"*1\r\n$3\r\n317\r\n"), Some(by));
+        assert_eq!(rules.late(b"*1\r\n$4\r\n1317\r\n"), None);
+        assert_eq!(Rules::default().late(b"\r\n317\r\n"), None);
     }
 
     #[test]

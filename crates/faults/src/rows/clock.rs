@@ -15,8 +15,9 @@
 use std::time::Duration;
 
 use crate::clock::{BentClock, Jump};
+use crate::cluster::CLIENTS;
 use crate::row::{Needs, Promise, Row};
-use crate::scene::{MANNERS, Scene};
+use crate::scene::Scene;
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -84,7 +85,7 @@ pub(super) const ROWS: &[Row] = &[
     Row {
         lay_out: |_| {},
         prepare: |scene| {
-            for client in 0..MANNERS.len() {
+            for client in 0..CLIENTS {
                 let path = scene
                     .cluster
                     .folder()

@@ -2,7 +2,10 @@
 
 mod clock;
 mod forget;
+mod fork;
+mod late;
 mod line;
+mod lists;
 mod partition;
 mod pause;
 mod refusal;
@@ -19,10 +22,13 @@ pub fn all() -> Vec<Row> {
         restart::ROWS,
         replica::ROWS,
         forget::ROWS,
+        lists::ROWS,
         pause::ROWS,
+        fork::ROWS,
         line::ROWS,
         partition::ROWS,
         wire::ROWS,
+        late::ROWS,
         clock::ROWS,
         refusal::ROWS,
     ]

@@ -76,7 +76,8 @@ pub(super) const ROWS: &[Row] = &[
     ),
 ];
 
-fn for_a_while(scene: &mut Scene, rules: impl Fn(usize) -> Rules) -> io::Result<usize> {
+/// Sets these rules for a while. How often something was lost by them, or late.
+pub(super) fn for_a_while(scene: &mut Scene, rules: impl Fn(usize) -> Rules) -> io::Result<usize> {
     let lost = |scene: &Scene| scene.cluster.proxies.iter().map(|p| p.lost()).sum::<u64>();
     let before = lost(scene);
     for (node, proxy) in scene.cluster.proxies.iter().enumerate() {

@@ -7,5 +7,6 @@ mod forgetful_restarts;
 mod guarantees;
 mod not_promised;
 mod proxy;
+mod rule_off;
 mod short_rows;
 mod stage;

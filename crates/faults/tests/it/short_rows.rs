@@ -58,10 +58,12 @@ short! {
     flush_watched, "flush-watched", on 3, 5;
     role_flip, "role-flip", on 3;
     script_flush, "script-flush", on 3;
+    other_lists, "other-lists", on 3;
     stop_nodes, "stop-nodes", on 3, 5;
     stop_holder, "stop-holder", on 3;
     stop_waiters, "stop-waiters", on 3;
     kill_holder, "kill-holder", on 3;
+    fork, "fork", on 3;
     kill_waiters, "kill-waiters", on 3;
     fair_line, "fair-line", on 3;
     cut_requests, "cut-requests", on 3;
@@ -72,6 +74,7 @@ short! {
     delays, "delays", on 3;
     torn_writes, "torn-writes", on 3;
     endless_replies, "endless-replies", on 3;
+    late_extends, "late-extends", on 3;
     clock_ahead, "clock-ahead", on 3;
     clock_back, "clock-back", on 3;
     clock_rate, "clock-rate", on 3;

@@ -145,7 +145,7 @@ impl AnyOf<'_> {
         let quorum = self.shared.coordinator.quorum;
         let is_enough = |answers: &Answers| free::is_enough(quorum, answers);
         let seen = look(self.shared, self.names, is_enough).await;
-        free::soonest(self.names, &seen)
+        free::soonest(quorum, self.names, &seen)
     }
 
     /// Waits for whichever comes first; when the wait is over, tries once more.

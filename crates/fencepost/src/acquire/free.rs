@@ -9,6 +9,7 @@ use crate::inspect::look::{Answers, heard};
 use fencepost_core::lock::Holder;
 use fencepost_core::name::LockName;
 use fencepost_core::quorum::Quorum;
+use fencepost_core::quorum::tally::majority_holder;
 
 /// Whether so many nodes have answered that there is something to say.
 pub(super) fn is_enough<T>(quorum: Quorum, answers: &[Option<Result<T, NodeError>>]) -> bool {
@@ -37,22 +38,19 @@ pub(super) fn promising(
     promising.into_iter().map(|(_, slot)| slot).collect()
 }
 
-/// Of all that are taken, the one whose holder's time ends first. `None` if none is taken.
-pub(super) fn soonest(names: &[LockName], slots: &[Answers]) -> Option<(LockName, HolderStatus)> {
+/// Of all that are held on a majority of the nodes, the one whose holder's time ends first.
+pub(super) fn soonest(
+    quorum: Quorum,
+    names: &[LockName],
+    slots: &[Answers],
+) -> Option<(LockName, HolderStatus)> {
     let holders = names.iter().zip(slots).filter_map(|(name, answers)| {
-        let holder = likeliest_holder(answers)?;
-        Some((name, holder))
+        let holders = heard(answers).filter_map(|lock| lock.holder.as_ref());
+        Some((name, majority_holder(quorum, holders)?))
     });
     let left = |holder: &Holder| holder.remaining.unwrap_or(Duration::MAX);
     let (name, first) = holders.min_by_key(|(_, holder)| left(holder))?;
-    Some((name.clone(), HolderStatus::of(first)))
-}
-
-/// Who holds it on most nodes.
-fn likeliest_holder(answers: &Answers) -> Option<&Holder> {
-    let holders = || heard(answers).filter_map(|lock| lock.holder.as_ref());
-    let votes = |one: &&Holder| holders().filter(|other| other.value == one.value).count();
-    holders().max_by_key(votes)
+    Some((name.clone(), HolderStatus::of(&first)))
 }
 
 #[cfg(test)]
@@ -109,10 +107,12 @@ mod tests {
     #[test]
     fn the_holder_whose_time_ends_first_is_named() {
         let names: Vec<_> = ["one", "two"].map(|n| LockName::new(n).unwrap()).into();
-        let first = |slots: [&str; 2]| soonest(&names, &slots.map(slot));
+        let quorum = Quorum::of(3).unwrap();
+        let first = |slots: [&str; 2]| soonest(quorum, &names, &slots.map(slot));
         let (name, holder) = first(["bbb", "aac"]).unwrap();
         assert_eq!((name.as_str(), holder.owner.as_str()), ("two", "a"));
         assert_eq!(first(["---", "..x"]), None);
+        assert_eq!(first(["a-b", "a-."]), None, "nobody has either");
     }
 
     #[test]

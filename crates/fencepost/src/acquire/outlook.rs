@@ -49,6 +49,8 @@ impl SoonestHolder {
             holder: self.holder.as_ref().map(|holder| holder.owner.clone()),
             token: self.holder.as_ref().and_then(|holder| holder.token),
             remaining: self.holder.as_ref().and_then(left),
+            // Of the queue's own name, which nobody holds.
+            split: Vec::new(),
             ..news
         }
     }
@@ -64,6 +66,7 @@ mod tests {
         let (start, second) = (Instant::now(), Duration::from_secs(1));
         let news = Progress {
             holder: None,
+            split: Vec::new(),
             token: None,
             remaining: None,
             place: Some(3),

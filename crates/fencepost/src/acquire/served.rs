@@ -212,6 +212,7 @@ async fn tell(shared: &Shared, wanted: &Wanted, watcher: Option<&Watcher>) -> In
                 token: holder.as_ref().and_then(|holder| holder.token),
                 remaining: holder.as_ref().and_then(|holder| holder.remaining),
                 holder: holder.map(|holder| holder.owner),
+                split: Vec::new(),
                 place: None,
                 is_settled: false,
             });

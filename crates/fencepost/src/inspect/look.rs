@@ -78,7 +78,7 @@ fn snapshot(reply: Reply) -> Result<Snapshot, NodeError> {
 }
 
 /// What was seen on the nodes that answered.
-pub(crate) fn heard(answers: &Answers) -> impl Iterator<Item = &Snapshot> {
+pub(crate) fn heard(answers: &Answers) -> impl Iterator<Item = &Snapshot> + Clone {
     answers.iter().flatten().flatten()
 }
 

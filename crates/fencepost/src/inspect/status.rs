@@ -10,8 +10,10 @@ use crate::error::HolderStatus;
 use crate::error::NodeError;
 use fencepost_core::lock::{Command, Holder, Reply, Snapshot};
 use fencepost_core::name::LockName;
-use fencepost_core::quorum::{Quorum, tally};
+use fencepost_core::quorum::Quorum;
+use fencepost_core::quorum::tally::{self, Possession};
 use fencepost_core::token::FencingToken;
+use fencepost_core::value::Owner;
 
 /// How many locks are looked at at the same time.
 const AT_ONCE: usize = 512;
@@ -25,6 +27,12 @@ pub struct Status {
     /// Who holds it on a majority of the nodes. All who read together are one holder, called
     /// "readers", for as long as the last of them.
     pub holder: Option<HolderStatus>,
+    /// Whether anybody holds it on a majority of the nodes. `None` where nodes that did not answer could
+    /// make somebody the holder.
+    pub held: Option<bool>,
+    /// Who has it on some nodes each, in the order of the nodes, where nobody is known to have it on a
+    /// majority: while several try to acquire it, or after nodes were lost.
+    pub split: Vec<Owner>,
     /// Who reads it on a majority of the nodes.
     pub readers: Vec<HolderStatus>,
     /// The token of the holder on a majority of the nodes. `None` when there is none, for a client of
@@ -69,8 +77,12 @@ impl Status {
             });
         let nodes: Vec<_> = nodes.collect();
         let seen = || nodes.iter().filter_map(|node| node.lock.as_ref().ok());
-        let holders: Vec<&Holder> = seen().filter_map(|lock| lock.holder.as_ref()).collect();
-        let holder = majority_holder(&holders, coordinator.quorum);
+        let answers = nodes.iter().map(|node| {
+            let lock = node.lock.as_ref().ok()?;
+            Some(lock.holder.as_ref())
+        });
+        let possession = Possession::of(coordinator.quorum, answers);
+        let holder = possession.holder().map(HolderStatus::of);
         let token = holder.as_ref().and_then(|holder| holder.token);
         let register = seen().map(|lock| lock.counter).max().unwrap_or_default();
         let readers = majority_readers(seen(), coordinator.quorum);
@@ -80,6 +92,8 @@ impl Status {
         Self {
             name,
             holder,
+            held: possession.is_held(),
+            split: possession.parties(),
             readers,
             token,
             register,

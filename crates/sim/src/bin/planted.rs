@@ -4,7 +4,8 @@
 //! Each bug is a patch in `crates/sim/planted`, with a sentence about it on its first line, which
 //! begins with the work in which it shows if that is not the mutex: `semaphore: …`. A bug in a rule
 //! that only shows in few orders of events is looked for by a variant of the model check instead:
-//! `model tombstones: …`. The library itself is never touched: the copy lives under
+//! `model tombstones: …`; one in what talks to real servers by a row of the suite of faults, which need
+//! them: `faults fork: …`. The library itself is never touched: the copy lives under
 //! `target/planted`.
 
 use std::fs;
@@ -66,6 +67,12 @@ impl Bug {
     fn variant(&self) -> Option<&str> {
         let (words, _) = self.about.split_once(": ")?;
         words.strip_prefix("model ")
+    }
+
+    /// The row of faults on real servers that must find it, if it is for one.
+    fn row(&self) -> Option<&str> {
+        let (words, _) = self.about.split_once(": ")?;
+        words.strip_prefix("faults ")
     }
 
     /// The work in which it shows: the word before the colon of its sentence, if that is one.
@@ -145,9 +152,10 @@ impl Garden {
     /// Plants a bug, looks for it, and digs it out again.
     fn plant(&self, bug: &Bug, seeds: u64) -> io::Result<Option<(String, u64)>> {
         self.apply(bug, false)?;
-        let found = match bug.variant() {
-            Some(variant) => self.look_for_it_in_the_model(variant),
-            None => self.look_for_it(bug.work(), seeds),
+        let found = match (bug.variant(), bug.row()) {
+            (Some(variant), _) => self.look_for_it_in_the_model(variant),
+            (None, Some(row)) => self.look_for_it_on_servers(row),
+            (None, None) => self.look_for_it(bug.work(), seeds),
         };
         self.apply(bug, true)?;
         found
@@ -189,6 +197,31 @@ impl Garden {
         let text = String::from_utf8_lossy(&output.stdout);
         let fault = text.lines().find_map(|line| line.split_once("FAULT: "));
         Ok(fault.map(|(_, property)| (format!("model: {property}"), 0)))
+    }
+
+    /// Looks in one row, which has no seeds either: real processes differ each time.
+    fn look_for_it_on_servers(&self, row: &str) -> io::Result<Option<(String, u64)>> {
+        self.build("fencepost-faults")?;
+        let mut faults = Command::new(self.target.join("release/fencepost-faults"));
+        faults.args(["--row", row, "--nodes", "3", "--seconds", "10"]);
+        let output = faults.output()?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        let mut checkers: Vec<&str> = Vec::new();
+        for line in text.lines() {
+            // "  VIOLATION overlap: …", or that a client gave up because of what it saw.
+            let violation = line.trim_start().strip_prefix("VIOLATION ");
+            let by = match violation.and_then(|it| it.split_once(": ")) {
+                Some((checker, _)) => checker,
+                None if line.contains("did not come to its end") => "workload",
+                None => continue,
+            };
+            if !checkers.contains(&by) {
+                checkers.push(by);
+            }
+        }
+        checkers.sort_unstable();
+        let by = format!("faults: {}", checkers.join(", "));
+        Ok((!checkers.is_empty()).then_some((by, 0)))
     }
 
     fn look_for_it(&self, work: Work, seeds: u64) -> io::Result<Option<(String, u64)>> {

@@ -145,6 +145,17 @@ fn a_lock_that_is_held_stays_held_when_side_files_are_deleted() {
     }
 }
 
+/// Not promised: whoever comes when all files are gone cannot know that there were any.
+#[test]
+fn all_files_deleted_under_a_holder_let_a_newcomer_in_beside_it() {
+    let place = Place::new();
+    let mut holder = Turns::on(&place.url());
+    assert_eq!(holder.step(), "holding");
+    place.remove(&["", "-wal", "-shm"]);
+    let mut newcomer = Turns::on(&place.url());
+    assert_eq!(newcomer.step(), "holding");
+}
+
 /// It may be in the middle of writing with what it has open: nobody may vote beside it.
 #[test]
 fn while_a_stopped_process_has_deleted_files_open_nobody_votes_and_all_are_told_why() {

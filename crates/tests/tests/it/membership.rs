@@ -179,6 +179,94 @@ async fn is_seen_before_the_next_vote(what: &str, happens: impl Fn(&RedisServer)
     assert!(failures(&error).iter().any(waits), "{what}: {error}");
 }
 
+/// The same with a process that is stopped while it happens: it votes for nothing of it when it goes on.
+async fn is_seen_by_who_was_stopped(what: &str, happens: impl Fn(&RedisServer)) {
+    let (cluster, _) = ready().await;
+    let mut asker = Asker::start(&cluster.urls());
+    assert_eq!(asker.tries(), "granted", "{what}");
+    asker.signal("STOP");
+    for server in &cluster.servers[..2] {
+        happens(server);
+    }
+    asker.signal("CONT");
+    let said = asker.tries();
+    assert!(said.starts_with("refused by 2 nodes"), "{what}: {said}");
+}
+
+/// A process that tries to acquire a lock for each line that it reads.
+struct Asker {
+    child: std::process::Child,
+    said: std::io::Lines<std::io::BufReader<std::process::ChildStdout>>,
+}
+
+impl Asker {
+    fn start(urls: &str) -> Self {
+        let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_asker"))
+            .args([urls, "job", &MAX_TTL.as_millis().to_string()])
+            .stdin(std::process::Stdio::piped())
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let said = std::io::BufReader::new(child.stdout.take().unwrap());
+        Self {
+            child,
+            said: std::io::BufRead::lines(said),
+        }
+    }
+
+    fn tries(&mut self) -> String {
+        std::io::Write::write_all(self.child.stdin.as_mut().unwrap(), b"\n").unwrap();
+        self.said.next().unwrap().unwrap()
+    }
+
+    fn signal(&self, name: &str) {
+        let pid = self.child.id().to_string();
+        let sent = std::process::Command::new("kill")
+            .args(["-s", name, &pid])
+            .status();
+        assert!(sent.unwrap().success());
+    }
+}
+
+impl Drop for Asker {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[tokio::test]
+async fn whoever_was_stopped_sees_a_flush_before_the_next_vote() {
+    is_seen_by_who_was_stopped("FLUSHALL", |server| {
+        server.cli(&["FLUSHALL"]);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn whoever_was_stopped_sees_a_deleted_marker_before_the_next_vote() {
+    is_seen_by_who_was_stopped("DEL", |server| {
+        server.cli(&["DEL", KEY]);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn whoever_was_stopped_sees_replaced_data_before_the_next_vote() {
+    let other = RedisServer::start();
+    other.cli(&["SET", "some", "thing"]);
+    is_seen_by_who_was_stopped("REPLICAOF and back", |server| replace_data(server, &other)).await;
+}
+
+/// Whatever the server had is replaced by what the other has.
+fn replace_data(server: &RedisServer, other: &RedisServer) {
+    server.cli(&["REPLICAOF", "127.0.0.1", &other.port().to_string()]);
+    eventually("its data are replaced", SOON, || {
+        server.cli(&["EXISTS", "some"]) == "1"
+    });
+    server.cli(&["REPLICAOF", "NO", "ONE"]);
+}
+
 async fn eventually_async(what: &str, condition: impl AsyncFnMut() -> bool) {
     until(what, SOON, condition).await;
 }
@@ -203,15 +291,7 @@ async fn a_deleted_marker_is_seen_before_the_next_vote() {
 async fn replaced_data_are_seen_before_the_next_vote() {
     let other = RedisServer::start();
     other.cli(&["SET", "some", "thing"]);
-    let port = other.port().to_string();
-    is_seen_before_the_next_vote("REPLICAOF and back", |server| {
-        server.cli(&["REPLICAOF", "127.0.0.1", &port]);
-        eventually("its data are replaced", SOON, || {
-            server.cli(&["EXISTS", "some"]) == "1"
-        });
-        server.cli(&["REPLICAOF", "NO", "ONE"]);
-    })
-    .await;
+    is_seen_before_the_next_vote("REPLICAOF and back", |server| replace_data(server, &other)).await;
 }
 
 /// The replica has the very same marker, and may lack the latest locks.
@@ -452,5 +532,12 @@ async fn racing_initialisations_never_make_two_clusters_on_one_node() {
                 );
             }
         }
+        // And whoever has which list: one of them holds the lock, or none.
+        let [one, other] = lists.each_ref().map(|list| builder(list).build().unwrap());
+        let (one, other) = tokio::join!(one.try_lock("job"), other.try_lock("job"));
+        assert!(
+            one.is_err() || other.is_err(),
+            "{shared} shared: {one:?} {other:?}"
+        );
     }
 }

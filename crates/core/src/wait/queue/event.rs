@@ -114,8 +114,10 @@ pub enum QueueAction {
     Tell {
         /// Whom.
         waiter: WaiterId,
-        /// Who holds the lock on most nodes.
+        /// Who holds the lock on a majority of the nodes.
         holder: Option<Owner>,
+        /// Who has it on some nodes, if nobody is known to have it on a majority.
+        split: Vec<Owner>,
         /// The holder's own token, for people: it tells since when.
         token: Option<FencingToken>,
         /// How long still, if nothing happens before. `None` when it has no end.

@@ -502,12 +502,32 @@ fn whoever_is_watched_is_told_who_holds_the_lock_and_its_place() {
         [QueueAction::Tell {
             waiter: 1,
             holder: Some(Owner::new("other").unwrap()),
+            split: Vec::new(),
             token: None,
             remaining: Some(ms(500)),
             place: Some(3),
             is_settled: true,
         }]
     );
+}
+
+#[test]
+fn whoever_is_watched_is_told_of_a_split_and_of_no_holder_without_a_majority() {
+    let mut queue = queue();
+    let mut joined = joined(1);
+    if let QueueEvent::Joined { is_watched, .. } = &mut joined {
+        *is_watched = true;
+    }
+    queue.on(joined, at(0));
+    look(&mut queue, 0);
+    let held = |by: &str| node(Some((by, Some(500))), &[0]);
+    let actions = queue.on(shown([held("x"), held("y"), node(None, &[0])]), at(0));
+    let told = actions.iter().find_map(|action| match action {
+        QueueAction::Tell { holder, split, .. } => Some((holder.clone(), split.clone())),
+        _ => None,
+    });
+    let owner = |name| Owner::new(name).unwrap();
+    assert_eq!(told, Some((None, vec![owner("x"), owner("y")])));
 }
 
 #[test]

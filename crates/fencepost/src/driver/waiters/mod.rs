@@ -32,8 +32,11 @@ pub(crate) use task::{Call, News};
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Progress {
-    /// Who holds the lock on most nodes. `None` while it passes from one to the next.
+    /// Who holds the lock on a majority of the nodes. `None` while it passes from one to the next.
     pub holder: Option<Owner>,
+    /// Who has it on some nodes each, in the order of the nodes, where nobody is known to have it on a
+    /// majority.
+    pub split: Vec<Owner>,
     /// The holder's own token.
     pub token: Option<FencingToken>,
     /// How long still, if nothing happens before. `None` when it has no end.

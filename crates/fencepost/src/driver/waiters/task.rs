@@ -123,6 +123,7 @@ impl QueueTask {
                 QueueAction::Tell {
                     waiter,
                     holder,
+                    split,
                     token,
                     remaining,
                     place,
@@ -130,6 +131,7 @@ impl QueueTask {
                 } => {
                     let progress = Progress {
                         holder,
+                        split,
                         token,
                         remaining,
                         place,

@@ -92,6 +92,22 @@ pub(super) fn snapshot(answer: &Answer) -> Result<Reply, NodeError> {
     else {
         return Err(unfit(answer));
     };
+    // One node has a holder or none: what the service cannot say of its own nodes is not known here either.
+    if body.get("held").is_some_and(Value::is_null) {
+        return Err(NodeError::Other("too few of its nodes answer".to_owned()));
+    }
+    let split = body["split"].as_array().map(Vec::as_slice);
+    let split: Vec<_> = split
+        .unwrap_or_default()
+        .iter()
+        .filter_map(Value::as_str)
+        .map(readable)
+        .collect();
+    if !split.is_empty() {
+        let parties = split.join(" and ");
+        let why = format!("its nodes are split between {parties}; nobody has a majority of them");
+        return Err(NodeError::Other(why));
+    }
     let readers = body["readers"].as_array().map(Vec::as_slice);
     let readers: Vec<Holder> = readers.unwrap_or_default().iter().map(shown).collect();
     let holder = match &body["holder"] {
@@ -229,6 +245,19 @@ mod tests {
             assert!(extended(&answer).is_err(), "{answer:?}");
             assert!(snapshot(&answer).is_err(), "{answer:?}");
         }
+    }
+
+    #[test]
+    fn a_lock_is_not_free_whose_holder_the_service_does_not_know() {
+        let free = json!({ "waiting": 0, "register": 7, "holder": null, "held": false });
+        assert!(snapshot(&answer(200, free.clone())).is_ok());
+        let mut split = free.clone();
+        split["split"] = json!(["a", "b"]);
+        let why = snapshot(&answer(200, split)).unwrap_err().to_string();
+        assert!(why.contains("split between a and b"), "{why}");
+        let mut unknown = free;
+        unknown["held"] = Value::Null;
+        assert!(snapshot(&answer(200, unknown)).is_err());
     }
 
     #[test]
