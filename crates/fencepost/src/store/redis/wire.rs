@@ -2,8 +2,8 @@
 //!
 //! Whoever sends a command while hardly anything else is under way writes it to the socket itself: no
 //! other task has to wake up for it. Under load it leaves that to the connection's own task, which
-//! writes all that has gathered with one system call. A command that another follows at once is
-//! written together with that one.
+//! lets all others run that can, and then writes what they have sent with one system call. A command
+//! that another follows at once is written together with that one.
 //!
 //! Why not the connection of the `redis` crate: it sends every command by way of a task, which is a
 //! wake-up, often on another core, before the first byte leaves. Measured on five nodes with 16 tasks: 1.76
@@ -71,6 +71,18 @@ const READ: usize = 4 * 1024;
 /// A buffer that had to grow beyond that is not kept.
 const KEPT: usize = 64 * 1024;
 
+/// When the connection's task writes what was sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Flush {
+    /// Nothing was left to it.
+    Idle,
+    /// It has been woken. The runtime puts a task that is woken before all others, so it goes behind them
+    /// first: those that were woken with the sender are about to send too.
+    Asked,
+    /// It is behind the others, and writes at its next turn.
+    Due,
+}
+
 /// When a command is to be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Urgency {
@@ -97,6 +109,7 @@ impl Wire {
             unwritten: Vec::new(),
             written: 0,
             is_held: false,
+            flush: Flush::Idle,
             waiting: VecDeque::new(),
             answers: 0,
             task: Waker::noop().clone(),
@@ -109,6 +122,8 @@ impl Wire {
             buffer: Vec::new(),
             filled: 0,
             frame: Frame::default(),
+            come: Vec::new(),
+            complete: Vec::new(),
         };
         (Self { outgoing }, task)
     }
@@ -176,6 +191,7 @@ struct Outgoing {
     written: usize,
     /// It is unwritten only because it waits for the next command.
     is_held: bool,
+    flush: Flush,
     /// Who waits for an answer, in the order of the commands.
     waiting: VecDeque<Waiting>,
     /// How many have come.
@@ -200,7 +216,9 @@ impl Outgoing {
         if self.is_closed {
             return None;
         }
-        let may_write = self.waiting.len() < MANY && (self.unwritten.is_empty() || self.is_held);
+        let may_write = self.flush == Flush::Idle
+            && self.waiting.len() < MANY
+            && (self.unwritten.is_empty() || self.is_held);
         self.is_held = may_write && urgency == Urgency::WithNext;
         let (sender, answer) = oneshot::channel();
         self.waiting.push_back(Waiting {
@@ -214,8 +232,15 @@ impl Outgoing {
             && self
                 .write(&mut Context::from_waker(Waker::noop()))
                 .is_ready();
-        if !done || self.is_closed {
-            self.task.wake_by_ref();
+        match self.flush {
+            _ if self.is_closed => self.task.wake_by_ref(),
+            // By the socket, or by the next command: that must not wait for others.
+            _ if may_write && !done => self.task.wake_by_ref(),
+            Flush::Idle if !may_write => {
+                self.flush = Flush::Asked;
+                self.task.wake_by_ref();
+            }
+            _ => {}
         }
         Some(answer)
     }
@@ -223,6 +248,7 @@ impl Outgoing {
     /// Writes what there is. Pending when the socket takes no more for now.
     fn write(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         self.is_held = false;
+        self.flush = Flush::Idle;
         while self.written < self.unwritten.len() {
             let rest = &self.unwritten[self.written..];
             match ready!(Pin::new(&mut self.stream).poll_write(cx, rest)) {
@@ -262,6 +288,9 @@ pub(super) struct Task {
     filled: usize,
     /// How much of the first reply has come.
     frame: Frame,
+    /// The answers of one read, and those who wait for them: kept for their memory.
+    come: Vec<Value>,
+    complete: Vec<(oneshot::Sender<Value>, Value)>,
 }
 
 impl Future for Task {
@@ -273,14 +302,19 @@ impl Future for Task {
         {
             let mut outgoing = outgoing(&this.outgoing);
             outgoing.task.clone_from(cx.waker());
-            // Whether all is written or the rest waits for the socket: now there is time to read.
-            let _ = outgoing.write(cx);
+            if outgoing.flush == Flush::Asked {
+                outgoing.flush = Flush::Due;
+                cx.waker().wake_by_ref();
+            } else {
+                // Whether all is written or the rest waits for the socket: now there is time to read.
+                let _ = outgoing.write(cx);
+            }
             if outgoing.is_closed {
                 return Poll::Ready(());
             }
         }
         while ready!(this.read(cx)) {
-            if !this.hand_out() {
+            if !this.hand_out(cx.waker()) {
                 return Poll::Ready(());
             }
         }
@@ -304,10 +338,10 @@ impl Task {
 
     /// Gives every answer that is complete to the one who waits for it, and news to whoever hears
     /// them. False when it cannot be read, or nobody has asked for it.
-    fn hand_out(&mut self) -> bool {
+    fn hand_out(&mut self, task: &Waker) -> bool {
         let mut taken = 0;
         let is_sane = loop {
-            match self.hand_out_first(taken) {
+            match self.read_first(taken) {
                 Ok(0) => break true,
                 Ok(bytes) => taken += bytes,
                 Err(Nonsense) => break false,
@@ -318,42 +352,58 @@ impl Task {
         if self.filled == 0 && self.buffer.capacity() > KEPT {
             self.buffer = Vec::new();
         }
-        is_sane
+        self.answer(task) && is_sane
     }
 
-    /// How many bytes that took: none while the first is not complete.
-    fn hand_out_first(&mut self, taken: usize) -> Result<usize, Nonsense> {
+    /// Takes the first answer or news. How many bytes that took: none while it is not complete.
+    fn read_first(&mut self, taken: usize) -> Result<usize, Nonsense> {
         let unread = &self.buffer[taken..self.filled];
         let Some(bytes) = self.frame.end(unread)? else {
             return Ok(0);
         };
         self.frame = Frame::default();
         let reply = &unread[..bytes];
-        let value = match &mut self.on_news {
-            None => resp::read(reply)?.ok_or(Nonsense)?.0,
+        match &mut self.on_news {
+            None => self.come.push(resp::read(reply)?.ok_or(Nonsense)?.0),
             Some(hear) => match resp::read_also_news(reply)?.ok_or(Nonsense)?.0 {
-                Said::Answer(value) => value,
-                Said::News(news) => {
-                    hear(Heard::News(news));
-                    return Ok(bytes);
-                }
-                Said::Invalidation => {
-                    hear(Heard::Invalidation);
-                    return Ok(bytes);
-                }
+                Said::Answer(value) => self.come.push(value),
+                // Before the answers that came with it: what must not count any more after this does not.
+                Said::News(news) => hear(Heard::News(news)),
+                Said::Invalidation => hear(Heard::Invalidation),
             },
-        };
-        let mut outgoing = outgoing(&self.outgoing);
-        outgoing.answers += 1;
-        let waiting = outgoing.waiting.front_mut().ok_or(Nonsense)?;
-        if let Some(answer) = waiting.takes(value)
-            && let Some(waiting) = outgoing.waiting.pop_front()
-        {
-            drop(outgoing);
-            // Whoever does not wait any more does not care.
-            let _ = waiting.sender.send(answer);
         }
         Ok(bytes)
+    }
+
+    /// Gives the answers that have come to those who wait. False when nobody has asked for one.
+    fn answer(&mut self, task: &Waker) -> bool {
+        let is_asked_for = {
+            let mut outgoing = outgoing(&self.outgoing);
+            outgoing.answers += self.come.len() as u64;
+            let mut come = self.come.drain(..);
+            let is_asked_for = come.by_ref().all(|value| {
+                let Some(waiting) = outgoing.waiting.front_mut() else {
+                    return false;
+                };
+                if let Some(answer) = waiting.takes(value)
+                    && let Some(waiting) = outgoing.waiting.pop_front()
+                {
+                    self.complete.push((waiting.sender, answer));
+                }
+                true
+            });
+            // Several are woken: what they send next goes together.
+            if self.complete.len() > 1 && outgoing.flush == Flush::Idle {
+                outgoing.flush = Flush::Due;
+                task.wake_by_ref();
+            }
+            is_asked_for
+        };
+        for (sender, answer) in self.complete.drain(..) {
+            // Whoever does not wait any more does not care.
+            let _ = sender.send(answer);
+        }
+        is_asked_for
     }
 }
 

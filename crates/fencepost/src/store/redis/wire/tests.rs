@@ -1,3 +1,4 @@
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
@@ -275,4 +276,76 @@ async fn commands_that_were_written_as_one_are_answered_as_one_and_apart_from_ot
     assert_eq!(answers[0], Value::Int(1));
     assert!(matches!(answers[1], Value::ServerError(_)), "{answers:?}");
     assert_eq!((answers.len(), last), (2, Value::Int(3)));
+}
+
+/// Counts how often something is written.
+struct Counted {
+    stream: DuplexStream,
+    writes: Arc<AtomicUsize>,
+}
+
+impl AsyncRead for Counted {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(cx, buf)
+    }
+}
+
+impl AsyncWrite for Counted {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.writes.fetch_add(1, Ordering::Relaxed);
+        Pin::new(&mut self.stream).poll_write(cx, buf)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+#[tokio::test]
+async fn those_who_are_answered_together_send_together() {
+    const TASKS: usize = 20;
+    let (ours, mut server) = duplex(1 << 16);
+    let writes = Arc::<AtomicUsize>::default();
+    let stream = Counted {
+        stream: ours,
+        writes: Arc::clone(&writes),
+    };
+    let (wire, task) = Wire::over(Box::new(stream), None);
+    let _task = tokio::spawn(task);
+    let all: Vec<_> = (0..TASKS)
+        .map(|_| {
+            let wire = wire.clone();
+            tokio::spawn(async move {
+                for _ in 0..2 {
+                    let answer = wire.send(&echo("a"), Urgency::Now).await;
+                    assert_eq!(answer.unwrap(), Value::Int(1));
+                }
+            })
+        })
+        .collect();
+    let answers = ":1\r\n".repeat(TASKS);
+    for _ in 0..2 {
+        for _ in 0..TASKS {
+            within_time(read_command(&mut server, &echo("a"))).await;
+        }
+        server.write_all(answers.as_bytes()).await.unwrap();
+    }
+    for one in all {
+        within_time(one).await.unwrap();
+    }
+    // The first few at once, each by its sender; the rest of the first round together, and all of the second.
+    let writes = writes.load(Ordering::Relaxed);
+    assert!(writes <= MANY + 2, "{writes} writes for {}", 2 * TASKS);
 }
