@@ -9,6 +9,7 @@ use super::in_flight::InFlight;
 use super::release::ReleaseTask;
 use crate::error::{Error, HeldBy, HolderStatus, NodeError};
 use crate::runtime::clock::Moment;
+use crate::store::Request;
 use fencepost_core::lock::{Command, Holder, Reply, TicketDisposition};
 use fencepost_core::quorum::{AcquireStep, AcquireTally, Denial, NodeSet};
 use fencepost_core::token::FencingToken;
@@ -29,13 +30,14 @@ impl<'a> Attempt<'a> {
     pub(super) fn begin(coordinator: &'a Arc<Coordinator>, claim: Claim, take: &Take) -> Self {
         let proposed = coordinator.proposal(&claim);
         let mut round = Calls::default();
+        let command = match take {
+            Take::Free(turn) => claim.acquire(proposed, turn.clone()),
+            Take::Stolen => claim.steal(proposed, Vec::new()),
+            Take::Over(from) => claim.steal(proposed, from.clone()),
+        };
+        let request = Request::new(&claim.name, command);
         for (index, node) in coordinator.nodes.iter().enumerate() {
-            let command = match take {
-                Take::Free(turn) => claim.acquire(proposed, turn.clone()),
-                Take::Stolen => claim.steal(proposed, Vec::new()),
-                Take::Over(from) => claim.steal(proposed, from.clone()),
-            };
-            round.add(index, node.call(&claim.name, command));
+            round.add(index, node.send(&request));
         }
         Self {
             coordinator,

@@ -22,7 +22,7 @@ use crate::error::{Cause, Error, LossReason, NodeError, NodeOutcome, NodeReport}
 use crate::runtime::clock::{Clock, Moment};
 use crate::runtime::randomness::Randomness;
 use crate::runtime::tasks::Tasks;
-use crate::store::Node;
+use crate::store::{Node, Request};
 use fencepost_core::lock::{Command, NodeQueue, Precedence, Repair, Reply, TicketDisposition};
 use fencepost_core::name::LockName;
 use fencepost_core::quorum::proposal::by_clocks;
@@ -317,11 +317,11 @@ impl Coordinator {
         let mut votes = ExtendTally::new(self.quorum);
         let mut under_way = UnderWay::new(late);
         let round = &mut under_way.round;
+        let request = Request::new(&claim.name, claim.extend(token, entries));
         for (index, node) in self.nodes.iter().enumerate() {
-            let command = claim.extend(token, entries);
             let call = match claim.outlives {
-                true => node.call_unbound(&claim.name, command),
-                false => node.call(&claim.name, command),
+                true => node.call_unbound(&claim.name, request.command.clone()),
+                false => node.send(&request),
             };
             round.add(index, call);
         }
@@ -395,8 +395,9 @@ impl Coordinator {
         command: &Command,
     ) -> Vec<Result<Reply, NodeError>> {
         let mut round = Calls::default();
+        let request = Request::new(name, command.clone());
         for (index, node) in self.nodes.iter().enumerate() {
-            round.add(index, node.call(name, command.clone()));
+            round.add(index, node.send(&request));
         }
         let mut timer = pin!(sleep(self.node_timeout));
         let timeout = NodeError::Timeout(self.node_timeout);
@@ -412,12 +413,13 @@ impl Coordinator {
     /// returns.
     pub(crate) fn queue(&self, name: &LockName, tickets: &[Ticket]) -> Queueing {
         let mut round = Calls::default();
+        let command = Command::Enqueue {
+            tickets: tickets.to_vec(),
+            lease: TICKET_LEASE,
+        };
+        let request = Request::new(name, command);
         for (index, node) in self.nodes.iter().enumerate() {
-            let command = Command::Enqueue {
-                tickets: tickets.to_vec(),
-                lease: TICKET_LEASE,
-            };
-            round.add(index, node.call(name, command));
+            round.add(index, node.send(&request));
         }
         round.start();
         Queueing(round)

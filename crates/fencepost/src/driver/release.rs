@@ -12,6 +12,7 @@ use tokio::time::{Sleep, sleep};
 use super::calls::{Answer, Calls};
 use super::coordinator::{Claim, Coordinator};
 use super::in_flight::InFlight;
+use crate::store::Request;
 use fencepost_core::lock::TicketDisposition;
 use fencepost_core::quorum::NodeSet;
 use fencepost_core::quorum::unresolved::{Followup, Sent, Unresolved};
@@ -34,10 +35,18 @@ impl ReleaseTask {
         // First, so that whatever they still have to send goes before the releases.
         round.append(in_flight, |node| (Sent::Claim, node));
         let left_out = unresolved.released(nodes);
-        for index in nodes.iter() {
-            let tombstone = unresolved.needs_tombstone(index);
+        let request = |tombstone| {
             let command = claim.release(tombstone, ticket.clone(), follower.clone());
-            let call = coordinator.nodes[index].call(&claim.name, command);
+            Request::new(&claim.name, command)
+        };
+        // Most often none needs a tombstone.
+        let without = request(false);
+        for index in nodes.iter() {
+            let node = &coordinator.nodes[index];
+            let call = match unresolved.needs_tombstone(index) {
+                true => node.send(&request(true)),
+                false => node.send(&without),
+            };
             round.add((Sent::Release, index), call);
         }
         let delivery = Delivery {

@@ -3,9 +3,10 @@
 //! A node carries out the [`Command`]s of the [the core](fencepost_core::lock) machine, one lock at a time,
 //! each of them atomically. It knows nothing of other nodes or of a quorum.
 
+use std::any::Any;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use futures_util::future::try_join_all;
 
@@ -42,6 +43,40 @@ pub type Queued = (TicketId, TicketNumber);
 /// It borrows nothing, so that a call whose caller is gone can be finished by somebody else.
 pub type Call = Pin<Box<dyn Future<Output = Result<Reply, NodeError>> + Send>>;
 
+/// One command that goes to all nodes. What a kind of node makes of it before it is sent, it makes once.
+pub struct Request {
+    /// The lock.
+    pub name: LockName,
+    /// What to do with it.
+    pub command: Command,
+    made: OnceLock<Arc<dyn Any + Send + Sync>>,
+}
+
+impl Request {
+    /// A command for that lock.
+    #[must_use]
+    pub fn new(name: &LockName, command: Command) -> Self {
+        Self {
+            name: name.clone(),
+            command,
+            made: OnceLock::new(),
+        }
+    }
+
+    /// What another node of this kind has made of it.
+    #[cfg(feature = "redis")]
+    fn made<T: Send + Sync + 'static>(&self) -> Option<Arc<T>> {
+        let made = self.made.get()?;
+        Arc::clone(made).downcast().ok()
+    }
+
+    /// Keeps what was made of it for the other nodes. The first one counts.
+    #[cfg(feature = "redis")]
+    fn keep<T: Send + Sync + 'static>(&self, made: Arc<T>) {
+        let _ = self.made.set(made);
+    }
+}
+
 /// One independent place that stores locks.
 ///
 /// What a caller may rely on:
@@ -59,6 +94,11 @@ pub type Call = Pin<Box<dyn Future<Output = Result<Reply, NodeError>> + Send>>;
 pub trait Node: Send + Sync + 'static {
     /// Carries out one command on the lock of that name.
     fn call(&self, name: &LockName, command: Command) -> Call;
+
+    /// As [`call`](Self::call), for a command that goes to several nodes.
+    fn send(&self, request: &Request) -> Call {
+        self.call(&request.name, request.command.clone())
+    }
 
     /// As [`call`](Self::call), for a lock that is to outlive the process that asks. Nodes that know
     /// of no processes need not tell the two apart.

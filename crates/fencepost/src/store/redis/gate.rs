@@ -12,11 +12,11 @@ use std::task::{Context, Waker};
 
 use tokio::sync::{oneshot, watch};
 
-use super::keys::Keys;
 use super::link::Link;
+use super::prepared::Prepared;
 use crate::error::NodeError;
 use crate::runtime::clock::Clock;
-use fencepost_core::lock::{Command, Reply};
+use fencepost_core::lock::Reply;
 
 /// How many calls may wait for one connection.
 const MOST_WAITING: usize = 16 * 1024;
@@ -47,13 +47,12 @@ type Answer = oneshot::Receiver<Result<Reply, NodeError>>;
 
 /// How a call gets in.
 enum Entry {
-    Straight(Arc<Link>, Keys, Command),
+    Straight(Arc<Link>),
     Wait(Answer),
 }
 
 struct Waiting {
-    keys: Keys,
-    command: Command,
+    command: Arc<Prepared>,
     reply: oneshot::Sender<Result<Reply, NodeError>>,
 }
 
@@ -68,27 +67,25 @@ impl Gate {
     }
 
     /// Carries out one command, after waiting for a connection that is being made.
-    pub(super) async fn call(&self, keys: Keys, command: Command) -> Result<Reply, NodeError> {
-        match self.enter(keys, command)? {
-            Entry::Straight(link, keys, command) => {
-                link.carry_out(&keys, &command, &*self.clock).await
-            }
+    pub(super) async fn call(&self, command: Arc<Prepared>) -> Result<Reply, NodeError> {
+        match self.enter(&command)? {
+            Entry::Straight(link) => link.carry_out(&command, &*self.clock).await,
             Entry::Wait(reply) => reply.await.unwrap_or_else(|_| Err(gone())),
         }
     }
 
-    fn enter(&self, keys: Keys, command: Command) -> Result<Entry, NodeError> {
+    fn enter(&self, command: &Arc<Prepared>) -> Result<Entry, NodeError> {
         if self.process != std::process::id() {
             return Err(NodeError::Forked);
         }
         match &*self.state.borrow() {
-            State::Up(link) => Ok(Entry::Straight(Arc::clone(link), keys, command)),
+            State::Up(link) => Ok(Entry::Straight(Arc::clone(link))),
             State::Down(reason) => Err(reason.clone()),
-            State::Connecting => self.join(keys, command).map(Entry::Wait),
+            State::Connecting => self.join(command).map(Entry::Wait),
         }
     }
 
-    fn join(&self, keys: Keys, command: Command) -> Result<Answer, NodeError> {
+    fn join(&self, command: &Arc<Prepared>) -> Result<Answer, NodeError> {
         let mut waiting = self.waiting();
         if waiting.len() >= MOST_WAITING {
             waiting.retain(|call| !call.reply.is_closed());
@@ -99,8 +96,7 @@ impl Gate {
         }
         let (reply, answer) = oneshot::channel();
         waiting.push_back(Waiting {
-            keys,
-            command,
+            command: Arc::clone(command),
             reply,
         });
         Ok(answer)
@@ -169,16 +165,12 @@ impl Gate {
 impl Waiting {
     /// Puts the command on its way, unless its caller has given it up.
     fn send(self, link: Arc<Link>, clock: Arc<dyn Clock>) {
-        let Self {
-            keys,
-            command,
-            reply,
-        } = self;
+        let Self { command, reply } = self;
         if reply.is_closed() {
             return;
         }
         let mut exchange = Box::pin(async move {
-            let answer = link.carry_out(&keys, &command, &*clock).await;
+            let answer = link.carry_out(&command, &*clock).await;
             let _ = reply.send(answer);
         });
         // The first poll puts it on its way, in the order of these calls. The task polls again,

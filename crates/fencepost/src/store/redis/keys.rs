@@ -4,7 +4,7 @@
 //! beside it share its hash slot. No lock's key may ever be another lock's side key.
 
 use std::fmt;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use redis::{RedisWrite, ToRedisArgs};
 
@@ -24,8 +24,8 @@ pub(super) const WAIT_KEY: &str = "fencepost:wait";
 pub(super) const MARKER: &str = "fencepost:marker";
 
 /// What stands before every key, checked.
-#[derive(Clone, Debug)]
-pub(super) struct Prefix(String);
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Prefix(Arc<str>);
 
 impl Prefix {
     /// # Errors
@@ -37,7 +37,7 @@ impl Prefix {
             "it has a brace but no complete \"{tag}\", so the keys of a lock cannot share a hash \
              slot; write it without braces, or with a tag such as \"{app}:\""
         } else {
-            return Ok(Self(prefix.to_owned()));
+            return Ok(Self(prefix.into()));
         };
         Err(Error::from(Cause::InvalidOption {
             option: "prefix",
@@ -59,7 +59,7 @@ impl Prefix {
 
     /// The name of the lock with this key, if it is one behind this prefix.
     pub(super) fn name_of(&self, key: &str) -> Option<LockName> {
-        let name = LockName::new(key.strip_prefix(&self.0)?).ok()?;
+        let name = LockName::new(key.strip_prefix(&*self.0)?).ok()?;
         self.keys(&name).is_ok().then_some(name)
     }
 

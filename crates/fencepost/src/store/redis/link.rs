@@ -17,6 +17,7 @@ use super::keys::Keys;
 use super::membership::{Guard, Server};
 use super::options::RedisOptions;
 use super::plain::{self, Outcome, ServerClock};
+use super::prepared::Prepared;
 use super::released::{self, Released};
 use super::replicas::Replicas;
 use super::wire::{Urgency, Wire};
@@ -51,7 +52,14 @@ impl Connection {
     /// Sends one command when first polled, and waits for its answer. What the server refuses is an
     /// error too.
     pub(super) async fn send(&self, cmd: &Cmd) -> RedisResult<Value> {
-        self.send_when(cmd, Urgency::Now).await
+        let answer = match self {
+            Self::Ours(wire) => wire.send(cmd, Urgency::Now).await,
+            Self::Given(connection) => connection.clone().send_packed_command(cmd).await,
+        };
+        match answer? {
+            Value::ServerError(error) => Err(RedisError::from(error)),
+            value => Ok(value),
+        }
     }
 
     /// Sends two commands with nothing of anybody between them, and waits for the second's answer.
@@ -68,19 +76,27 @@ impl Connection {
 
     /// Sends so many commands that are encoded already, with nothing of anybody between them, and waits for
     /// their answers. What the server refuses is among these.
-    async fn send_encoded(&self, commands: &[u8], count: usize) -> RedisResult<Value> {
+    async fn send_encoded(
+        &self,
+        commands: &[u8],
+        count: usize,
+        urgency: Urgency,
+    ) -> RedisResult<Value> {
         match self {
-            Self::Ours(wire) => wire.send_encoded(commands, count).await,
+            Self::Ours(wire) => wire.send_encoded(commands, count, urgency).await,
             // Only scripts are sent on it.
             Self::Given(_) => Err(std::io::Error::from(std::io::ErrorKind::Unsupported).into()),
         }
     }
 
-    /// The same, for a command that another may follow at once.
-    async fn send_when(&self, cmd: &Cmd, urgency: Urgency) -> RedisResult<Value> {
+    /// Sends a command by its script, and waits for its answer.
+    async fn send_script(&self, command: &Prepared, urgency: Urgency) -> RedisResult<Value> {
         let answer = match self {
-            Self::Ours(wire) => wire.send(cmd, urgency).await,
-            Self::Given(connection) => connection.clone().send_packed_command(cmd).await,
+            Self::Ours(wire) => wire.send_encoded(command.script(), 1, urgency).await,
+            Self::Given(_) => {
+                let cmd = scripts::by_digest(&command.command, &command.keys);
+                Box::pin(self.send(&cmd)).await
+            }
         };
         match answer? {
             Value::ServerError(error) => Err(RedisError::from(error)),
@@ -212,28 +228,33 @@ impl Link {
     }
 
     /// Carries out one command, and counts no vote of a server that has forgotten.
+    ///
+    /// Here and below, what is rarely waited for is boxed: the rest is small enough for the allocator to
+    /// have at hand.
     pub(super) async fn carry_out(
         &self,
-        keys: &Keys,
-        command: &Command,
+        command: &Prepared,
         clock: &dyn Clock,
     ) -> Result<Reply, NodeError> {
-        if !is_vote(command) {
-            return self.perform(keys, command, clock).await;
+        if !is_vote(&command.command) {
+            return self.perform(command, clock).await;
         }
         if let Some(why) = self.guard.as_ref().and_then(Guard::refusal) {
             return Err(why);
         }
-        let reply = self.perform(keys, command, clock).await?;
+        let reply = self.perform(command, clock).await?;
         if let Some(replicas) = self.replicas.as_ref().filter(|_| holds(&reply)) {
-            let confirmed = replicas.confirm().await;
+            let confirmed = Box::pin(replicas.confirm()).await;
             if let Err(NodeError::Disconnected(_)) = confirmed {
                 self.broken.notify_one();
             }
             confirmed?;
         }
         if let Some(guard) = &self.guard {
-            guard.confirm(&self.connection).await?;
+            match guard.knows() {
+                Some(counts) => counts?,
+                None => Box::pin(guard.confirm(&self.connection)).await?,
+            }
         }
         Ok(reply)
     }
@@ -248,10 +269,10 @@ impl Link {
     /// Carries out one command.
     pub(super) async fn perform(
         &self,
-        keys: &Keys,
-        command: &Command,
+        prepared: &Prepared,
         clock: &dyn Clock,
     ) -> Result<Reply, NodeError> {
+        let command = &prepared.command;
         let quarantine = self.quarantine_left(clock);
         if let Some(left) = quarantine
             && matches!(
@@ -280,22 +301,32 @@ impl Link {
         };
         let before = self.released.count();
         if let Some(plain) = &self.plain
-            && let Some(commands) = plain::commands(command, keys, plain.at(clock.now()))
+            && plain::suits(command, plain.at(clock.now()))
+            && let Some(commands) = prepared.plain()
         {
-            let answers = self.send_encoded(&commands, plain::COMMANDS, clock).await;
+            let sending = self
+                .connection
+                .send_encoded(commands, plain::COMMANDS, urgency);
+            let answers = self.counted(sending, clock).await;
             let answers = answers.map_err(|error| fault::node_error(&error))?;
-            return self
-                .plain_reply(keys, command, &answers, before, clock)
-                .await;
+            return match (plain::read(command, &answers), command) {
+                (Outcome::Decided(Verdict::Granted), Command::Acquire { proposed, .. }) => {
+                    Ok(Reply::Granted {
+                        counter: *proposed,
+                        evicted: None,
+                    })
+                }
+                (outcome, _) => Box::pin(self.plain_reply(prepared, outcome, before, clock)).await,
+            };
         }
         if let Command::Release { value, .. } = command {
             self.released.note(value);
         }
-        let cmd = scripts::by_digest(command, keys);
-        let mut answer = self.send_when(&cmd, urgency, clock).await;
+        let sending = self.connection.send_script(prepared, urgency);
+        let mut answer = self.counted(sending, clock).await;
         if answer.as_ref().is_err_and(fault::is_no_script) {
-            let cmd = scripts::by_source(command, keys);
-            match self.once_more(keys, command, &cmd, before, clock).await? {
+            let cmd = scripts::by_source(command, &prepared.keys);
+            match Box::pin(self.once_more(prepared, &cmd, before, clock)).await? {
                 Some(again) => answer = again,
                 None => return Ok(given_up(command)),
             }
@@ -315,19 +346,19 @@ impl Link {
     /// What the answers to plain commands come to; `before` is how many releases there were before them.
     async fn plain_reply(
         &self,
-        keys: &Keys,
-        command: &Command,
-        answers: &Value,
+        prepared: &Prepared,
+        outcome: Outcome,
         before: u64,
         clock: &dyn Clock,
     ) -> Result<Reply, NodeError> {
+        let Prepared { keys, command, .. } = prepared;
         let Command::Acquire {
             value, proposed, ..
         } = command
         else {
             return Err(NodeError::Other("no acquire".to_owned()));
         };
-        match plain::read(command, answers) {
+        match outcome {
             Outcome::Decided(Verdict::Granted) => Ok(Reply::Granted {
                 counter: *proposed,
                 evicted: None,
@@ -357,7 +388,7 @@ impl Link {
                 }
                 for cmd in [scripts::by_digest, scripts::by_source] {
                     let cmd = cmd(command, keys);
-                    match self.once_more(keys, command, &cmd, before, clock).await? {
+                    match self.once_more(prepared, &cmd, before, clock).await? {
                         Some(Err(error)) if fault::is_no_script(&error) => {}
                         Some(Err(error)) => return Err(fault::node_error(&error)),
                         Some(Ok(answer)) => return scripts::read(answer),
@@ -373,13 +404,12 @@ impl Link {
     /// own release. `None` when that was sent.
     async fn once_more(
         &self,
-        keys: &Keys,
-        command: &Command,
+        prepared: &Prepared,
         cmd: &Cmd,
         before: u64,
         clock: &dyn Clock,
     ) -> Result<Option<RedisResult<Value>>, NodeError> {
-        let taker = released::taker(command);
+        let taker = released::taker(&prepared.command);
         let is_released = || match taker {
             Some(value) => self.released.has(value, before),
             None => Some(false),
@@ -394,7 +424,7 @@ impl Link {
             && is_released() == Some(true)
         {
             // Nobody can tell which of the two came first.
-            self.give_back(keys, value, clock).await?;
+            self.give_back(&prepared.keys, value, clock).await?;
             return Ok(None);
         }
         Ok(Some(answer))
@@ -421,27 +451,7 @@ impl Link {
 
     /// Sends one command and waits for its answer.
     pub(super) async fn send(&self, cmd: &Cmd, clock: &dyn Clock) -> RedisResult<Value> {
-        self.send_when(cmd, Urgency::Now, clock).await
-    }
-
-    async fn send_when(
-        &self,
-        cmd: &Cmd,
-        urgency: Urgency,
-        clock: &dyn Clock,
-    ) -> RedisResult<Value> {
-        self.counted(self.connection.send_when(cmd, urgency), clock)
-            .await
-    }
-
-    async fn send_encoded(
-        &self,
-        commands: &[u8],
-        count: usize,
-        clock: &dyn Clock,
-    ) -> RedisResult<Value> {
-        self.counted(self.connection.send_encoded(commands, count), clock)
-            .await
+        self.counted(self.connection.send(cmd), clock).await
     }
 
     /// Notes that something was sent, and when it was answered.

@@ -1,6 +1,6 @@
 //! A node that is a Redis or Valkey server: one connection, one Lua script for each command.
 //!
-//! - `scripts`, `keys`: the commands and where they work. The scripts are the second
+//! - `scripts`, `plain`, `prepared`, `keys`: the commands and where they work. The scripts are the second
 //!   implementation of [the core](fencepost_core::lock).
 //! - `url`, `stream`, `tls`: from a URL to a byte stream.
 //! - `handshake`, `roster`, `membership`, `closing`: who may vote.
@@ -45,6 +45,7 @@ mod listener;
 mod membership;
 mod options;
 mod plain;
+mod prepared;
 mod queue;
 mod released;
 mod replicas;
@@ -104,7 +105,7 @@ pub(crate) fn address(url: &str) -> Result<String, Error> {
 }
 
 use super::open::is_group;
-use super::{Call, Listener, Names, Node, Queued, WakeSink};
+use super::{Call, Listener, Names, Node, Queued, Request, WakeSink};
 use crate::error::{Cause, Error, NodeError};
 use crate::runtime::clock::Clock;
 use fencepost_core::lock::Command;
@@ -117,6 +118,7 @@ use keys::Prefix;
 use listener::{Ears, Followed};
 use membership::Member;
 use plain::ServerClock;
+use prepared::Prepared;
 use roster::RosterEntry;
 use sentinel::GroupSpec;
 use tracker::Tracker;
@@ -246,10 +248,14 @@ impl Drop for RedisNode {
 
 impl Node for RedisNode {
     fn call(&self, name: &LockName, command: Command) -> Call {
+        self.send(&Request::new(name, command))
+    }
+
+    fn send(&self, request: &Request) -> Call {
         let prefix = self.prefix.as_ref().map_err(Clone::clone);
-        let keys = prefix.and_then(|prefix| prefix.keys(name));
+        let prepared = prefix.and_then(|prefix| Prepared::once(prefix, request));
         let gate = Arc::clone(&self.gate);
-        Box::pin(async move { gate.call(keys?, command).await })
+        Box::pin(async move { gate.call(prepared?).await })
     }
 
     fn listen(&self, client: &ClientId, ear: Arc<dyn WakeSink>) -> Listener {

@@ -139,12 +139,15 @@ impl Wire {
 
     /// Sends commands that were encoded before, so many, with nothing of anybody between them; and waits
     /// for their answers, as a list.
-    pub(super) async fn send_encoded(&self, commands: &[u8], count: usize) -> RedisResult<Value> {
-        let answer = self
-            .outgoing()
-            .send_bytes(count, Urgency::Now, |unwritten| {
-                unwritten.extend_from_slice(commands);
-            });
+    pub(super) async fn send_encoded(
+        &self,
+        commands: &[u8],
+        count: usize,
+        urgency: Urgency,
+    ) -> RedisResult<Value> {
+        let answer = self.outgoing().send_bytes(count, urgency, |unwritten| {
+            unwritten.extend_from_slice(commands);
+        });
         match answer {
             Some(answer) => answer.await.map_err(|_| closed()),
             None => Err(closed()),

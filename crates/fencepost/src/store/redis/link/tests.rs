@@ -33,7 +33,9 @@ impl Client {
     }
 
     async fn perform(&self, command: &Command) -> Result<Reply, NodeError> {
-        within_time(self.link.perform(&self.keys, command, &SystemClock)).await
+        let name = LockName::new("job").unwrap();
+        let prepared = Prepared::new(&Prefix::new("").unwrap(), &name, command.clone()).unwrap();
+        within_time(self.link.perform(&prepared, &SystemClock)).await
     }
 }
 

@@ -91,6 +91,14 @@ impl Guard {
         self.tracks
     }
 
+    /// Whether a vote counts whose reply has come, where that is known at once: nearly always.
+    pub(in crate::store::redis) fn knows(&self) -> Option<Result<(), NodeError>> {
+        let is_cleared = self.tracks && *self.cleared.borrow() >= self.alarm.count();
+        // Behind that: what is revoked is cleared too, but afterwards.
+        let counts = is_cleared && !self.is_revoked.load(Ordering::SeqCst);
+        counts.then(|| self.refusal().map_or(Ok(()), Err))
+    }
+
     /// Whether a vote counts whose reply has come: waits while that is being found out.
     pub(in crate::store::redis) async fn confirm(
         &self,

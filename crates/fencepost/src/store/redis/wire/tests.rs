@@ -257,7 +257,7 @@ async fn commands_that_were_written_as_one_are_answered_as_one_and_apart_from_ot
     let both = [echo("a"), echo("b")]
         .map(|cmd| cmd.get_packed_command())
         .concat();
-    let answers = wire.send_encoded(&both, 2);
+    let answers = wire.send_encoded(&both, 2, Urgency::Now);
     let served = async {
         read_command(&mut server, &echo("a")).await;
         read_command(&mut server, &echo("b")).await;

@@ -1,0 +1,64 @@
+//! [`Prepared`]: a command as it is sent. Made once for all nodes: to write it is most of what a command costs
+//! its client.
+
+use std::sync::{Arc, OnceLock};
+
+use super::keys::{Keys, Prefix};
+use super::{plain, scripts};
+use crate::error::NodeError;
+use crate::store::Request;
+use fencepost_core::lock::Command;
+use fencepost_core::name::LockName;
+
+/// One command for one lock.
+pub(super) struct Prepared {
+    prefix: Prefix,
+    pub(super) keys: Keys,
+    pub(super) command: Command,
+    plain: OnceLock<Option<Vec<u8>>>,
+    script: OnceLock<Vec<u8>>,
+}
+
+impl Prepared {
+    /// # Errors
+    /// For a name that has no keys behind this prefix.
+    pub(super) fn new(
+        prefix: &Prefix,
+        name: &LockName,
+        command: Command,
+    ) -> Result<Self, NodeError> {
+        Ok(Self {
+            prefix: prefix.clone(),
+            keys: prefix.keys(name)?,
+            command,
+            plain: OnceLock::new(),
+            script: OnceLock::new(),
+        })
+    }
+
+    /// The same for one of several nodes, which all have one prefix.
+    pub(super) fn once(prefix: &Prefix, request: &Request) -> Result<Arc<Self>, NodeError> {
+        let made = request.made::<Self>();
+        if let Some(made) = made.filter(|made| made.prefix == *prefix) {
+            return Ok(made);
+        }
+        let made = Self::new(prefix, &request.name, request.command.clone());
+        let made = Arc::new(made?);
+        request.keep(Arc::clone(&made));
+        Ok(made)
+    }
+
+    /// The plain commands that carry it out, if they can.
+    pub(super) fn plain(&self) -> Option<&[u8]> {
+        let plain = self
+            .plain
+            .get_or_init(|| plain::commands(&self.command, &self.keys));
+        plain.as_deref()
+    }
+
+    /// The script that carries it out, by its digest.
+    pub(super) fn script(&self) -> &[u8] {
+        self.script
+            .get_or_init(|| scripts::by_digest(&self.command, &self.keys).get_packed_command())
+    }
+}
