@@ -35,19 +35,20 @@ pub(crate) type Found = (usize, Lease);
 
 impl AnyOf<'_> {
     /// Waits for it as long as the spec says.
+    ///
+    /// What the first attempt at one name does not need is boxed, so that a request stays small.
     pub(crate) async fn acquire(mut self) -> Result<Found, Error> {
         let shared = self.shared;
         if let Some(service) = shared.service() {
-            return self.served_by(service).await;
+            return Box::pin(self.served_by(service)).await;
         }
         let limit = self.spec.budget.limit();
         let outcome = match self.is_behind_our_own() {
-            true => self.wait().await,
+            true => Box::pin(self.wait()).await,
             false => match self.first_try().await {
                 Ok(Some(found)) => Ok(found),
-                Ok(None) => self.wait().await,
-                Err(error) if self.spec.budget.goes_on_after(&error) => self.wait().await,
-                Err(error) => Err(error),
+                Err(error) if !self.spec.budget.goes_on_after(&error) => Err(error),
+                Ok(None) | Err(_) => Box::pin(self.wait()).await,
             },
         };
         outcome.map_err(|error| error.after_wait(limit))
@@ -70,7 +71,7 @@ impl AnyOf<'_> {
     async fn first_try(&self) -> Result<Option<Found>, Error> {
         match self.slots {
             // Who has them matters only to one who does not wait.
-            Some(slots) if !self.spec.budget.is_over() => self.try_slots(slots).await,
+            Some(slots) if !self.spec.budget.is_over() => Box::pin(self.try_slots(slots)).await,
             _ => self.at_once().await.map(Some),
         }
     }
@@ -83,9 +84,9 @@ impl AnyOf<'_> {
         let Some(slots) = self.slots else {
             return self.attempt(0, None).await;
         };
-        match self.try_slots(slots).await? {
+        match Box::pin(self.try_slots(slots)).await? {
             Some(found) => Ok(found),
-            None => self.all_taken(None).await,
+            None => Box::pin(self.all_taken(None)).await,
         }
     }
 

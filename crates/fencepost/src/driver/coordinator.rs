@@ -17,7 +17,7 @@ use super::calls::Calls;
 use super::deferred::DeferredReleases;
 use super::in_flight::InFlight;
 use super::overtaken::Overtaken;
-use super::release::ReleaseTask;
+use super::release::{ReleaseTask, Unfinished};
 use crate::error::{Cause, Error, LossReason, NodeError, NodeOutcome, NodeReport};
 use crate::runtime::clock::{Clock, Moment};
 use crate::runtime::randomness::Randomness;
@@ -47,6 +47,7 @@ pub(crate) struct Coordinator {
     drift: Drift,
     pub(super) node_timeout: Duration,
     pub(super) deferred: Vec<DeferredReleases>,
+    pub(super) unfinished: Arc<Unfinished>,
     /// The names whose register was ahead of our proposal.
     pub(super) overtaken: Overtaken,
     /// Our clock was found to be wrong.
@@ -235,6 +236,7 @@ impl Coordinator {
             nodes,
             drift,
             node_timeout,
+            unfinished: Arc::default(),
             overtaken: Overtaken::default(),
             is_off: AtomicBool::new(false),
             tasks,
@@ -468,6 +470,7 @@ impl Coordinator {
 
     /// Waits until all background work has ended.
     pub(crate) async fn settled(&self) {
+        self.unfinished.hurry();
         self.background.close();
         self.background.wait().await;
     }

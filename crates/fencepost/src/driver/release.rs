@@ -4,14 +4,19 @@
 //! release when it comes back, with a tombstone that refuses what arrives late. When a tombstone is
 //! needed is decided by [`Unresolved`].
 
-use std::pin::{Pin, pin};
-use std::sync::Arc;
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use tokio::time::{Sleep, sleep};
+use tokio::sync::Notify;
+use tokio::task::unconstrained;
+use tokio::time::{Instant, Sleep, sleep};
 
 use super::calls::{Answer, Calls};
 use super::coordinator::{Claim, Coordinator};
 use super::in_flight::InFlight;
+use crate::error::NodeError;
 use crate::store::Request;
 use fencepost_core::lock::TicketDisposition;
 use fencepost_core::quorum::NodeSet;
@@ -95,7 +100,11 @@ impl Drop for ReleaseTask {
         }
         if !delivery.round.is_empty() {
             let coordinator = delivery.coordinator.clone();
-            coordinator.in_background(delivery.finish());
+            if coordinator.unfinished.add(delivery) {
+                let unfinished = Arc::clone(&coordinator.unfinished);
+                // One that is answered must not look as if it were not, because many are.
+                coordinator.in_background(unconstrained(unfinished.finish()));
+            }
         }
     }
 }
@@ -141,10 +150,104 @@ impl Delivery {
         }
     }
 
-    async fn finish(mut self) {
-        let mut timer = pin!(sleep(self.coordinator.node_timeout));
-        while !self.round.is_empty() {
-            let _ = self.next(timer.as_mut()).await;
+    /// Notes what has been answered meanwhile, without waiting. Whether all is answered, or was given up.
+    fn settles(&mut self, is_over: bool) -> bool {
+        while let Some((tag, answer)) = self.round.try_next() {
+            self.note(tag, &answer);
         }
+        if is_over {
+            let timeout = Err(NodeError::Timeout(self.coordinator.node_timeout));
+            while let Some(tag) = self.round.give_up_oldest() {
+                self.note(tag, &timeout);
+            }
+        }
+        self.round.is_empty()
+    }
+}
+
+/// How long releases are left alone that nobody waits for: after that, nearly all are answered.
+const PAUSE: Duration = Duration::from_millis(2);
+
+/// Releases that are sent, and of which some nodes have not answered yet. One task looks after all of them,
+/// now and then, and only while there are any: a task for each would cost more than the release.
+#[derive(Default)]
+pub(super) struct Unfinished {
+    deliveries: Mutex<Deliveries>,
+    /// Somebody waits for them.
+    hurry: Notify,
+}
+
+#[derive(Default)]
+struct Deliveries {
+    /// And when each is given up.
+    open: VecDeque<(Instant, Delivery)>,
+    are_looked_after: bool,
+}
+
+impl Unfinished {
+    /// Returns true when nobody looks after them: then the caller must spawn [`finish`](Self::finish).
+    #[must_use]
+    fn add(&self, delivery: Delivery) -> bool {
+        let until = Instant::now() + delivery.coordinator.node_timeout;
+        let mut deliveries = self.deliveries();
+        deliveries.open.push_back((until, delivery));
+        !std::mem::replace(&mut deliveries.are_looked_after, true)
+    }
+
+    /// They are waited for.
+    pub(super) fn hurry(&self) {
+        self.hurry.notify_one();
+    }
+
+    /// Looks after them until none is left.
+    async fn finish(self: Arc<Self>) {
+        // They keep their client alive, so they must not stay behind when the runtime drops this.
+        let mut guard = ForgetOnDrop(Some(Arc::clone(&self)));
+        let mut pause = PAUSE;
+        while !self.settle() {
+            tokio::select! {
+                () = sleep(pause) => {}
+                () = self.hurry.notified() => pause = Duration::from_millis(1),
+            }
+        }
+        // Others may have come since, with a task of their own.
+        guard.0 = None;
+    }
+
+    /// Whether none is left.
+    fn settle(&self) -> bool {
+        let mut open = std::mem::take(&mut self.deliveries().open);
+        let now = Instant::now();
+        open.retain_mut(|(until, delivery)| !delivery.settles(now >= *until));
+        let mut deliveries = self.deliveries();
+        open.append(&mut deliveries.open);
+        deliveries.open = open;
+        deliveries.are_looked_after = !deliveries.open.is_empty();
+        !deliveries.are_looked_after
+    }
+
+    fn deliveries(&self) -> MutexGuard<'_, Deliveries> {
+        // A panic while it was locked cannot have left it half changed.
+        self.deliveries
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Drops all of them with the task that looks after them.
+struct ForgetOnDrop(Option<Arc<Unfinished>>);
+
+impl Drop for ForgetOnDrop {
+    fn drop(&mut self) {
+        let Some(unfinished) = &self.0 else {
+            return;
+        };
+        // Not while they are locked: to drop a client is much.
+        let open = {
+            let mut deliveries = unfinished.deliveries();
+            deliveries.are_looked_after = false;
+            std::mem::take(&mut deliveries.open)
+        };
+        drop(open);
     }
 }
