@@ -90,12 +90,13 @@ pub(crate) fn not_released(error: &Error) -> Failure {
 }
 
 fn unreachable_store(exit: Exit, nodes: &[NodeReport]) -> Failure {
-    let usable = nodes.iter().filter(|it| !is_failed(&it.outcome)).count();
+    // Not how many can be used: one that has not answered yet may be either.
+    let failed = nodes.iter().filter(|it| is_failed(&it.outcome)).count();
     let all = nodes.len();
     let needed = all / 2 + 1;
     let message = match nodes {
         [_] => "cannot use the store".to_owned(),
-        _ => format!("cannot connect: {usable} of {all} nodes can be used, {needed} are needed"),
+        _ => format!("cannot connect: {failed} of {all} nodes cannot be used, {needed} are needed"),
     };
     by_node(exit, message, nodes)
 }
@@ -239,6 +240,29 @@ mod tests {
              42s\n  \
              hint: --restart-policy trust lets restarted servers vote at once: safe only if they \
              kept their data"
+        );
+    }
+
+    /// It said "1 of 3 nodes can be used" above a node with "no answer yet".
+    #[test]
+    fn a_node_that_has_not_answered_yet_is_not_called_usable() {
+        let of = |node: &str, outcome| NodeReport {
+            node: node.into(),
+            outcome,
+        };
+        let down = || NodeOutcome::Failed(NodeError::Unreachable("refused".into()));
+        let nodes = vec![
+            of("redis://a", NodeOutcome::Pending),
+            of("redis://b", down()),
+            of("redis://c", down()),
+        ];
+        let text = unreachable_store(Exit::Unavailable, &nodes).to_string();
+        assert!(
+            text.starts_with(
+                "cannot connect: 2 of 3 nodes cannot be used, 2 are needed\n  \
+                 redis://a  no answer yet\n"
+            ),
+            "{text}"
         );
     }
 

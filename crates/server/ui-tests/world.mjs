@@ -14,6 +14,9 @@ const require = createRequire(import.meta.url);
 
 export const FENCEPOST = process.env.UI_PROGRAM;
 export const STORE = process.env.UI_STORE;
+/** Three servers more, whose restarts are not trusted: under the default policy, as a cluster. */
+export const CLUSTER = process.env.UI_CLUSTER;
+const TRUSTED = ["--store", STORE, "--restart-policy", "trust"];
 export const DIR = process.env.UI_DIR;
 /** Where pictures go: those for the documentation, and those of a narrow screen. */
 export const SHOTS = process.env.UI_SHOTS ?? join(DIR, "shots");
@@ -28,7 +31,7 @@ export function named(name, of = "/bin/sleep", ...words) {
   return [path, ...(words.length ? words : ["600"])];
 }
 
-/** What a node is told by somebody else, who knows nothing of fencepost. */
+/** Sends a command to a node as a client of another library does. */
 export function redis(node, ...words) {
   const { hostname, port } = new URL(STORE.split(",")[node]);
   const text = `*${words.length}\r\n${words.map((word) => `$${Buffer.byteLength(word)}\r\n${word}\r\n`).join("")}`;
@@ -46,7 +49,7 @@ process.once("SIGTERM", () => process.exit(143));
 
 /** A command under a lock. */
 export function hold(words, command, verb = "run") {
-  const child = spawn(FENCEPOST, [verb, "--store", STORE, "--restart-policy", "trust", ...words, "--", ...command],
+  const child = spawn(FENCEPOST, [verb, ...TRUSTED, ...words, "--", ...command],
     { cwd: DIR, stdio: ["ignore", "pipe", "pipe"], detached: true, env: { ...process.env, F: FENCEPOST, S: STORE } });
   return kept(child);
 }
@@ -74,8 +77,13 @@ export function killAll() {
 }
 
 /** A service, and its address. */
-export async function serve(...words) {
-  const child = spawn(FENCEPOST, [...words, "--store", STORE, "--restart-policy", "trust"],
+export function serve(...words) {
+  return serveOn(TRUSTED, ...words);
+}
+
+/** A service on another store than most, and its address. */
+export async function serveOn(store, ...words) {
+  const child = spawn(FENCEPOST, [...words, ...store],
     { cwd: DIR, stdio: ["ignore", "pipe", "pipe"], detached: true });
   children.add(child);
   child.err = "";
@@ -89,7 +97,11 @@ export async function serve(...words) {
 
 /** Runs the program to its end. */
 export function run(...words) {
-  return new Promise((done) => execFile(FENCEPOST, [...words, "--store", STORE, "--restart-policy", "trust"], { cwd: DIR },
+  return runOn(TRUSTED, ...words);
+}
+
+export function runOn(store, ...words) {
+  return new Promise((done) => execFile(FENCEPOST, [...words, ...store], { cwd: DIR },
     (error, out, err) => done({ code: error ? error.code : 0, out, err })));
 }
 

@@ -302,6 +302,7 @@ fn not_a_job(error: &clap::Error, words: &[OsString]) -> Result<Asked, Failure> 
                 let page = command.filter(known).map(|name| format!(" {name}"));
                 let page = page.unwrap_or_default();
                 let why = with_fd_hint(sentence(error), error, words);
+                let why = with_run_hint(why, words);
                 let (end, see) = if why.ends_with('?') {
                     (" ", "See")
                 } else {
@@ -312,6 +313,19 @@ fn not_a_job(error: &clap::Error, words: &[OsString]) -> Result<Asked, Failure> 
                 )))
             }
         },
+    }
+}
+
+/// A line of flock with the word exchanged lacks `run`, and so does a command that follows a name.
+fn with_run_hint(why: String, words: &[OsString]) -> String {
+    let Some(first) = words.get(1).filter(|_| !why.ends_with('?')) else {
+        return why;
+    };
+    let line = ["fencepost", "run"].into_iter().map(OsString::from);
+    let line = line.chain(words[1..].iter().cloned());
+    match definition().try_get_matches_from(line) {
+        Ok(_) => format!("{why}: did you mean `fencepost run {} …`?", first.display()),
+        Err(_) => why,
     }
 }
 

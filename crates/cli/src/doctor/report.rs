@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::findings::{Diagnosis, Finding, Severity};
 use crate::duration::{Readable, millis};
 use crate::fault;
-use crate::table::{NOTHING, columns, fitted, wrapped};
+use crate::table::{NOTHING, columns, fitted, since_1970, wrapped};
 
 /// How it is shown: how wide, and in which colours.
 #[derive(Clone, Copy)]
@@ -255,6 +255,8 @@ fn redis(node: &str, facts: &RedisFacts) -> Value {
         "maxmemory": facts.memory_limit,
         "eviction_policy": facts.eviction_policy,
         "quarantine_ms": facts.quarantine.map(millis),
+        // As a time too: an answer that is kept for a while says it as well later on.
+        "quarantine_until_ms": facts.quarantine.map(|left| millis(since_1970() + left)),
         "cluster": cluster(&facts.cluster),
         "clock_ahead_us": facts.clock_ahead_us,
         "round_trip_us": micros(facts.round_trip),

@@ -43,6 +43,8 @@ const RUN: &[(&str, &str)] = &[
 const COMMANDS: &[(&str, &str)] = &[
     ("lock", "'lock'"),
     ("stats job", "did you mean status?"),
+    ("-n job touch began", "did you mean `fencepost run -n …`?"),
+    ("job -- touch began", "did you mean `fencepost run job …`?"),
     ("run", "<NAME>"),
     ("run job", "<COMMAND>"),
     ("run {a}:queue touch began", "keeps for itself"),

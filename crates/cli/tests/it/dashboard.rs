@@ -87,8 +87,10 @@ fn the_dashboard_keeps_its_promises_in_a_browser() {
         return skipped(TEST, "needs node, and npm ci in crates/server/ui-tests");
     }
     let bench = Bench::new();
-    let mut servers = RedisServer::start_many(3);
+    // Three that are trusted after a restart, which most scenes need, and three that are not.
+    let mut servers = RedisServer::start_many(6);
     let urls: Vec<_> = servers.iter().map(RedisServer::url).collect();
+    let (trusted, cluster) = urls.split_at(3);
     let minutes: u64 = std::env::var("UI_MINUTES").map_or(0, |text| text.parse().expect("minutes"));
 
     // The program's environment, for node, and so for what node starts.
@@ -105,7 +107,8 @@ fn the_dashboard_keeps_its_promises_in_a_browser() {
         .current_dir(bench.path(""))
         .env("UI_PROGRAM", env!("CARGO_BIN_EXE_fencepost"))
         .env("UI_CHROMIUM", chromium)
-        .env("UI_STORE", urls.join(","))
+        .env("UI_STORE", trusted.join(","))
+        .env("UI_CLUSTER", cluster.join(","))
         .env("UI_DIR", bench.path(""))
         .stdin(Stdio::null())
         .stdout(Stdio::piped())

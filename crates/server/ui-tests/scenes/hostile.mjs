@@ -117,6 +117,18 @@ export async function tokens({ browser, page, url, cast }) {
   // Its token is withdrawn while it looks: the page asks again, and shows nothing new.
   await writeFile(file, entry("other", ["read"]));
   await field.waitFor({ timeout: LIMIT });
+  const expired = await post(guarded.url, "/v1/steal", { name: "billing/close-month", reason: "x" }, { authorization: "Bearer viewer" });
+  assert.equal(expired.status, 401);
+  await post(url, "/v1/acquire", { name: "after-the-end", ttl: "60s" });
+  await go(page, "#/locks?q=after");
+  await rowOf(page, "after-the-end").waitFor();
+  assert.equal(await viewer.getByText("after-the-end").count(), 0);
+  // As another principal it goes on, and has no more rights than that one.
+  await field.fill("other");
+  await viewer.getByRole("button", { name: "Continue" }).click();
+  await viewer.getByText("You have no right to steal.").waitFor();
+  await go(viewer, "#/locks?q=after");
+  await rowOf(viewer, "after-the-end").waitFor();
   assert.deepEqual(viewer.faults, []);
   await viewer.context().close();
   kill(guarded.child, "SIGTERM");

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
-import { DIR, go, hold, kill, named, open, pictured, rowOf, run, says, shows, sound, until, violations } from "../world.mjs";
+import { DIR, go, hold, kill, named, open, pictured, post, redis, rowOf, run, says, shows, sound, until, violations } from "../world.mjs";
 
 /** All locks: sorted, filtered, by keyboard, with an address for each state. */
 export async function locks({ browser, page, url, cast }) {
@@ -42,6 +42,56 @@ export async function locks({ browser, page, url, cast }) {
   await rowOf(page, "deploy/web").focus();
   await page.keyboard.press("Enter");
   await shows(page, () => location.hash === "#/lock/deploy%2Fweb");
+  sound(page);
+}
+
+/** Each warning is shown in the list and on the lock's own page, and says what it means. */
+export async function warnings({ page, url }) {
+  const acquire = async (name, options) => {
+    const { status, json } = await post(url, "/v1/acquire", { name, ...options });
+    assert.equal(status, 200, name);
+    return json;
+  };
+  const known = async (name) => {
+    const { lease } = await acquire(name, { ttl: "30s" });
+    await post(url, "/v1/release", { name, lease });
+  };
+  await acquire("warned/end", { ttl: "60s" });
+  await acquire("warned/hold", { ttl: "60s", max_hold: "1s" });
+  // One node has forgotten it.
+  await acquire("warned/bare", { ttl: "60s" });
+  await redis(2, "DEL", "warned/bare");
+  // Clients of another library: one of them has one node each, one has all of them and sets no TTL.
+  await known("warned/split");
+  for (const node of [0, 1, 2]) await redis(node, "SET", "warned/split", `host-${node}`, "PX", "60000");
+  await known("warned/foreign");
+  for (const node of [0, 1, 2]) await redis(node, "SET", "warned/foreign", "host-9");
+  for (const [name, word, meaning] of [
+    ["split", "split", /nobody on a majority/],
+    ["bare", "bare majority", /if one more fails/],
+    ["foreign", "foreign", /another library/],
+    ["foreign", "no expiry", /never expires/],
+    ["hold", "past max hold", /longer than its max_hold/],
+    ["end", "near its end", /has not renewed/],
+  ]) {
+    await go(page, "#/locks?q=warned%2F");
+    if (name === "end") {
+      // As if 41 of its 60 seconds had passed, and its holder had not renewed.
+      await rowOf(page, "warned/end").waitFor();
+      for (const node of [0, 1, 2]) await redis(node, "PEXPIRE", "warned/end", "19000");
+    }
+    const tag = rowOf(page, `warned/${name}`).locator(".tag", { hasText: word });
+    await tag.waitFor();
+    assert.match(await tag.getAttribute("title"), meaning);
+    await go(page, `#/lock/warned%2F${name}`);
+    await page.locator("main .tag", { hasText: word }).first().waitFor();
+    if (name !== "end") assert.deepEqual(await violations(page), [], word);
+  }
+  // Filtered: what has a warning, and nothing else.
+  await go(page, "#/locks?q=warned%2F&show=warned");
+  await shows(page, () => document.querySelectorAll("[role=listitem]:not([hidden])").length >= 4);
+  assert.deepEqual(await violations(page), []);
+  for (const node of [0, 1, 2]) await redis(node, "DEL", "warned/foreign", "warned/split");
   sound(page);
 }
 
