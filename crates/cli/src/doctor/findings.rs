@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use fencepost::diagnostics::{
     ClusterFacts, Facts, FileFacts, GroupFacts, LinkKind, NeededFor, NodeSurvey, RedisFacts,
+    ShardedFacts,
 };
 use fencepost::{NodeError, RestartPolicy};
 
@@ -181,10 +182,20 @@ impl Ward {
                 "list all Sentinels of the group and the name that they have for its master: \
                  redis+sentinel://SENTINEL1,SENTINEL2,SENTINEL3/MASTER",
             ),
+            NodeError::Unnamed(_) if node.contains("+cluster://") => (
+                "cluster",
+                "start the nodes that the URL lists, or correct their addresses; all clients must list \
+                 the same ones",
+            ),
             NodeError::Unnamed(_) => (
                 "sentinel",
                 "start the Sentinels, or correct their addresses and the name of the master in the \
                  URL: redis+sentinel://SENTINEL1,SENTINEL2,SENTINEL3/MASTER",
+            ),
+            NodeError::ClusterNode | NodeError::NoClusterNode | NodeError::ClusterDown(_) => (
+                "cluster",
+                "list the masters of the Redis Cluster: redis+cluster://NODE1,NODE2,NODE3; see \
+                 redis-cli --cluster check NODE1",
             ),
             NodeError::Timeout(_) => (
                 "timeout",
@@ -204,20 +215,20 @@ impl Ward {
     fn redis(&mut self, facts: &RedisFacts) {
         self.role(facts);
         self.eviction(facts);
-        match &facts.group {
-            Some(group) => self.group(group, facts),
-            None => self.restart(facts),
+        match (&facts.group, &facts.sharded) {
+            (Some(group), _) => self.group(group, facts),
+            (None, Some(sharded)) => self.sharded(sharded, facts),
+            (None, None) => self.restart(facts),
         }
         self.replicas(facts);
         self.rights(facts);
         self.version(facts);
-        if facts.redis_cluster {
+        if facts.redis_cluster && facts.sharded.is_none() {
             self.find(
                 Severity::Bad,
                 "cluster",
-                "part of a Redis Cluster, which answers for some names only and fails over without \
-                 its locks",
-                "use independent servers instead (cluster-enabled no)",
+                "part of a Redis Cluster, which answers for some names only",
+                "write redis+cluster://NODE1,NODE2,NODE3",
             );
         }
         if let Some(ahead) = facts.clock_ahead_us
@@ -310,6 +321,8 @@ impl Ward {
                 "lower it by SENTINEL SET MASTER quorum N, or start more Sentinels",
             );
         }
+        self.lag("", group.max_lag);
+        self.promotable("", group.promotable, facts.replicas_needed);
         if group.promotable == Some(0) {
             self.find(
                 Severity::Warning,
@@ -332,6 +345,130 @@ impl Ward {
             ),
             "three groups go on without a pause; a shorter --max-ttl, or failover= in the URL, makes \
              it shorter",
+        );
+    }
+
+    /// Whether a master that is cut off takes writes for long.
+    fn lag(&mut self, whose: &str, max_lag: Option<Duration>) {
+        let half = self.policy.max_ttl / 2;
+        let Some(lag) = max_lag.filter(|lag| *lag > half) else {
+            return;
+        };
+        let (lag, half) = (Readable(lag), Readable(half));
+        self.find(
+            Severity::Warning,
+            "max-lag",
+            format!(
+                "min-replicas-max-lag{whose} is {lag}, more than half of --max-ttl ({half}): a master \
+                 that is cut off grants locks for that long, which the next master does not know"
+            ),
+            "set min-replicas-max-lag to at most half of --max-ttl, on every server",
+        );
+    }
+
+    /// Whether enough of the replicas that each vote waits for can be promoted.
+    fn promotable(&mut self, whose: &str, promotable: Option<usize>, needed: u32) {
+        let is_few = |count: &usize| *count > 0 && *count < needed as usize;
+        let Some(count) = promotable.filter(is_few) else {
+            return;
+        };
+        self.find(
+            Severity::Warning,
+            "promotable",
+            format!(
+                "each vote waits for {needed} replicas, and {count}{whose} can be promoted: a vote may be \
+                 on those only that never are"
+            ),
+            "let more replicas be promoted (replica-priority above 0, or cluster-replica-no-failover no), \
+             or lower replicas= in the URL",
+        );
+    }
+
+    /// What is unsafe about a Redis Cluster, and what a failover costs.
+    fn sharded(&mut self, sharded: &ShardedFacts, facts: &RedisFacts) {
+        if let Some(left) = facts.quarantine {
+            let left = Readable(left);
+            self.find(
+                Severity::Bad,
+                "restarted",
+                format!(
+                    "a shard may have forgotten locks (failed over, restarted, flushed or new), so it \
+                     does not vote for another {left}"
+                ),
+                "wait; it votes again by itself",
+            );
+        }
+        if sharded.answering < sharded.listed {
+            let (answering, listed) = (sharded.answering, sharded.listed);
+            self.find(
+                Severity::Warning,
+                "cluster-list",
+                format!(
+                    "{answering} of {listed} listed nodes answer; {}",
+                    sharded.others.join("; ")
+                ),
+                "start the others, or correct their addresses in the URL",
+            );
+        }
+        if sharded.unserved > 0 {
+            self.find(
+                Severity::Bad,
+                "cluster-slots",
+                format!("{} slots are served by no shard", sharded.unserved),
+                "see redis-cli --cluster check, and --cluster fix",
+            );
+        }
+        for shard in &sharded.shards {
+            let (master, slots) = (&shard.master, shard.slots);
+            if let Some(why) = &shard.fault {
+                self.find(
+                    Severity::Bad,
+                    "shard",
+                    format!("the shard of {master} ({slots} slots) cannot be asked: {why}"),
+                    "start it, or wait for its failover",
+                );
+                continue;
+            }
+            let whose = format!(" of {master}");
+            if shard.promotable == Some(0) {
+                self.find(
+                    Severity::Warning,
+                    "no-replica",
+                    format!(
+                        "no replica of {master} can be promoted: when it is gone, so are the names in its \
+                         {slots} slots"
+                    ),
+                    "attach a replica with cluster-replica-no-failover no",
+                );
+            }
+            self.promotable(&whose, shard.promotable, facts.replicas_needed);
+            match shard.min_replicas {
+                Some(0) => {}
+                _ => self.lag(&whose, shard.max_lag),
+            }
+        }
+        if sharded.shards.iter().any(|s| s.min_replicas == Some(0)) {
+            self.find(
+                Severity::Note,
+                "min-replicas",
+                "min-replicas-to-write is 0: a master that is cut off takes writes until \
+                 cluster-node-timeout; no client counts them longer than the failover time",
+                "set min-replicas-to-write 1 to lose fewer locks by a failover",
+            );
+        }
+        let noticed = sharded.node_timeout.unwrap_or_default();
+        let whole = Readable(noticed + sharded.quarantine);
+        let (max_ttl, failover) = (Readable(self.policy.max_ttl), Readable(sharded.failover));
+        let noticed = Readable(noticed);
+        self.find(
+            Severity::Note,
+            "failover",
+            format!(
+                "a shard's failover keeps its names from being acquired for about {whole}: {noticed} until \
+                 it is noticed, then --max-ttl ({max_ttl}) and two failover times ({failover} each)"
+            ),
+            "independent servers or three Sentinel groups go on without a pause; a shorter --max-ttl, or \
+             failover= in the URL, makes it shorter",
         );
     }
 

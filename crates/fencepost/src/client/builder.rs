@@ -19,9 +19,9 @@ use crate::runtime::clock::{Clock, SystemClock};
 use crate::runtime::randomness::{Randomness, SystemRandomness};
 use crate::runtime::tasks::{Around, Tasks};
 use crate::store::Node;
-#[cfg(feature = "redis")]
-use crate::store::open::is_group;
 use crate::store::open::{Opener, split_urls};
+#[cfg(feature = "redis")]
+use crate::store::open::{is_cluster, is_group};
 #[cfg(feature = "redis")]
 use crate::store::redis::{Eviction, Hidden, RedisOptions, Roster, TlsOptions};
 #[cfg(feature = "service")]
@@ -519,11 +519,12 @@ impl Builder {
         }
     }
 
-    /// Whether a node is a Sentinel group.
+    /// Whether a node is a Sentinel group or a Redis Cluster, which fail over.
     #[cfg(feature = "redis")]
     pub(super) fn has_group(&self) -> bool {
+        let fails_over = |scheme: &str| is_group(scheme) || is_cluster(scheme);
         self.nodes.iter().any(|source| match source {
-            Source::Url(url) => url.split_once(':').is_some_and(|(s, _)| is_group(s)),
+            Source::Url(url) => url.split_once(':').is_some_and(|(s, _)| fails_over(s)),
             _ => false,
         })
     }

@@ -113,6 +113,44 @@ impl Membership {
         self.views().iter().any(is_pending)
     }
 
+    /// What all clients have to agree on.
+    pub(super) fn terms(&self) -> &Terms {
+        &self.terms
+    }
+
+    /// Whether the operator promises that nobody holds a lock from before.
+    pub(super) fn is_fresh(&self) -> bool {
+        self.fresh
+    }
+
+    /// The only node, which is a Redis Cluster, has its markers.
+    pub(super) fn joined(&self) {
+        self.saw(Seen::Member(Proposal {
+            cluster: String::new(),
+            epoch: 1,
+            durable: false,
+            fresh: false,
+        }));
+    }
+
+    /// The only node, which is a Redis Cluster, has the markers of others.
+    pub(super) fn refuse(&self, why: String) {
+        self.saw(Seen::Foreign(why));
+    }
+
+    fn saw(&self, seen: Seen) {
+        let number = self.looks.fetch_add(1, Ordering::SeqCst) + 1;
+        let is_new = {
+            let mut views = self.views();
+            let is_new = views[0].seen != seen;
+            views[0].saw(seen, number);
+            is_new
+        };
+        if is_new {
+            self.changed.send_modify(|count| *count += 1);
+        }
+    }
+
     fn views(&self) -> MutexGuard<'_, Vec<View>> {
         self.views.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -483,6 +521,11 @@ impl Alarm {
     pub(super) fn ring(&self) {
         self.count.fetch_add(1, Ordering::SeqCst);
         self.bell.notify_one();
+    }
+
+    /// Resolves when it rings, or has rung since this last resolved.
+    pub(super) async fn rung(&self) {
+        self.bell.notified().await;
     }
 
     /// How often it has rung.
