@@ -119,7 +119,8 @@ fn by_node(exit: Exit, message: String, nodes: &[NodeReport]) -> Failure {
         // among others that have not must never be initialised.
         hints.push(FRESH_HINT.to_owned());
     }
-    let is_group = |it: &NodeReport| it.node.contains("+sentinel://");
+    let is_group =
+        |it: &NodeReport| it.node.contains("+sentinel://") || it.node.contains("+cluster://");
     if nodes.iter().any(waits) && !nodes.iter().any(is_group) {
         hints.push(TRUST_HINT.to_owned());
     }

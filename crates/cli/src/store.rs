@@ -76,7 +76,8 @@ fn misuse(url: &str) -> Option<String> {
         Some(
             "file" | "redis" | "rediss" | "redis+unix" | "valkey" | "valkeys" | "valkey+unix"
             | "unix" | "redis+sentinel" | "rediss+sentinel" | "valkey+sentinel"
-            | "valkeys+sentinel" | "http" | "https",
+            | "valkeys+sentinel" | "redis+cluster" | "rediss+cluster" | "valkey+cluster"
+            | "valkeys+cluster" | "http" | "https",
         ) => None,
         Some("memory") => Some(
             "--store memory: would exclude no other process: each has its own; use file:PATH or \
@@ -84,12 +85,12 @@ fn misuse(url: &str) -> Option<String> {
                 .into(),
         ),
         _ if url.starts_with(['/', '.', '~']) => Some(format!(
-            "--store must begin with file:, redis://, rediss:// or redis+unix://; for a file write \
-             file:{url}"
+            "--store must begin with file:, redis://, rediss://, redis+unix://, redis+sentinel:// or \
+             redis+cluster://; for a file write file:{url}"
         )),
         _ => Some(
-            "--store must begin with file:, redis://, rediss:// or redis+unix://; write \
-             redis://HOST:PORT for a server, and separate several by commas"
+            "--store must begin with file:, redis://, rediss://, redis+unix://, redis+sentinel:// or \
+             redis+cluster://; write redis://HOST:PORT for a server, and separate several by commas"
                 .into(),
         ),
     }

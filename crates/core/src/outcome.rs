@@ -131,13 +131,23 @@ pub enum NodeError {
     Sentinel,
     /// One of many servers that share the keys.
     #[error(
-        "it is a node of a Redis Cluster, which has only some of the keys; use independent servers \
-         (cluster-enabled no)"
+        "it is a node of a Redis Cluster, which has only some of the keys; write \
+         redis+cluster://NODE1,NODE2,NODE3"
     )]
     ClusterNode,
-    /// No majority of its Sentinels names it, so that another may have taken its place: a reply that came
+    /// A server that was listed as a node of a Redis Cluster, and is none.
+    #[error("it is not a node of a Redis Cluster (cluster-enabled no); write redis://")]
+    NoClusterNode,
+    /// The Redis Cluster does not serve the lock's slot: it lacks a majority of its masters, or the slot's
+    /// shard.
+    #[error("the Redis Cluster is down for this lock: {0}")]
+    ClusterDown(String),
+    /// The lock's slot is on its way from one shard of a Redis Cluster to another.
+    #[error("slot {0} is being migrated; its locks answer again when it has arrived")]
+    Migrating(u16),
+    /// No majority of those who know names it, so that another may have taken its place: a reply that came
     /// nevertheless does not count.
-    #[error("not named by a majority of its Sentinels: {0}")]
+    #[error("not named by a majority of its {0}")]
     Unnamed(String),
     /// Fewer replicas than configured had it in time; the server has it nevertheless.
     #[error(
@@ -252,6 +262,7 @@ impl NodeError {
                 | Self::Evicts(_)
                 | Self::Sentinel
                 | Self::ClusterNode
+                | Self::NoClusterNode
                 | Self::Unfenced(_)
                 | Self::HidesInfo
                 | Self::Differs(_)
@@ -271,7 +282,12 @@ impl NodeError {
         self.is_uncertain()
             || matches!(
                 self,
-                Self::Unreachable(_) | Self::Loading | Self::Busy | Self::NoCluster(_)
+                Self::Unreachable(_)
+                    | Self::Loading
+                    | Self::Busy
+                    | Self::NoCluster(_)
+                    | Self::ClusterDown(_)
+                    | Self::Migrating(_)
             )
     }
 }

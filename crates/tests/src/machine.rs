@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// How often something is tried that the machine may have delayed.
-const TRIES: usize = 5;
+const TRIES: usize = 10;
 /// How long the thread sleeps that measures.
 const NAP: Duration = Duration::from_millis(1);
 
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[tokio::test]
-    #[should_panic(expected = "never below 1s: [9s, 9s, 9s, 9s, 9s]")]
+    #[should_panic(expected = "never below 1s: [9s, 9s, 9s")]
     async fn what_is_late_every_time_is_late() {
         let slow = Duration::from_secs(9);
         is_prompt(Duration::from_secs(1), async || slow).await;

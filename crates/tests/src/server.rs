@@ -220,6 +220,12 @@ impl RedisServer {
         major.is_some_and(|major: u32| major >= 7)
     }
 
+    /// Whether it was started and not killed.
+    #[must_use]
+    pub fn is_running(&self) -> bool {
+        self.child.is_some()
+    }
+
     /// Kills the server with -9, as a power cut would. [`restart`](Self::restart) brings it back.
     pub fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {

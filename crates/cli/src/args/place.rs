@@ -18,7 +18,8 @@ use crate::store::Store;
 #[command(next_help_heading = "Store")]
 pub(super) struct RawPlace {
     /// Where the locks are: file:PATH, redis://HOST, rediss://HOST, redis+unix:///PATH, or several
-    /// servers separated by commas; or a lock service, https://HOST, with its replicas separated by
+    /// servers separated by commas; a Sentinel group, redis+sentinel://S1,S2,S3/MASTER; a Redis
+    /// Cluster, redis+cluster://NODE1,NODE2,NODE3; or a lock service, https://HOST, with its replicas separated by
     /// commas [default: a file in $XDG_STATE_HOME or ~/.local/state]
     // The value may have a password in it.
     #[arg(

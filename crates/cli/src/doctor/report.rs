@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anstyle::AnsiColor;
 use fencepost::diagnostics::{
-    ClusterFacts, Facts, FileFacts, GroupFacts, LinkKind, NodeSurvey, RedisFacts,
+    ClusterFacts, Facts, FileFacts, GroupFacts, LinkKind, NodeSurvey, RedisFacts, ShardedFacts,
 };
 use serde_json::{Value, json};
 
@@ -266,6 +266,7 @@ fn redis(node: &str, facts: &RedisFacts) -> Value {
         "replicas": facts.replicas,
         "replicas_needed": facts.replicas_needed,
         "sentinel": facts.group.as_ref().map(group),
+        "redis_cluster": facts.sharded.as_ref().map(sharded),
     })
 }
 
@@ -280,6 +281,26 @@ fn group(group: &GroupFacts) -> Value {
         "promotable": group.promotable,
         "failover_ms": millis(group.failover),
         "quarantine_ms": millis(group.quarantine),
+    })
+}
+
+fn sharded(facts: &ShardedFacts) -> Value {
+    let shards = facts.shards.iter().map(|shard| {
+        json!({
+            "master": shard.master,
+            "slots": shard.slots,
+            "promotable": shard.promotable,
+            "min_replicas": shard.min_replicas,
+            "max_lag_ms": shard.max_lag.map(millis),
+        })
+    });
+    json!({
+        "listed": facts.listed,
+        "answering": facts.answering,
+        "node_timeout_ms": facts.node_timeout.map(millis),
+        "failover_ms": millis(facts.failover),
+        "quarantine_ms": millis(facts.quarantine),
+        "shards": shards.collect::<Vec<_>>(),
     })
 }
 

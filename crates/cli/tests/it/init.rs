@@ -60,7 +60,7 @@ fn one_server_alone_needs_no_cluster() {
     let ran = bench.run(&["init", "--store", &cluster.urls()]);
     assert!(
         ran.err
-            .contains("expected 2 to 9 nodes, or one Sentinel group, got 1"),
+            .contains("expected 2 to 9 nodes, one Sentinel group or one Redis Cluster, got 1"),
         "{ran:?}"
     );
 }

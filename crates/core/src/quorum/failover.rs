@@ -39,28 +39,29 @@ pub struct Master {
 
 /// What one Sentinel said last.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Word {
+struct Word<M> {
     /// Which Sentinel it says it is, where it tells.
     identity: Option<String>,
     /// When it was asked: what it says is not older.
     asked: Moment,
     /// What it named.
-    master: Option<Master>,
+    master: Option<M>,
 }
 
-/// What the Sentinels of one group have named.
+/// What the Sentinels of one group have named. The listed nodes of a Cluster name the owner of a
+/// [slot](super::slots) by the same rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Naming {
+pub struct Naming<M = Master> {
     within: Duration,
-    words: Vec<Option<Word>>,
+    words: Vec<Option<Word<M>>>,
 }
 
-impl Naming {
+impl<M: Clone + PartialEq> Naming<M> {
     /// That many Sentinels are configured, of which none has said anything. What they say counts for
     /// `within`.
     #[must_use]
     pub fn of(sentinels: usize, within: Duration) -> Self {
-        let words = vec![None; sentinels];
+        let words = (0..sentinels).map(|_| None).collect();
         Self { within, words }
     }
 
@@ -76,7 +77,7 @@ impl Naming {
         sentinel: usize,
         identity: Option<&str>,
         asked: Moment,
-        master: Option<Master>,
+        master: Option<M>,
     ) {
         let Some(word) = self.words.get_mut(sentinel) else {
             return;
@@ -93,7 +94,7 @@ impl Naming {
 
     /// The master that a majority names.
     #[must_use]
-    pub fn master(&self, now: Moment) -> Option<&Master> {
+    pub fn master(&self, now: Moment) -> Option<&M> {
         let mut named = self
             .words
             .iter()
@@ -104,13 +105,13 @@ impl Naming {
 
     /// Whether a reply of this master counts that came at that moment.
     #[must_use]
-    pub fn counts(&self, master: &Master, now: Moment) -> bool {
+    pub fn counts(&self, master: &M, now: Moment) -> bool {
         self.until(master).is_some_and(|until| now < until)
     }
 
     /// Until when its replies count, if no Sentinel says anything more.
     #[must_use]
-    pub fn until(&self, master: &Master) -> Option<Moment> {
+    pub fn until(&self, master: &M) -> Option<Moment> {
         let mut asked: Vec<Moment> = Vec::new();
         for (index, word) in self.words.iter().enumerate() {
             if let Some(word) = word
@@ -129,7 +130,8 @@ impl Naming {
     /// Whether it is the same Sentinel as one before it in the list: none counts twice.
     #[must_use]
     pub fn is_repeated(&self, sentinel: usize) -> bool {
-        let identity = |word: &Option<Word>| word.as_ref().and_then(|word| word.identity.clone());
+        let identity =
+            |word: &Option<Word<M>>| word.as_ref().and_then(|word| word.identity.clone());
         let own = self.words.get(sentinel).and_then(identity);
         own.is_some()
             && self.words[..sentinel]

@@ -206,16 +206,20 @@ impl FromStr for Marker {
     }
 }
 
-/// An address without a comma: that of a Sentinel group has several hosts.
+/// An address without a comma: that of a Sentinel group or a Cluster has several hosts.
 fn written(address: &str) -> String {
-    match address.contains("+sentinel://") {
+    match has_hosts(address) {
         true => address.replace(',', "%2C"),
         false => address.to_owned(),
     }
 }
 
+fn has_hosts(address: &str) -> bool {
+    address.contains("+sentinel://") || address.contains("+cluster://")
+}
+
 fn read_back(text: &str) -> String {
-    match text.contains("+sentinel://") {
+    match has_hosts(text) {
         true => text.replace("%2C", ","),
         false => text.to_owned(),
     }

@@ -22,6 +22,7 @@ mod holder;
 pub mod membership;
 pub mod proposal;
 mod release;
+pub mod slots;
 pub mod tally;
 pub mod unresolved;
 

@@ -86,7 +86,9 @@ impl Builder {
         let quorum = Quorum::of(self.nodes.len());
         let Some(quorum) = quorum.filter(|quorum| quorum.nodes() > 1 || has_group) else {
             let got = self.nodes.len();
-            let why = format!("expected 2 to 9 nodes, or one Sentinel group, got {got}");
+            let why = format!(
+                "expected 2 to 9 nodes, one Sentinel group or one Redis Cluster, got {got}"
+            );
             return Err(invalid("nodes", why));
         };
         if options.durable && has_group {
@@ -194,7 +196,7 @@ impl Builder {
         let all_servers = self.nodes.iter().all(is_server);
         let has_group = self.has_group();
         if has_group && !self.is_delayed(quorum) {
-            let why = "a Sentinel group cannot be trusted after a failover, which loses locks; leave \
+            let why = "what fails over cannot be trusted afterwards, because that loses locks; leave \
                        the restart policy away";
             return Err(invalid("restart_policy", why));
         }

@@ -78,6 +78,48 @@ pub struct RedisFacts {
     pub replicas_needed: u32,
     /// The Sentinel group whose master it is, where it was reached as such.
     pub group: Option<GroupFacts>,
+    /// The Redis Cluster to which it belongs, where it was reached as such.
+    pub sharded: Option<ShardedFacts>,
+}
+
+/// What a Redis Cluster is like.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ShardedFacts {
+    /// How many nodes the URL lists.
+    pub listed: usize,
+    /// How many of them answer.
+    pub answering: usize,
+    /// Why the others do not.
+    pub others: Vec<String>,
+    /// `cluster-node-timeout`: after how long a master is found down.
+    pub node_timeout: Option<Duration>,
+    /// The failover time.
+    pub failover: Duration,
+    /// How long a shard does not vote after a failover.
+    pub quarantine: Duration,
+    /// How many slots no shard serves.
+    pub unserved: usize,
+    /// Its shards.
+    pub shards: Vec<ShardFacts>,
+}
+
+/// What one shard of a Redis Cluster is like.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ShardFacts {
+    /// Where its master is now.
+    pub master: String,
+    /// How many slots it has.
+    pub slots: usize,
+    /// Why it could not be asked.
+    pub fault: Option<String>,
+    /// How many replicas may be promoted.
+    pub promotable: Option<usize>,
+    /// `min-replicas-to-write`
+    pub min_replicas: Option<u64>,
+    /// `min-replicas-max-lag`
+    pub max_lag: Option<Duration>,
 }
 
 /// What a Sentinel group is like.
@@ -100,6 +142,8 @@ pub struct GroupFacts {
     pub down_after: Option<Duration>,
     /// How many replicas may be promoted: attached, and with a `replica-priority` above zero.
     pub promotable: Option<usize>,
+    /// `min-replicas-max-lag`
+    pub max_lag: Option<Duration>,
     /// Why the master is not safe when it is cut off.
     pub unfenced: Option<String>,
     /// The failover time of the URL.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::Node;
 use super::memory::MemoryNode;
 #[cfg(feature = "redis")]
-use super::redis::{RedisNode, RedisOptions, Roster};
+use super::redis::{ClusterNode, RedisNode, RedisOptions, Roster};
 #[cfg(feature = "service")]
 use super::service::{ServiceNode, ServiceOptions};
 #[cfg(feature = "sqlite")]
@@ -34,6 +34,7 @@ pub(crate) fn is_redis(scheme: &str) -> bool {
         scheme,
         "redis" | "rediss" | "redis+unix" | "valkey" | "valkeys" | "valkey+unix" | "unix"
     ) || is_group(scheme)
+        || is_cluster(scheme)
 }
 
 /// Whether URLs of this scheme are those of Sentinel groups.
@@ -41,8 +42,18 @@ pub(crate) fn is_group(scheme: &str) -> bool {
     scheme.ends_with("+sentinel")
 }
 
-/// The URLs of a list that is separated by commas. The Sentinels of a group are, too: what has no scheme
-/// of its own belongs to the group before it.
+/// Whether URLs of this scheme are those of Redis Clusters.
+pub(crate) fn is_cluster(scheme: &str) -> bool {
+    scheme.ends_with("+cluster")
+}
+
+/// Whether URLs of this scheme have several hosts.
+fn has_hosts(scheme: &str) -> bool {
+    is_group(scheme) || is_cluster(scheme)
+}
+
+/// The URLs of a list that is separated by commas. The Sentinels of a group and the nodes of a Cluster are,
+/// too: what has no scheme of its own belongs to the URL before it.
 #[must_use]
 pub fn split_urls(urls: &str) -> Vec<String> {
     let mut found: Vec<String> = Vec::new();
@@ -51,7 +62,7 @@ pub fn split_urls(urls: &str) -> Vec<String> {
             piece.contains("://") || ["file:", "memory:"].iter().any(|s| piece.starts_with(s));
         match found.last_mut() {
             Some(group)
-                if !has_scheme && group.split_once(':').is_some_and(|(s, _)| is_group(s)) =>
+                if !has_scheme && group.split_once(':').is_some_and(|(s, _)| has_hosts(s)) =>
             {
                 group.push(',');
                 group.push_str(piece);
@@ -70,6 +81,15 @@ pub(crate) fn check_reach(urls: &[&str]) -> Result<(), Error> {
         return Err(Error::from(Cause::InvalidUrl {
             url: "http:".into(),
             why: "a lock service has nodes of its own; use it alone".into(),
+        }));
+    }
+    let is_of_cluster = |url: &&&str| url.split_once(':').is_some_and(|(s, _)| is_cluster(s));
+    if urls.len() > 1 && urls.iter().any(|url| is_of_cluster(&url)) {
+        return Err(Error::from(Cause::InvalidUrl {
+            url: "redis+cluster:".into(),
+            why: "a Redis Cluster is one voter; use it alone, or independent servers or Sentinel \
+                  groups for a quorum"
+                .into(),
         }));
     }
     // Duplicates are reported by the caller, which opens them.
@@ -94,8 +114,9 @@ impl Opener {
             _ => Err(Error::from(Cause::InvalidUrl {
                 // Whatever it is, it may hold a password: only its beginning is safe to show.
                 url: format!("{:?}", beginning(url)),
-                why: "it must begin with memory:, file:, redis://, rediss://, redis+unix:// or \
-                      redis+sentinel:// (or valkey for redis), http:// or https://"
+                why: "it must begin with memory:, file:, redis://, rediss://, redis+unix://, \
+                      redis+sentinel:// or redis+cluster:// (or valkey for redis), http:// or \
+                      https://"
                     .into(),
             })),
         }
@@ -137,6 +158,11 @@ impl Opener {
 
     #[cfg(feature = "redis")]
     fn redis(&self, url: &str) -> Result<Arc<dyn Node>, Error> {
+        if url.split_once(':').is_some_and(|(s, _)| is_cluster(s)) {
+            let (options, clock) = (self.redis.clone(), self.clock.clone());
+            let node = ClusterNode::open(url, options, &self.roster, clock, &self.runtime)?;
+            return Ok(Arc::new(node));
+        }
         let node = RedisNode::open(
             url,
             self.redis.clone(),
@@ -198,6 +224,10 @@ mod tests {
         assert_eq!(
             split("rediss+sentinel://a,b/m,file:c"),
             "rediss+sentinel://a,b/m file:c"
+        );
+        assert_eq!(
+            split("redis+cluster://u:p@a,b:1, c?failover=2s"),
+            "redis+cluster://u:p@a,b:1,c?failover=2s"
         );
     }
 

@@ -17,6 +17,7 @@ use tokio::time::{Instant, timeout};
 use crate::engines::every_node_shows_that;
 
 every_node_shows_that! {
+    alone:
     newcomers_stand_behind_those_who_wait,
     an_agreed_number_is_taken_over,
     a_ticket_is_kept_for_its_lease_and_not_longer,

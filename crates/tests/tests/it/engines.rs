@@ -1,15 +1,16 @@
-//! The three engines, and the macro that runs a behaviour on each of them.
+//! The four engines, and the macro that runs a behaviour on each of them.
 
 use std::any::Any;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
 
 use crate::on_redis::for_small_tokens;
 use fencepost::internals::Node;
 use fencepost::internals::clock::SystemClock;
 use fencepost::internals::memory::MemoryNode;
-use fencepost::internals::redis::{RedisNode, Roster};
+use fencepost::internals::redis::{ClusterNode, RedisNode, RedisOptions, Roster};
 use fencepost::internals::sqlite::SqliteNode;
-use fencepost_tests::RedisServer;
+use fencepost_tests::{RedisCluster, RedisServer, random_number};
 use tokio::runtime::Handle;
 
 /// A node, and what has to live as long.
@@ -46,9 +47,55 @@ pub(crate) async fn redis() -> Engine {
     }
 }
 
-/// Makes one test of each behaviour for each engine: `memory::NAME`, `sqlite::NAME`, `redis::NAME`.
+/// The Cluster of all tests that need one at the same time: each has a prefix of its own.
+fn shared_cluster() -> Arc<RedisCluster> {
+    static SHARED: Mutex<Weak<RedisCluster>> = Mutex::new(Weak::new());
+    let mut shared = SHARED.lock().unwrap();
+    match shared.upgrade() {
+        Some(cluster) => cluster,
+        None => {
+            let cluster = Arc::new(RedisCluster::start(3, 0));
+            *shared = Arc::downgrade(&cluster);
+            cluster
+        }
+    }
+}
+
+pub(crate) async fn cluster() -> Engine {
+    cluster_engine(shared_cluster).await
+}
+
+/// A Cluster of its own, for tests that have a client of the same id.
+pub(crate) async fn own_cluster() -> Engine {
+    cluster_engine(|| Arc::new(RedisCluster::start(3, 0))).await
+}
+
+async fn cluster_engine(start: impl FnOnce() -> Arc<RedisCluster> + Send + 'static) -> Engine {
+    let cluster = tokio::task::spawn_blocking(start).await.unwrap();
+    let options = RedisOptions {
+        prefix: format!("{}:", random_number()),
+        ..for_small_tokens()
+    };
+    let (max_ttl, clock) = (Duration::from_secs(60), Arc::new(SystemClock));
+    let (url, runtime) = (cluster.url(), Handle::current());
+    let node = ClusterNode::open_fresh(&url, options, max_ttl, clock, &runtime).unwrap();
+    Engine {
+        node: Arc::new(node),
+        _keep: Box::new(cluster),
+    }
+}
+
+/// Makes one test of each behaviour for each engine: `memory::NAME`, `sqlite::NAME`, `redis::NAME`, `cluster::NAME`.
 macro_rules! every_node_shows_that {
     ($($behaviour:ident,)*) => {
+        every_node_shows_that! { @on cluster $($behaviour)* }
+        every_node_shows_that! { @simple $($behaviour)* }
+    };
+    (alone: $($behaviour:ident,)*) => {
+        every_node_shows_that! { @on own_cluster $($behaviour)* }
+        every_node_shows_that! { @simple $($behaviour)* }
+    };
+    (@simple $($behaviour:ident)*) => {
         every_node_shows_that! { @on memory $($behaviour)* }
         every_node_shows_that! { @on sqlite $($behaviour)* }
         every_node_shows_that! { @on redis $($behaviour)* }

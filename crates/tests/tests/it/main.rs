@@ -46,6 +46,7 @@ mod names_with_braces;
 mod plain_acquire;
 mod quorum_faults;
 mod read_write;
+mod redis_cluster;
 mod redis_connection;
 mod redis_kinds;
 mod redis_login;

@@ -82,9 +82,13 @@ async fn a_fresh_cluster_votes_at_once_and_initialising_it_again_changes_nothing
 async fn the_server_itself_watches_the_marker() {
     let (cluster, _client) = ready().await;
     for server in &cluster.servers {
-        let clients = server.cli(&["CLIENT", "LIST"]);
         let tracks = |line: &str| line.contains(" flags=t ") && line.contains(" resp=3");
-        assert!(clients.lines().any(tracks), "{clients}");
+        // A majority votes, and the last one may still be connecting.
+        until("a connection tracks", SOON, async || {
+            let clients = server.cli(&["CLIENT", "LIST"]);
+            clients.lines().any(tracks)
+        })
+        .await;
     }
 }
 

@@ -31,7 +31,7 @@ async fn a_cluster_node_is_refused_and_the_right_url_named() {
     let server = RedisServer::start_args(&["--cluster-enabled", "yes"]);
     let refused = refusal(&server.url()).await;
     assert_eq!(refused, NodeError::ClusterNode);
-    assert!(refused.to_string().contains("independent servers"));
+    assert!(refused.to_string().contains("redis+cluster://"));
 }
 
 #[tokio::test]

@@ -1,6 +1,8 @@
 //! A Sentinel group: whether it refuses writes when cut off, whether its Sentinels agree, and what a
 //! failover costs.
 
+use std::time::Duration;
+
 use fencepost::diagnostics::{ClusterFacts, GroupFacts, RedisFacts};
 
 use super::{Examination, Severity};
@@ -62,6 +64,8 @@ impl Examination {
                 "lower it by SENTINEL SET MASTER quorum N, or start more Sentinels",
             );
         }
+        self.lag("", group.max_lag);
+        self.promotable("", group.promotable, facts.replicas_needed);
         if group.promotable == Some(0) {
             self.find(
                 Severity::Warning,
@@ -84,6 +88,42 @@ impl Examination {
             ),
             "three groups go on without a pause; a shorter --max-ttl, or failover= in the URL, makes \
              it shorter",
+        );
+    }
+
+    /// Whether a master that is cut off takes writes for long.
+    pub(super) fn lag(&mut self, whose: &str, max_lag: Option<Duration>) {
+        let half = self.policy.max_ttl / 2;
+        let Some(lag) = max_lag.filter(|lag| *lag > half) else {
+            return;
+        };
+        let (lag, half) = (Readable(lag), Readable(half));
+        self.find(
+            Severity::Warning,
+            "max-lag",
+            format!(
+                "min-replicas-max-lag{whose} is {lag}, more than half of --max-ttl ({half}): a master \
+                 that is cut off grants locks for that long, which the next master does not know"
+            ),
+            "set min-replicas-max-lag to at most half of --max-ttl, on every server",
+        );
+    }
+
+    /// Whether enough of the replicas that each vote waits for can be promoted.
+    pub(super) fn promotable(&mut self, whose: &str, promotable: Option<usize>, needed: u32) {
+        let is_few = |count: &usize| *count > 0 && *count < needed as usize;
+        let Some(count) = promotable.filter(is_few) else {
+            return;
+        };
+        self.find(
+            Severity::Warning,
+            "promotable",
+            format!(
+                "each vote waits for {needed} replicas, and {count}{whose} can be promoted: a vote may be \
+                 on those only that never are"
+            ),
+            "let more replicas be promoted (replica-priority above 0, or cluster-replica-no-failover no), \
+             or lower replicas= in the URL",
         );
     }
 }

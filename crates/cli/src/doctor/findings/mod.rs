@@ -4,8 +4,9 @@
 //! node from voting must be found here too, by the same rules.
 //!
 //! Here: what a finding is, and what is judged of all nodes together. One file for each thing that is
-//! examined: `reach`, `server`, `voting`, `group`, `file`.
+//! examined: `reach`, `server`, `voting`, `group`, `cluster`, `file`.
 
+mod cluster;
 mod file;
 mod group;
 mod reach;

@@ -33,10 +33,20 @@ impl Examination {
                 "list all Sentinels of the group and the name that they have for its master: \
                  redis+sentinel://SENTINEL1,SENTINEL2,SENTINEL3/MASTER",
             ),
+            NodeError::Unnamed(_) if node.contains("+cluster://") => (
+                "cluster",
+                "start the nodes that the URL lists, or correct their addresses; all clients must list \
+                 the same ones",
+            ),
             NodeError::Unnamed(_) => (
                 "sentinel",
                 "start the Sentinels, or correct their addresses and the name of the master in the \
                  URL: redis+sentinel://SENTINEL1,SENTINEL2,SENTINEL3/MASTER",
+            ),
+            NodeError::ClusterNode | NodeError::NoClusterNode | NodeError::ClusterDown(_) => (
+                "cluster",
+                "list the masters of the Redis Cluster: redis+cluster://NODE1,NODE2,NODE3; see \
+                 redis-cli --cluster check NODE1",
             ),
             NodeError::Timeout(_) => (
                 "timeout",

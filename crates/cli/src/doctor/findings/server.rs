@@ -18,20 +18,20 @@ impl Examination {
     pub(super) fn redis(&mut self, facts: &RedisFacts) {
         self.role(facts);
         self.eviction(facts);
-        match &facts.group {
-            Some(group) => self.group(group, facts),
-            None => self.restart(facts),
+        match (&facts.group, &facts.sharded) {
+            (Some(group), _) => self.group(group, facts),
+            (None, Some(sharded)) => self.sharded(sharded, facts),
+            (None, None) => self.restart(facts),
         }
         self.replicas(facts);
         self.rights(facts);
         self.version(facts);
-        if facts.redis_cluster {
+        if facts.redis_cluster && facts.sharded.is_none() {
             self.find(
                 Severity::Bad,
                 "cluster",
-                "part of a Redis Cluster, which answers for some names only and fails over without \
-                 its locks",
-                "use independent servers instead (cluster-enabled no)",
+                "part of a Redis Cluster, which answers for some names only",
+                "write redis+cluster://NODE1,NODE2,NODE3",
             );
         }
         if let Some(ahead) = facts.clock_ahead_us

@@ -9,7 +9,7 @@ use crate::error::{Cause, Error};
 use crate::store::Node;
 use crate::store::open::Opener;
 #[cfg(feature = "redis")]
-use crate::store::open::is_group;
+use crate::store::open::{is_cluster, is_group};
 #[cfg(feature = "sqlite")]
 use crate::store::sqlite::FileSpec;
 
@@ -25,11 +25,12 @@ pub(in crate::client) enum Source {
 }
 
 impl Builder {
-    /// Whether a node is a Sentinel group.
+    /// Whether a node is a Sentinel group or a Redis Cluster, which fail over.
     #[cfg(feature = "redis")]
     pub(in crate::client) fn has_group(&self) -> bool {
+        let fails_over = |scheme: &str| is_group(scheme) || is_cluster(scheme);
         self.nodes.iter().any(|source| match source {
-            Source::Url(url) => url.split_once(':').is_some_and(|(s, _)| is_group(s)),
+            Source::Url(url) => url.split_once(':').is_some_and(|(s, _)| fails_over(s)),
             _ => false,
         })
     }

@@ -52,7 +52,7 @@ pub(super) struct Facts {
     /// nothing is kept before the first one is complete.
     rewrites: bool,
     /// The history before its last change of role; empty when there was none.
-    history: String,
+    pub(super) history: String,
     /// What it does when its replicas are gone.
     pub(super) fencing: Option<Fencing>,
 }
@@ -309,13 +309,26 @@ impl Facts {
 
     /// Whether this server may be asked for locks at all.
     pub(super) fn admit(&self, options: &RedisOptions) -> Result<(), NodeError> {
+        match self.mode.as_deref() {
+            Some("cluster") if !self.loading => Err(NodeError::ClusterNode),
+            _ => self.admit_kind(options),
+        }
+    }
+
+    /// The same for one of the servers of a Redis Cluster.
+    pub(super) fn admit_of_cluster(&self, options: &RedisOptions) -> Result<(), NodeError> {
+        match self.mode.as_deref() {
+            Some("standalone") if !self.loading => Err(NodeError::NoClusterNode),
+            _ => self.admit_kind(options),
+        }
+    }
+
+    fn admit_kind(&self, options: &RedisOptions) -> Result<(), NodeError> {
         if self.loading {
             return Err(NodeError::Loading);
         }
-        match self.mode.as_deref() {
-            Some("sentinel") => return Err(NodeError::Sentinel),
-            Some("cluster") => return Err(NodeError::ClusterNode),
-            _ => {}
+        if self.is_sentinel() {
+            return Err(NodeError::Sentinel);
         }
         match self.role.as_deref() {
             Some("master") => {}
@@ -330,7 +343,8 @@ impl Facts {
         }
     }
 
-    fn warn(&self, node: &str, options: &RedisOptions) {
+    /// What is hidden, and what is dangerous, is warned about.
+    pub(super) fn warn(&self, node: &str, options: &RedisOptions) {
         if self.role.is_none() {
             warn_hidden(node, "whether it is a master", "+info");
         }

@@ -5,6 +5,7 @@
 //! the keeper waits to try again.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use redis::RedisConnectionInfo;
@@ -47,6 +48,12 @@ pub(super) enum Source {
     },
     /// We make them, to the master that its Sentinels name.
     Group(WatchedGroup),
+    /// We make them, to any of these: the next one each time.
+    AnyOf {
+        routes: Vec<Arc<Route>>,
+        login: RedisConnectionInfo,
+        next: AtomicUsize,
+    },
     /// The user made it; there is no other.
     Given(MultiplexedConnection),
 }
@@ -99,6 +106,18 @@ impl Source {
                 login,
                 named: None,
             }),
+            Self::AnyOf {
+                routes,
+                login,
+                next,
+            } => {
+                let next = next.fetch_add(1, Ordering::Relaxed);
+                Some(Way {
+                    route: Arc::clone(&routes[next % routes.len()]),
+                    login,
+                    named: None,
+                })
+            }
             Self::Group(group) => {
                 let named = group.locate(limit).await?;
                 Some(Way {

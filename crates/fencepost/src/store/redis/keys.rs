@@ -3,6 +3,7 @@
 //! The lock itself is the canonical Redlock key: the prefix and the name, nothing else. The keys
 //! beside it share its hash slot. No lock's key may ever be another lock's side key.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
@@ -23,9 +24,52 @@ pub(super) const WAIT_KEY: &str = "fencepost:wait";
 /// Where the marker stands: one for each database, whatever the prefix of the locks.
 pub(super) const MARKER: &str = "fencepost:marker";
 
+/// In a Cluster, says for each slot under which owner it was complete.
+const STAMP: &str = "fencepost:slot";
+/// In a Cluster, says which owner has stamped all its slots.
+const SWEPT: &str = "fencepost:swept";
+
+/// In a Cluster every slot has keys of its own in place of those that a server has once.
+pub(super) mod of_slot {
+    use super::{MARKER, REGISTER, STAMP, SWEPT, WAIT_KEY, tag_of_slot};
+
+    fn key(of: &str, slot: u16) -> String {
+        format!("{of}:{{{}}}", tag_of_slot(usize::from(slot)))
+    }
+
+    /// The fence register of all locks in the slot.
+    pub(in super::super) fn register(slot: u16) -> String {
+        key(REGISTER, slot)
+    }
+
+    /// Where a shard's marker stands if that slot is one of its [places](super::super::cluster).
+    pub(in super::super) fn marker(slot: u16) -> String {
+        key(MARKER, slot)
+    }
+
+    /// Where the slot's own stamp stands.
+    pub(in super::super) fn stamp(slot: u16) -> String {
+        key(STAMP, slot)
+    }
+
+    /// Where it stands that all slots of the shard are stamped.
+    pub(in super::super) fn swept(slot: u16) -> String {
+        key(SWEPT, slot)
+    }
+
+    /// What is written to wait for replicas behind it.
+    pub(in super::super) fn wait_key(slot: u16) -> String {
+        key(WAIT_KEY, slot)
+    }
+}
+
 /// What stands before every key, checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Prefix(Arc<str>);
+pub(super) struct Prefix {
+    text: Arc<str>,
+    /// Whether the keys of a server are spread over the slots of a Cluster.
+    is_spread: bool,
+}
 
 impl Prefix {
     /// # Errors
@@ -37,7 +81,10 @@ impl Prefix {
             "it has a brace but no complete \"{tag}\", so the keys of a lock cannot share a hash \
              slot; write it without braces, or with a tag such as \"{app}:\""
         } else {
-            return Ok(Self(prefix.into()));
+            return Ok(Self {
+                text: prefix.into(),
+                is_spread: false,
+            });
         };
         Err(Error::from(Cause::InvalidOption {
             option: "prefix",
@@ -45,10 +92,18 @@ impl Prefix {
         }))
     }
 
+    /// The same for a Cluster, in which every slot has a register of its own.
+    pub(super) fn spread(self) -> Self {
+        Self {
+            is_spread: true,
+            ..self
+        }
+    }
+
     /// A pattern for the keys of all locks behind this prefix.
     pub(super) fn locks(&self) -> String {
         let mut pattern = String::new();
-        for c in self.0.chars() {
+        for c in self.text.chars() {
             if matches!(c, '*' | '?' | '[' | ']' | '\\' | '^') {
                 pattern.push('\\');
             }
@@ -59,17 +114,38 @@ impl Prefix {
 
     /// The name of the lock with this key, if it is one behind this prefix.
     pub(super) fn name_of(&self, key: &str) -> Option<LockName> {
-        let name = LockName::new(key.strip_prefix(&*self.0)?).ok()?;
+        let name = LockName::new(key.strip_prefix(&*self.text)?).ok()?;
         self.keys(&name).is_ok().then_some(name)
     }
 
     /// The keys of one lock.
     pub(super) fn keys(&self, name: &LockName) -> Result<Keys, NodeError> {
-        let queue_end = self.0.len() + name.queue().as_str().len();
+        let keys = self.keys_of(name)?;
+        Ok(match self.is_spread {
+            true => {
+                let slot = keys.slot();
+                Keys {
+                    register: Cow::Owned(of_slot::register(slot)),
+                    ..keys
+                }
+            }
+            false => keys,
+        })
+    }
+
+    fn keys_of(&self, name: &LockName) -> Result<Keys, NodeError> {
+        let queue_end = self.text.len() + name.queue().as_str().len();
         let is_slot = name.slot().is_some();
         let name = name.as_str();
-        let lock = [&self.0, name].concat();
-        if [REGISTER, MARKER, WAIT_KEY].contains(&&*lock) {
+        let lock = [&self.text, name].concat();
+        let of_slots = [REGISTER, MARKER, WAIT_KEY, STAMP, SWEPT];
+        let is_of_slot = |of: &&str| {
+            let rest = lock.strip_prefix(*of);
+            rest.is_some_and(|rest| rest.starts_with(":{"))
+        };
+        if [REGISTER, MARKER, WAIT_KEY].contains(&&*lock)
+            || (self.is_spread && of_slots.iter().any(is_of_slot))
+        {
             return Err(NodeError::Other(format!(
                 "{lock} is a key that fencepost keeps for itself; take another name"
             )));
@@ -98,7 +174,7 @@ impl Prefix {
 }
 
 /// What makes a side key share its lock's hash slot.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum Around {
     /// The lock's key has a `{tag}`, and so has the side key.
     Nothing,
@@ -121,6 +197,12 @@ impl Around {
 
 /// How many hash slots a Redis Cluster has.
 const SLOTS: usize = 16_384;
+
+/// The hash slot of a key.
+pub(super) fn slot_of(key: &str) -> u16 {
+    // Below 2^14.
+    slot(hash_tag(key).unwrap_or(key)) as u16
+}
 
 /// The hash slot of a key without a tag: CRC16 (XMODEM).
 fn slot(key: &str) -> usize {
@@ -159,13 +241,14 @@ fn tag_of_slot(wanted: usize) -> u32 {
 }
 
 /// The keys of one lock.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Keys {
     /// Where the holder's value stands.
     pub(super) lock: String,
     around: Around,
     /// How much of that is the key whose queue it is: all slots of a semaphore have one queue.
     queue_end: usize,
+    register: Cow<'static, str>,
 }
 
 impl Keys {
@@ -175,7 +258,13 @@ impl Keys {
             lock,
             around,
             queue_end,
+            register: Cow::Borrowed(REGISTER),
         }
+    }
+
+    /// The hash slot that a Cluster has for all of them.
+    pub(super) fn slot(&self) -> u16 {
+        slot_of(&self.lock)
     }
 
     /// Whether it is a slot, whose queue is that of all slots.
@@ -184,12 +273,8 @@ impl Keys {
     }
 
     /// The fence register, in which the lock's key is a member.
-    #[expect(
-        clippy::unused_self,
-        reason = "where keys are spread over slots, it has to be one beside the lock"
-    )]
-    pub(super) fn register(&self) -> &'static str {
-        REGISTER
+    pub(super) fn register(&self) -> &str {
+        &self.register
     }
 
     /// Where those stand who wait, by number.

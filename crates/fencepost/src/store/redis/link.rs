@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 use tokio::task::unconstrained;
 use tokio::time::{sleep, timeout};
 
-use super::keys::Keys;
+use super::keys::{Keys, WAIT_KEY};
 use super::membership::{Guard, Server};
 use super::options::RedisOptions;
 use super::plain::{self, Outcome, ServerClock};
@@ -37,7 +37,8 @@ pub(super) const MOST_IN_FLIGHT: usize = 1 << 20;
 const SOON: Duration = Duration::from_millis(1);
 
 /// Why a command is not sent again, of which nobody knows any more whether it was given back.
-const TOO_LATE: &str = "it had lost its scripts, and too much has been sent since; try again";
+pub(super) const TOO_LATE: &str =
+    "it had lost its scripts, and too much has been sent since; try again";
 
 /// A way to send commands.
 #[derive(Clone)]
@@ -244,7 +245,7 @@ impl Link {
         }
         let reply = self.perform(command, clock).await?;
         if let Some(replicas) = self.replicas.as_ref().filter(|_| holds(&reply)) {
-            let confirmed = Box::pin(replicas.confirm()).await;
+            let confirmed = Box::pin(replicas.confirm(WAIT_KEY)).await;
             if let Err(NodeError::Disconnected(_)) = confirmed {
                 self.broken.notify_one();
             }
@@ -272,8 +273,18 @@ impl Link {
         prepared: &Prepared,
         clock: &dyn Clock,
     ) -> Result<Reply, NodeError> {
-        let command = &prepared.command;
         let quarantine = self.quarantine_left(clock);
+        self.perform_in(quarantine, prepared, clock).await
+    }
+
+    /// The same where the lock's own quarantine is known.
+    pub(super) async fn perform_in(
+        &self,
+        quarantine: Option<Duration>,
+        prepared: &Prepared,
+        clock: &dyn Clock,
+    ) -> Result<Reply, NodeError> {
+        let command = &prepared.command;
         if let Some(left) = quarantine
             && matches!(
                 command,
@@ -430,7 +441,7 @@ impl Link {
         Ok(Some(answer))
     }
 
-    async fn give_back(
+    pub(super) async fn give_back(
         &self,
         keys: &Keys,
         value: &AttemptValue,
@@ -536,7 +547,7 @@ impl Link {
 }
 
 /// Whether the answer may be counted towards a quorum.
-fn is_vote(command: &Command) -> bool {
+pub(super) fn is_vote(command: &Command) -> bool {
     !matches!(
         command,
         Command::Release { .. }
@@ -547,7 +558,7 @@ fn is_vote(command: &Command) -> bool {
 }
 
 /// Whether the answer says that the lock is the caller's.
-fn holds(reply: &Reply) -> bool {
+pub(super) fn holds(reply: &Reply) -> bool {
     matches!(
         reply,
         Reply::Granted { .. }
@@ -559,7 +570,7 @@ fn holds(reply: &Reply) -> bool {
 }
 
 /// The answer to one that may take the lock, and was given back before it could.
-fn given_up(command: &Command) -> Reply {
+pub(super) fn given_up(command: &Command) -> Reply {
     match command {
         Command::Extend { .. } | Command::ExtendShared { .. } => Reply::NotHeld(None),
         _ => Reply::Tombstoned,

@@ -6,7 +6,7 @@
 use redis::{Value, from_redis_value};
 
 use super::fault;
-use super::keys::{Prefix, REGISTER};
+use super::keys::Prefix;
 use super::link::Link;
 use crate::error::NodeError;
 use crate::runtime::clock::Clock;
@@ -15,17 +15,19 @@ use fencepost_core::pattern::{NamePattern, Names};
 /// How many members the server looks at in one step: a fraction of a millisecond.
 const STEP: usize = 1000;
 
-pub(super) async fn names(
+/// Adds what this register has. Whether there was room for all of it.
+pub(super) async fn add_names(
+    names: &mut Names,
     link: &Link,
+    register: &str,
     prefix: &Prefix,
     wanted: &NamePattern,
     clock: &dyn Clock,
-) -> Result<Names, NodeError> {
-    let mut names = Names::default();
+) -> Result<bool, NodeError> {
     let mut cursor = "0".to_owned();
     loop {
         let mut scan = redis::cmd("ZSCAN");
-        scan.arg(REGISTER).arg(&cursor);
+        scan.arg(register).arg(&cursor);
         scan.arg("MATCH").arg(prefix.locks());
         scan.arg("COUNT").arg(STEP);
         let answer = link.send(&scan, clock).await;
@@ -42,12 +44,12 @@ pub(super) async fn names(
             if let Some(name) = name.filter(|name| wanted.matches(name.as_str()))
                 && !names.push(name)
             {
-                return Ok(names);
+                return Ok(false);
             }
         }
         // The server may give a member twice when it grows meanwhile; the listing takes care of that.
         if next == "0" {
-            return Ok(names);
+            return Ok(true);
         }
         cursor = next;
     }

@@ -5,6 +5,7 @@
 //! - `url`, `stream`, `tls`: from a URL to a byte stream.
 //! - `handshake`, `roster`, `membership`, `closing`: who may vote.
 //! - `sentinel`: a group of servers that is one voter with a moving address.
+//! - `cluster`: a Redis Cluster, which is one voter of many servers.
 //! - `list`, `retention`: which locks a server knows, and when it forgets one.
 //! - `survey`, `rights`: what a server is like, and what its user may not do.
 //! - `gate`, `link`: where calls wait for a connection, and one connection's calls.
@@ -34,6 +35,7 @@
 //! have the script.
 
 mod closing;
+mod cluster;
 mod fault;
 mod gate;
 mod handshake;
@@ -73,6 +75,8 @@ use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 
 pub(crate) use closing::{Closed, close};
+pub use cluster::ClusterNode;
+use cluster::ClusterSpec;
 pub(crate) use membership::Membership;
 pub use options::{Eviction, Hidden, RedisOptions, TlsOptions};
 pub use roster::Roster;
@@ -100,11 +104,12 @@ pub fn script_sources() -> impl Iterator<Item = &'static str> {
 pub(crate) fn address(url: &str) -> Result<String, Error> {
     match url.split_once(':') {
         Some((scheme, _)) if is_group(scheme) => GroupSpec::parse(url).map(|group| group.label),
+        Some((scheme, _)) if is_cluster(scheme) => ClusterSpec::parse(url).map(|spec| spec.label),
         _ => Target::parse(url).map(|target| target.label),
     }
 }
 
-use super::open::is_group;
+use super::open::{is_cluster, is_group};
 use super::{Call, Listener, Names, Node, Queued, Request, WakeSink};
 use crate::error::{Cause, Error, NodeError};
 use crate::runtime::clock::Clock;
@@ -114,7 +119,7 @@ use fencepost_core::pattern::NamePattern;
 use fencepost_core::ticket::ClientId;
 use gate::Gate;
 use keeper::{Keeper, Opened, Source};
-use keys::Prefix;
+use keys::{Prefix, REGISTER};
 use listener::{Ears, Followed};
 use membership::Member;
 use plain::ServerClock;
@@ -324,7 +329,10 @@ impl Node for RedisNode {
         Box::pin(async {
             let link = self.gate.settled().await?;
             let prefix = self.prefix.as_ref().map_err(Clone::clone)?;
-            list::names(&link, prefix, wanted, &*self.clock).await
+            let mut names = Names::default();
+            let clock = &*self.clock;
+            list::add_names(&mut names, &link, REGISTER, prefix, wanted, clock).await?;
+            Ok(names)
         })
     }
 

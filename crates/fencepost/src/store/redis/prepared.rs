@@ -12,7 +12,8 @@ use fencepost_core::name::LockName;
 
 /// One command for one lock.
 pub(super) struct Prepared {
-    prefix: Prefix,
+    /// Where its keys are made of one.
+    prefix: Option<Prefix>,
     pub(super) keys: Keys,
     pub(super) command: Command,
     plain: OnceLock<Option<Vec<u8>>>,
@@ -28,18 +29,26 @@ impl Prepared {
         command: Command,
     ) -> Result<Self, NodeError> {
         Ok(Self {
-            prefix: prefix.clone(),
-            keys: prefix.keys(name)?,
+            prefix: Some(prefix.clone()),
+            ..Self::with(prefix.keys(name)?, command)
+        })
+    }
+
+    /// A command for the lock with these keys.
+    pub(super) fn with(keys: Keys, command: Command) -> Self {
+        Self {
+            prefix: None,
+            keys,
             command,
             plain: OnceLock::new(),
             script: OnceLock::new(),
-        })
+        }
     }
 
     /// The same for one of several nodes, which all have one prefix.
     pub(super) fn once(prefix: &Prefix, request: &Request) -> Result<Arc<Self>, NodeError> {
         let made = request.made::<Self>();
-        if let Some(made) = made.filter(|made| made.prefix == *prefix) {
+        if let Some(made) = made.filter(|made| made.prefix.as_ref() == Some(prefix)) {
             return Ok(made);
         }
         let made = Self::new(prefix, &request.name, request.command.clone());

@@ -15,7 +15,6 @@ use tokio::sync::Mutex;
 
 use super::fault;
 use super::keeper::Driver;
-use super::keys::WAIT_KEY;
 use super::link::Connection;
 use crate::error::NodeError;
 
@@ -61,22 +60,22 @@ impl Replicas {
         }
     }
 
-    /// Whether enough replicas have all that the server has answered so far.
-    pub(super) async fn confirm(&self) -> Result<(), NodeError> {
+    /// Whether enough replicas have all that the server has answered so far. `key` is one that it has.
+    pub(super) async fn confirm(&self, key: &str) -> Result<(), NodeError> {
         let number = self.asked.fetch_add(1, Ordering::SeqCst);
         let mut last = self.last.lock().await;
         if last.covers <= number {
             let covers = self.asked.load(Ordering::SeqCst);
             // Whoever is dropped here leaves the last round as it was: the next one begins anew.
-            let outcome = self.wait().await;
+            let outcome = self.wait(key).await;
             *last = Round { covers, outcome };
         }
         last.outcome.clone()
     }
 
-    async fn wait(&self) -> Result<(), NodeError> {
+    async fn wait(&self, key: &str) -> Result<(), NodeError> {
         let mut write = redis::cmd("SET");
-        write.arg(WAIT_KEY).arg("").arg("PX").arg(KEY_MS);
+        write.arg(key).arg("").arg("PX").arg(KEY_MS);
         let mut wait = redis::cmd("WAIT");
         let limit = u64::try_from(self.limit.as_millis()).unwrap_or(u64::MAX);
         wait.arg(self.needed).arg(limit.max(1));

@@ -29,19 +29,48 @@ pub(super) async fn enforce(
     clock: &dyn Clock,
 ) -> Infallible {
     loop {
-        let mut cmd = redis::cmd("EVAL");
-        cmd.arg(scripts::FORGET)
-            .arg(1)
-            .arg(REGISTER)
-            .arg(u64::try_from(retention.as_micros()).unwrap_or(u64::MAX))
-            .arg(clock.wall_micros())
-            .arg(MOST);
-        let forgotten = link.send(&cmd, clock).await;
-        if let Err(error) = &forgotten {
-            // What a lock needs is refused to the lock itself, and told there.
-            tracing::debug!(node, %error, "old fence registers were not removed");
-        }
-        let is_full = forgotten.is_ok_and(|count| count == redis::Value::Int(MOST.cast_signed()));
+        let is_full = forget(link, node, REGISTER, retention, clock).await;
         sleep(if is_full { PAUSE } else { EVERY }).await;
     }
+}
+
+/// The same for the registers that are in use, of which there are many.
+pub(super) async fn enforce_all(
+    link: &Link,
+    node: &str,
+    registers: impl Fn() -> Vec<String>,
+    retention: Duration,
+    clock: &dyn Clock,
+) -> Infallible {
+    loop {
+        sleep(EVERY).await;
+        for register in registers() {
+            while forget(link, node, &register, retention, clock).await {
+                sleep(PAUSE).await;
+            }
+        }
+    }
+}
+
+/// Removes the oldest entries of one register. Whether there may be more.
+async fn forget(
+    link: &Link,
+    node: &str,
+    register: &str,
+    retention: Duration,
+    clock: &dyn Clock,
+) -> bool {
+    let mut cmd = redis::cmd("EVAL");
+    cmd.arg(scripts::FORGET)
+        .arg(1)
+        .arg(register)
+        .arg(u64::try_from(retention.as_micros()).unwrap_or(u64::MAX))
+        .arg(clock.wall_micros())
+        .arg(MOST);
+    let forgotten = link.send(&cmd, clock).await;
+    if let Err(error) = &forgotten {
+        // What a lock needs is refused to the lock itself, and told there.
+        tracing::debug!(node, %error, "old fence registers were not removed");
+    }
+    forgotten.is_ok_and(|count| count == redis::Value::Int(MOST.cast_signed()))
 }

@@ -13,7 +13,7 @@ use crate::store::facts::{MissingRight, NeededFor};
 use fencepost_core::name::LockName;
 
 /// The lock whose keys are tried. Nobody takes it.
-const PROBE: &str = "fencepost:doctor";
+pub(super) const PROBE: &str = "fencepost:doctor";
 /// The channel that is tried. Nobody listens to it.
 const PROBE_CHANNEL: &str = "fencepost:wake:doctor";
 /// How long what is written there lasts if it is not deleted.

@@ -7,12 +7,14 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use futures_util::future::Either;
 use redis::{Cmd, FromRedisValue, RedisError, Value, from_redis_value};
 use tokio::runtime::Handle;
 use tokio::time::timeout;
 
+use super::cluster::WatchedCluster;
 use super::handshake::{self, Facts as Handshake};
-use super::keeper::{Opened, Source};
+use super::keeper::{self, Opened, Source};
 use super::link::Connection;
 use super::options::RedisOptions;
 use super::sentinel::Named;
@@ -21,6 +23,7 @@ use super::{fault, rights};
 use crate::error::{Cause, Error, NodeError};
 use crate::runtime::clock::Clock;
 use crate::store::facts::{ClusterFacts, Facts, LinkKind, NodeSurvey, RedisFacts, median};
+use crate::store::open::is_cluster;
 use fencepost_core::quorum::failover::Fencing;
 use fencepost_core::quorum::membership::{Marker, Stage, Verdict, judge};
 
@@ -40,12 +43,18 @@ pub(crate) fn survey(
     clock: Arc<dyn Clock>,
 ) -> Result<impl Future<Output = NodeSurvey> + Send + 'static, Error> {
     let runtime = Handle::try_current().map_err(|_| Error::from(Cause::NoRuntime))?;
+    if url.split_once(':').is_some_and(|(s, _)| is_cluster(s)) {
+        let watched = WatchedCluster::start(url, &options, Arc::clone(&clock), &runtime)?;
+        return Ok(Either::Left(survey_cluster(
+            watched, options, max_ttl, clock,
+        )));
+    }
     let Opened {
         source,
         label,
         replicas,
     } = Source::open(url, &options, &clock, &runtime)?;
-    Ok(async move {
+    Ok(Either::Right(async move {
         let limit = options.connect_timeout;
         let facts = async {
             let way = source.locate(limit).await?;
@@ -79,7 +88,36 @@ pub(crate) fn survey(
             node: label,
             facts: facts.map(|facts| Facts::Redis(Box::new(facts))),
         }
-    })
+    }))
+}
+
+/// One of the servers, that of the key that is tried, and what the shards are like.
+async fn survey_cluster(
+    cluster: WatchedCluster,
+    options: RedisOptions,
+    max_ttl: Duration,
+    clock: Arc<dyn Clock>,
+) -> NodeSurvey {
+    let limit = options.connect_timeout;
+    let facts = async {
+        let route = cluster.route_of(rights::PROBE, limit).await?;
+        let login = cluster.login();
+        let dialed = timeout(limit, keeper::dial(&route, login, limit, None)).await;
+        let dialed = dialed.unwrap_or(Err(NodeError::Timeout(limit)));
+        let (connection, _driver) = dialed.map_err(|error| route.explained(error))?;
+        let server = Server(connection);
+        let (user, link) = (login.username().unwrap_or("default"), kind(route.place()));
+        let surveyed = server.survey(link, user, max_ttl, None, &*clock).await;
+        let (mut facts, _) = surveyed?;
+        facts.replicas_needed = cluster.replicas();
+        (facts.quarantine, facts.sharded) = cluster.facts(&options, max_ttl).await?;
+        Ok(facts)
+    };
+    let facts = facts.await;
+    NodeSurvey {
+        node: cluster.label().to_owned(),
+        facts: facts.map(|facts| Facts::Redis(Box::new(facts))),
+    }
 }
 
 fn kind(place: &Place) -> LinkKind {
@@ -198,6 +236,7 @@ impl Server {
             replicas: number("connected_slaves"),
             replicas_needed: 0,
             group: None,
+            sharded: None,
         };
         Ok((facts, fencing))
     }

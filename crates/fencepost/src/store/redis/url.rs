@@ -3,6 +3,7 @@
 //! No label and no error message made here may show a password.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use redis::{ConnectionAddr, IntoConnectionInfo, RedisConnectionInfo};
 
@@ -151,6 +152,21 @@ pub(super) const MOST_REPLICAS: u32 = 9;
 /// The value of `replicas=`.
 pub(super) fn replica_count(text: &str) -> Option<u32> {
     text.parse().ok().filter(|count| *count <= MOST_REPLICAS)
+}
+
+/// The host, and the port if there is one.
+pub(super) fn split_port(host: &str) -> (&str, Option<String>) {
+    match host.rsplit_once(':') {
+        // Not a colon within an IPv6 address.
+        Some((name, port)) if !port.contains(']') => (name, Some(port.to_owned())),
+        _ => (host, None),
+    }
+}
+
+/// Whole seconds: `10s`, or `10`.
+pub(super) fn seconds(text: &str) -> Option<Duration> {
+    let number = text.strip_suffix('s').unwrap_or(text);
+    number.parse().ok().map(Duration::from_secs)
 }
 
 /// What the parser says, without its names for kinds of errors.

@@ -36,6 +36,11 @@ impl Alarm {
         self.bell.notify_one();
     }
 
+    /// Resolves when it rings, or has rung since this last resolved.
+    pub(in crate::store::redis) async fn rung(&self) {
+        self.bell.notified().await;
+    }
+
     /// How often it has rung.
     pub(in crate::store::redis) fn count(&self) -> u64 {
         self.count.load(Ordering::SeqCst)

@@ -21,7 +21,7 @@ pub(super) use self::member::{MOST_CHANGES, Member, incarnation};
 pub(super) use self::server::Server;
 use super::closing::Closed;
 pub(super) use super::keys::MARKER as KEY;
-use fencepost_core::quorum::membership::{Seen, Terms, View, conflict};
+use fencepost_core::quorum::membership::{Proposal, Seen, Terms, View, conflict};
 
 /// What the nodes of one client know of each other's markers.
 pub(crate) struct Membership {
@@ -95,6 +95,44 @@ impl Membership {
     pub(crate) fn is_pending_anywhere(&self) -> bool {
         let is_pending = |view: &View| matches!(view.seen, Seen::Pending(_));
         self.views().iter().any(is_pending)
+    }
+
+    /// What all clients have to agree on.
+    pub(super) fn terms(&self) -> &Terms {
+        &self.terms
+    }
+
+    /// Whether the operator promises that nobody holds a lock from before.
+    pub(super) fn is_fresh(&self) -> bool {
+        self.fresh
+    }
+
+    /// The only node, which is a Redis Cluster, has its markers.
+    pub(super) fn joined(&self) {
+        self.saw(Seen::Member(Proposal {
+            cluster: String::new(),
+            epoch: 1,
+            durable: false,
+            fresh: false,
+        }));
+    }
+
+    /// The only node, which is a Redis Cluster, has the markers of others.
+    pub(super) fn refuse(&self, why: String) {
+        self.saw(Seen::Foreign(why));
+    }
+
+    fn saw(&self, seen: Seen) {
+        let number = self.looks.fetch_add(1, Ordering::SeqCst) + 1;
+        let is_new = {
+            let mut views = self.views();
+            let is_new = views[0].seen != seen;
+            views[0].saw(seen, number);
+            is_new
+        };
+        if is_new {
+            self.changed.send_modify(|count| *count += 1);
+        }
     }
 
     fn views(&self) -> MutexGuard<'_, Vec<View>> {

@@ -180,7 +180,7 @@ impl Group {
             })
             .collect();
         NodeError::Unnamed(format!(
-            "{} of {} have to name the same master of {} at the moment ({})",
+            "Sentinels: {} of {} have to name the same master of {} at the moment ({})",
             said.naming.needed(),
             words.len(),
             self.spec.name,
@@ -458,6 +458,7 @@ impl Named {
             quorum: setups().filter_map(|setup| setup.quorum).min(),
             down_after: setups().filter_map(|setup| setup.down_after).max(),
             promotable: promotable.ok(),
+            max_lag: fencing.map(|fencing| Duration::from_secs(fencing.max_lag)),
             unfenced: match self.check_fencing(fencing) {
                 Err(NodeError::Unfenced(why)) => Some(why),
                 _ => None,

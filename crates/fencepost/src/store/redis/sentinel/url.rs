@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use redis::RedisConnectionInfo;
 
-use super::super::url::{MOST_REPLICAS, Place, Target, replica_count, without_login};
+use super::super::url::{
+    MOST_REPLICAS, Place, Target, replica_count, seconds, split_port, without_login,
+};
 use crate::error::{Cause, Error};
 use fencepost_core::quorum::failover::{
     FAILOVER, LONGEST_FAILOVER, MOST_SENTINELS, SHORTEST_FAILOVER,
@@ -176,21 +178,6 @@ impl GroupSpec {
             label,
         })
     }
-}
-
-/// The host, and the port if there is one.
-fn split_port(host: &str) -> (&str, Option<String>) {
-    match host.rsplit_once(':') {
-        // Not a colon within an IPv6 address.
-        Some((name, port)) if !port.contains(']') => (name, Some(port.to_owned())),
-        _ => (host, None),
-    }
-}
-
-/// Whole seconds: `10s`, or `10`.
-fn seconds(text: &str) -> Option<Duration> {
-    let number = text.strip_suffix('s').unwrap_or(text);
-    number.parse().ok().map(Duration::from_secs)
 }
 
 #[cfg(test)]

@@ -1,0 +1,263 @@
+//! Who owns which hash slots of a Redis Cluster, and whether what a slot holds is complete.
+//!
+//! # Why it is safe
+//! A Cluster is one voter that consists of shards, and every slot is at one shard at a time.
+//!
+//! *Who owns a slot* is named by the nodes that the URL lists, as Sentinels name a master: an owner's reply
+//! counts only while a majority of the *listed* nodes has named it as the owner of that slot within the last
+//! `F` ([`Slots`], by the rule of [`failover`](super::failover)).
+//!
+//! *Whether a shard has forgotten* is what its markers tell, by the rule of [`membership`](super::membership): a
+//! master that was promoted, restarted or flushed does not vote for `max_ttl + 2 F`.
+//!
+//! *Whether a slot is complete* is what the slot's own [`Stamp`] tells. It lies in the slot and goes where the
+//! slot goes. It names the process and the config epoch of the owner under which it was written. An owner's
+//! process that has not changed, and has not been flushed, has kept every slot that it had. A slot can only
+//! come to it by an import; and if any failover has happened since the slot was stamped, that import raises the
+//! owner's config epoch, because another node has a larger one then. So a slot under the owner's own process
+//! and epoch has been nowhere else where it could have lost anything.
+//!
+//! A slot under any other stamp, or none, was never used or has come from elsewhere: from a shard, perhaps, that
+//! had failed over and does not vote itself. It votes only once *no* shard may have forgotten, which in quiet
+//! times is at once; then it is stamped. A slot that moves in quiet times costs its holders nothing.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use super::failover::Naming;
+use crate::words::Moment;
+
+/// How many hash slots a Cluster has.
+pub const SLOTS: u16 = 16_384;
+
+/// The slots from the first to the last, and the id of their owner.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Range {
+    /// The first of them.
+    pub first: u16,
+    /// The last of them.
+    pub last: u16,
+    /// The id of the owner.
+    pub owner: String,
+}
+
+/// A range that has one owner for a majority, until then.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Owned {
+    /// Which slots, and whose.
+    pub range: Range,
+    /// Until when the owner's replies count if nobody says anything more.
+    pub until: Moment,
+}
+
+/// One listed node's word.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Word {
+    identity: Option<String>,
+    asked: Moment,
+    ranges: Vec<Range>,
+}
+
+/// What the listed nodes of a Cluster have named.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Slots {
+    words: Vec<Option<Word>>,
+    owned: Vec<Owned>,
+}
+
+impl Slots {
+    /// That many nodes are listed, of which none has said anything.
+    #[must_use]
+    pub fn of(listed: usize) -> Self {
+        Self {
+            words: vec![None; listed],
+            owned: Vec::new(),
+        }
+    }
+
+    /// How many nodes have to name an owner: more than half of those that are listed.
+    #[must_use]
+    pub fn needed(&self) -> usize {
+        self.words.len() / 2 + 1
+    }
+
+    /// A node answered what it was asked at that moment. What nodes say counts for `within`.
+    pub fn on_answer(
+        &mut self,
+        node: usize,
+        identity: Option<&str>,
+        asked: Moment,
+        ranges: Vec<Range>,
+        within: Duration,
+    ) {
+        let Some(word) = self.words.get_mut(node) else {
+            return;
+        };
+        if word.as_ref().is_some_and(|word| word.asked > asked) {
+            return;
+        }
+        *word = Some(Word {
+            identity: identity.map(str::to_owned),
+            asked,
+            ranges,
+        });
+        self.owned = self.agreed(within);
+    }
+
+    /// The owner of a slot, if a majority has named it and its replies count now.
+    #[must_use]
+    pub fn owner(&self, slot: u16, now: Moment) -> Option<&str> {
+        let owned = self.owned.iter().find(|owned| owned.range.has(slot))?;
+        (now < owned.until).then_some(owned.range.owner.as_str())
+    }
+
+    /// All that a majority has named, also what does not count any more.
+    #[must_use]
+    pub fn owned(&self) -> &[Owned] {
+        &self.owned
+    }
+
+    /// The slots of this owner, in order.
+    pub fn slots_of<'a>(&'a self, owner: &'a str) -> impl Iterator<Item = u16> + 'a {
+        let own = self.owned.iter().filter(move |o| o.range.owner == owner);
+        own.flat_map(|owned| owned.range.first..=owned.range.last)
+    }
+
+    fn agreed(&self, within: Duration) -> Vec<Owned> {
+        let ranges = || self.words.iter().flatten().flat_map(|word| &word.ranges);
+        // Where anything begins: between two of these, each node names one owner or none.
+        let edges: BTreeSet<u16> = ranges()
+            .flat_map(|range| [range.first, range.last.saturating_add(1)])
+            .collect();
+        let ends = edges.iter().skip(1).map(|next| next - 1);
+        let mut agreed: Vec<Owned> = Vec::new();
+        for (first, last) in edges.iter().copied().zip(ends) {
+            let mut naming: Naming<&str> = Naming::of(self.words.len(), within);
+            for (node, word) in self.words.iter().enumerate() {
+                let Some(word) = word else { continue };
+                let owner = word.ranges.iter().find(|range| range.has(first));
+                let owner = owner.map(|range| range.owner.as_str());
+                naming.on_answer(node, word.identity.as_deref(), word.asked, owner);
+            }
+            let named = ranges().filter(|range| range.has(first));
+            let found = named.into_iter().find_map(|range| {
+                let until = naming.until(&range.owner.as_str())?;
+                Some((range.owner.clone(), until))
+            });
+            match (found, agreed.last_mut()) {
+                (Some((owner, until)), Some(before))
+                    if before.range.last + 1 == first
+                        && before.range.owner == owner
+                        && before.until == until =>
+                {
+                    before.range.last = last;
+                }
+                (Some((owner, until)), _) => agreed.push(Owned {
+                    range: Range { first, last, owner },
+                    until,
+                }),
+                (None, _) => {}
+            }
+        }
+        agreed
+    }
+}
+
+impl Range {
+    fn has(&self, slot: u16) -> bool {
+        (self.first..=self.last).contains(&slot)
+    }
+}
+
+/// Under which owner a slot was last known to be complete.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stamp {
+    /// The owner's process.
+    pub run_id: String,
+    /// The owner's config epoch.
+    pub epoch: u64,
+}
+
+impl Stamp {
+    /// What is written into the slot. No two are equal, with a random number that is new each time.
+    #[must_use]
+    pub fn written(&self, random: &str) -> String {
+        format!("{} {} {random}", self.run_id, self.epoch)
+    }
+
+    /// Whether what was found in a slot says that the slot is complete under this owner.
+    #[must_use]
+    pub fn vouches_for(&self, found: Option<&str>) -> bool {
+        let mut words = found.unwrap_or_default().split(' ');
+        words.next() == Some(self.run_id.as_str())
+            && words.next() == Some(self.epoch.to_string().as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const F: Duration = Duration::from_secs(10);
+
+    fn at(seconds: u64) -> Moment {
+        Moment::from_start(Duration::from_secs(seconds))
+    }
+
+    fn ranges(all: &[(u16, u16, &str)]) -> Vec<Range> {
+        let range = |(first, last, owner): &(u16, u16, &str)| Range {
+            first: *first,
+            last: *last,
+            owner: (*owner).to_owned(),
+        };
+        all.iter().map(range).collect()
+    }
+
+    #[test]
+    fn a_slot_has_the_owner_that_a_majority_of_the_listed_nodes_names() {
+        let mut slots = Slots::of(3);
+        let before = ranges(&[(0, 99, "a"), (100, 16_383, "b")]);
+        slots.on_answer(0, None, at(100), before.clone(), F);
+        assert_eq!(slots.owner(0, at(100)), None, "one of three");
+        slots.on_answer(1, None, at(102), before, F);
+        assert_eq!(slots.owner(99, at(100)), Some("a"));
+        assert_eq!(slots.owner(16_383, at(109)), Some("b"));
+        assert_eq!(slots.owner(0, at(110)), None, "too long ago");
+        // Slots 50 to 99 move: one node knows, then two.
+        let after = ranges(&[(0, 49, "a"), (50, 16_383, "b")]);
+        slots.on_answer(2, None, at(104), after.clone(), F);
+        assert_eq!(slots.owner(50, at(105)), Some("a"));
+        assert_eq!(slots.owner(49, at(111)), Some("a"), "named by three");
+        slots.on_answer(0, None, at(105), after, F);
+        assert_eq!(slots.owner(50, at(105)), Some("b"));
+        assert_eq!(slots.slots_of("a").max(), Some(49));
+        // What took long is not news.
+        slots.on_answer(0, None, at(1), Vec::new(), F);
+        assert_eq!(slots.owner(50, at(105)), Some("b"));
+    }
+
+    #[test]
+    fn the_same_node_under_two_addresses_counts_once() {
+        let mut slots = Slots::of(3);
+        let all = ranges(&[(0, 16_383, "a")]);
+        slots.on_answer(0, Some("a"), at(1), all.clone(), F);
+        slots.on_answer(1, Some("a"), at(1), all.clone(), F);
+        assert_eq!(slots.owner(7, at(1)), None);
+        slots.on_answer(2, Some("b"), at(1), all, F);
+        assert_eq!(slots.owner(7, at(1)), Some("a"));
+    }
+
+    #[test]
+    fn only_the_same_process_under_the_same_epoch_vouches_for_a_slot() {
+        let stamp = |run_id: &str, epoch| Stamp {
+            run_id: run_id.to_owned(),
+            epoch,
+        };
+        let found = stamp("a", 7).written("x");
+        assert!(stamp("a", 7).vouches_for(Some(&found)));
+        for other in [stamp("a", 8), stamp("b", 7), stamp("", 7), stamp("a", 70)] {
+            assert!(!other.vouches_for(Some(&found)));
+        }
+        assert!(!stamp("a", 7).vouches_for(None) && !stamp("a", 7).vouches_for(Some("a")));
+    }
+}

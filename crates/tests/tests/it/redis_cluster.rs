@@ -1,0 +1,386 @@
+//! A Redis Cluster is one voter of many servers. A failover loses locks, and a slot moves with its locks: on real
+//! servers, what a client that only follows the owner does has two holders, and ours has none.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use fencepost::{Client, Error, LossReason, NamePattern, NodeError, NodeOutcome};
+use fencepost_tests::{
+    RedisCluster, RedisServer, Turn, check, until, until_somebody_waits, wait_until,
+};
+use tokio::time::sleep;
+
+const MAX_TTL: Duration = Duration::from_secs(2);
+/// How long a promoted master does not vote.
+const QUARANTINE: Duration = Duration::from_secs(4);
+const LATE: Duration = Duration::from_secs(60);
+const NODE_TIMEOUT: Duration = Duration::from_millis(500);
+
+async fn client(cluster: &RedisCluster) -> Client {
+    let builder = cluster.builder(MAX_TTL).node_timeout(NODE_TIMEOUT);
+    builder.connect().await.unwrap()
+}
+
+/// A name whose slot that server owns.
+fn name_at(cluster: &RedisCluster, server: usize) -> String {
+    let mut names = (0..).map(|n| format!("job-{n}"));
+    let found = names.find(|name| cluster.owner(cluster.slot(name)) == server);
+    found.expect("some name")
+}
+
+/// Why each node that failed did.
+fn reasons(error: &Error) -> Vec<NodeError> {
+    let failed = error.nodes().iter();
+    let failed = failed.filter_map(|report| match &report.outcome {
+        NodeOutcome::Failed(error) => Some(error.clone()),
+        _ => None,
+    });
+    failed.collect()
+}
+
+async fn locks(client: &Client, name: &str) -> Result<(), Error> {
+    let lease = client.try_lock(name).renew(false).await?;
+    lease.release().await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cluster_is_one_voter_and_everything_works_there() {
+    let cluster = RedisCluster::start(3, 0);
+    // Nobody has made the markers: the first client does, and says for how long it waits.
+    let early = client(&cluster).await;
+    let refusal = early.try_lock("job").await.unwrap_err();
+    let waits = match reasons(&refusal).as_slice() {
+        [NodeError::Quarantined(left)] => *left,
+        other => panic!("{other:?}"),
+    };
+    assert!(waits > MAX_TTL && waits <= QUARANTINE, "{waits:?}");
+    until("it votes", LATE, async || {
+        locks(&early, "job").await.is_ok()
+    })
+    .await;
+    drop(early);
+
+    let (one, two) = (client(&cluster).await, client(&cluster).await);
+    let names: Vec<_> = (0..3).map(|server| name_at(&cluster, server)).collect();
+    for name in &names {
+        let lease = one.lock(name).await.unwrap();
+        assert!(two.try_lock(name).await.unwrap_err().is_held());
+        let waiting = tokio::spawn({
+            let (two, name) = (two.clone(), name.clone());
+            async move { two.lock(&name).await.unwrap() }
+        });
+        until_somebody_waits(&one, name).await;
+        let first = lease.token();
+        lease.release().await.unwrap();
+        let second = waiting.await.unwrap();
+        assert!(second.token() > first);
+        second.release().await.unwrap();
+    }
+    // Over several shards.
+    let all = one.lock_all(&names).await.unwrap();
+    assert!(two.try_lock(&names[1]).await.unwrap_err().is_held());
+    let listed = two.list(&NamePattern::all()).await.unwrap();
+    for name in &names {
+        assert!(
+            listed
+                .locks
+                .iter()
+                .any(|listed| listed.name.as_str() == name),
+            "{listed:?}"
+        );
+    }
+    drop(all);
+    // It renews itself.
+    let held = one.lock("held").await.unwrap();
+    sleep(2 * MAX_TTL).await;
+    assert!(held.is_valid(), "{:?}", held.loss());
+    let permit = one.semaphore("seats", 2).acquire().await.unwrap();
+    let reader = one.read_write("doc").read().await.unwrap();
+    let done = two.lock("body").run(async |_| 7).await.unwrap();
+    assert_eq!(done, 7);
+    drop((permit, reader, held));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_vote_is_refused_and_named() {
+    let cluster = RedisCluster::start(3, 0);
+    cluster.init(MAX_TTL).await;
+    locks(&client(&cluster).await, "job").await.unwrap();
+    // All clients have to agree on the listed nodes, on the failover time and on max_ttl.
+    let url = cluster.url();
+    let fewer = url.split_once(',').unwrap().0.to_owned() + "?failover=1s";
+    for (url, max_ttl) in [
+        (fewer, MAX_TTL),
+        (url.replace("=1s", "=2s"), MAX_TTL),
+        (url.clone(), 2 * MAX_TTL),
+    ] {
+        let other = Client::builder()
+            .url(&url)
+            .max_ttl(max_ttl)
+            .build()
+            .unwrap();
+        until("it is refused", LATE, async || {
+            let error = locks(&other, "job").await.unwrap_err();
+            let differs = |why: &NodeError| matches!(why, NodeError::Differs(_));
+            reasons(&error).iter().any(differs)
+        })
+        .await;
+    }
+    let alone = RedisServer::start();
+    for (url, expected) in [
+        (
+            alone.url().replace("redis:", "redis+cluster:"),
+            "not a node of a Redis Cluster",
+        ),
+        (
+            format!("{url},redis://127.0.0.1:1"),
+            "one voter; use it alone",
+        ),
+    ] {
+        let error = Client::connect(&url).await.unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
+    }
+    // A majority of the listed nodes, also where one is left that answers and owns the slot.
+    let name = name_at(&cluster, 0);
+    let locking = client(&cluster).await;
+    cluster.servers[1..].iter().for_each(RedisServer::freeze);
+    until("it is not named", LATE, async || {
+        let refused = locks(&locking, &name)
+            .await
+            .map_err(|error| error.to_string());
+        refused.is_err_and(|why| why.contains("not named by a majority of its listed nodes"))
+    })
+    .await;
+    cluster.servers[1..].iter().for_each(RedisServer::thaw);
+    until("it votes", LATE, async || {
+        locks(&locking, &name).await.is_ok()
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_slot_that_moves_takes_its_held_lock_along() {
+    let cluster = RedisCluster::start(3, 0);
+    // Long enough for the few programs that move a slot on a busy machine.
+    let max_ttl = 3 * MAX_TTL;
+    cluster.init(max_ttl).await;
+    let connect = async || {
+        let builder = cluster.builder(max_ttl).node_timeout(NODE_TIMEOUT);
+        builder.connect().await.unwrap()
+    };
+    let (holder, other) = (connect().await, connect().await);
+    let slot = cluster.slot("job");
+    let first = holder.lock("job").await.unwrap();
+    let waiting = tokio::spawn({
+        let other = other.clone();
+        async move { other.lock("job").timeout(LATE).await.unwrap() }
+    });
+    until_somebody_waits(&other, "job").await;
+    let begin = Instant::now();
+    let mut moves = 0;
+    while begin.elapsed() < 2 * max_ttl {
+        cluster.migrate(slot, (cluster.owner(slot) + 1) % 3);
+        moves += 1;
+        assert!(first.is_valid(), "{:?} after {moves} moves", first.loss());
+        let refused = other.try_lock("job").await.unwrap_err();
+        assert!(refused.is_held(), "{refused}");
+        sleep(Duration::from_millis(300)).await;
+    }
+    assert!(first.is_valid() && !waiting.is_finished(), "{moves} moves");
+    let token = first.token();
+    first.release().await.unwrap();
+    let second = waiting.await.unwrap();
+    assert!(second.token() > token);
+    cluster.migrate(slot, (cluster.owner(slot) + 1) % 3);
+    let status = other.status("job").await.unwrap();
+    assert_eq!(
+        status.holder.and_then(|holder| holder.token),
+        Some(second.token())
+    );
+    second.release().await.unwrap();
+    // One who knows nothing of all that.
+    let third = connect().await.lock("job").await.unwrap();
+    assert!(third.token() > token);
+}
+
+/// What a client does that only follows the owner.
+async fn follow_and_set(cluster: &RedisCluster, key: &str, value: &str) {
+    let slot = cluster.slot(key);
+    let set = || {
+        let master = &cluster.servers[cluster.owner(slot)];
+        master.is_running() && master.cli(&["SET", key, value, "NX", "PX", "60000"]) == "OK"
+    };
+    wait_until("the naive client has its lock", LATE, set).await;
+}
+
+/// A master with a lock that its replica has not is killed. Then, perhaps, the slot moves on to another shard,
+/// which has never forgotten anything itself.
+async fn lose_a_lock(moves_on: bool) {
+    let mut cluster = RedisCluster::start(3, 1);
+    cluster.init(MAX_TTL).await;
+    let (a, b) = (client(&cluster).await, client(&cluster).await);
+    let name = name_at(&cluster, 0);
+    let slot = cluster.slot(&name);
+    let naive = format!("{{{name}}}naive");
+    let elsewhere = name_at(&cluster, 2);
+    locks(&a, &elsewhere).await.unwrap();
+    cluster.detach_replicas(0);
+    let held = a.lock(&name).await.unwrap();
+    follow_and_set(&cluster, &naive, "first").await;
+
+    let begin = Instant::now();
+    cluster.servers[0].kill();
+    assert_eq!(cluster.failed_over(slot, 0).await, 3);
+    if moves_on {
+        cluster.migrate(slot, 1);
+    }
+    // Who only follows the owner has the lock twice: the first was granted for a minute.
+    follow_and_set(&cluster, &naive, "second").await;
+    assert!(begin.elapsed() < Duration::from_secs(50));
+    // The other shards' names are used as before.
+    locks(&b, &elsewhere).await.unwrap();
+
+    let lost = async {
+        let reason = held.lost().await;
+        (reason, Instant::now())
+    };
+    let granted = async {
+        let lease = b.lock(&name).timeout(LATE).await.unwrap();
+        (lease, Instant::now())
+    };
+    let ((reason, lost_at), (lease, granted_at)) = tokio::join!(lost, granted);
+    assert_eq!(reason, LossReason::NoQuorum);
+    assert!(lost_at < granted_at);
+    assert!(lease.token() > held.token());
+    assert!(granted_at.duration_since(begin) > QUARANTINE);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_that_a_failover_lost_is_not_granted_to_another_while_it_may_be_held() {
+    lose_a_lock(false).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_slot_that_leaves_a_shard_in_quarantine_is_in_quarantine_where_it_arrives() {
+    lose_a_lock(true).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_shard_that_is_lost_for_good_costs_its_own_names_only() {
+    let mut cluster = RedisCluster::start(3, 0);
+    cluster.init(MAX_TTL).await;
+    let locking = client(&cluster).await;
+    let names: Vec<_> = (0..3).map(|server| name_at(&cluster, server)).collect();
+    let mut held = Vec::new();
+    for name in &names {
+        held.push(locking.lock(name).await.unwrap());
+    }
+    cluster.servers[2].kill();
+    let begin = Instant::now();
+    let lost = tokio::time::timeout(LATE, held[2].lost()).await.unwrap();
+    assert_eq!(lost, LossReason::NoQuorum);
+    while begin.elapsed() < 3 * MAX_TTL {
+        assert!(
+            held[0].is_valid() && held[1].is_valid(),
+            "{:?}",
+            held[0].loss()
+        );
+        sleep(Duration::from_millis(100)).await;
+    }
+    let refusal = locking.try_lock(&names[2]).await.unwrap_err();
+    let is_named = |why: &NodeError| match why {
+        NodeError::Unreachable(why) => why.contains(&cluster.servers[2].port().to_string()),
+        NodeError::ClusterDown(_) => true,
+        _ => false,
+    };
+    assert!(reasons(&refusal).iter().all(is_named), "{refusal}");
+    for lease in held.drain(..2) {
+        lease.release().await.unwrap();
+    }
+    for name in &names[..2] {
+        locks(&client(&cluster).await, name).await.unwrap();
+    }
+}
+
+/// Whoever gets the lock, one after the other, until the end.
+async fn work(client: Client, name: String, since: Instant, end: Arc<AtomicBool>) -> Vec<Turn> {
+    let nanos = || u64::try_from(since.elapsed().as_nanos()).unwrap();
+    let mut turns = Vec::new();
+    while !end.load(Ordering::SeqCst) {
+        let asked = nanos();
+        let Ok(lease) = client.lock(&name).timeout(Duration::from_secs(1)).await else {
+            continue;
+        };
+        let (begin, token) = (nanos(), lease.token().get());
+        let mut end = begin;
+        for _ in 0..3 {
+            sleep(Duration::from_millis(5)).await;
+            let now = nanos();
+            if lease.is_valid() {
+                end = now;
+            }
+        }
+        turns.push(Turn {
+            asked,
+            begin,
+            end,
+            token,
+        });
+        let _ = lease.release().await;
+    }
+    turns
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn forced_failovers_and_moving_slots_under_load_make_no_two_holders() {
+    let cluster = RedisCluster::start(3, 1);
+    cluster.init(MAX_TTL).await;
+    let (name, elsewhere) = (name_at(&cluster, 0), name_at(&cluster, 1));
+    let slot = cluster.slot(&name);
+    let since = Instant::now();
+    let end = Arc::new(AtomicBool::new(false));
+    let histories = [&name, &elsewhere].map(|_| Arc::new(Mutex::new(Vec::new())));
+    let mut workers = Vec::new();
+    for (name, turns) in [&name, &elsewhere].into_iter().zip(&histories) {
+        for _ in 0..2 {
+            let client = client(&cluster).await;
+            let (name, end, turns) = (name.clone(), Arc::clone(&end), Arc::clone(turns));
+            workers.push(tokio::spawn(async move {
+                let done = work(client, name, since, end).await;
+                turns.lock().unwrap().extend(done);
+            }));
+        }
+    }
+    let mut failovers = 0;
+    for round in 0..3 {
+        sleep(Duration::from_secs(1)).await;
+        let from = cluster.owner(slot);
+        let replica = (from + 3) % 6;
+        // It refuses while the last one is still under way.
+        let answer = cluster.servers[replica].cli(&["CLUSTER", "FAILOVER"]);
+        if answer == "OK" {
+            cluster.failed_over(slot, from).await;
+            failovers += 1;
+        }
+        if round == 1 {
+            let to = cluster.owner(cluster.slot(&elsewhere));
+            cluster.migrate(slot, to);
+        }
+        sleep(QUARANTINE + Duration::from_secs(1)).await;
+    }
+    end.store(true, Ordering::SeqCst);
+    for worker in workers {
+        worker.await.unwrap();
+    }
+    assert!(failovers > 0);
+    let last = client(&cluster).await;
+    for (name, turns) in [&name, &elsewhere].into_iter().zip(&histories) {
+        let turns = std::mem::take(&mut *turns.lock().unwrap());
+        println!("{name}: {failovers} failovers, {} turns", turns.len());
+        assert_eq!(check(&turns), Ok(()));
+        let largest = turns.iter().map(|turn| turn.token).max().unwrap();
+        let lease = last.lock(name).timeout(LATE).await.unwrap();
+        assert!(lease.token().get() > largest);
+    }
+}
