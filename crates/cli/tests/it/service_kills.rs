@@ -1,5 +1,5 @@
 //! Two replicas over five real servers, killed again and again in the middle of acquires, waits and
-//! extends. Half of the clients are written by hand, as any language would write them; the others are the
+//! extends, or behind proxies that send requests twice and hold answers back. Half of the clients are written by hand, as any language would write them; the others are the
 //! library's.
 //!
 //! `FENCEPOST_KILLS=1000` makes it the long form.
@@ -28,6 +28,9 @@ const BY_HAND: u32 = 4;
 const BY_LIBRARY: u32 = 2;
 /// The longest wait once nothing is killed any more: on a machine that has better things to do.
 const SERVED: Duration = Duration::from_secs(40);
+
+/// How long proxies may take to have made enough trouble.
+const PROXIED: Duration = Duration::from_secs(60);
 
 /// What all of them write to.
 struct Record {
@@ -300,92 +303,237 @@ async fn by_library(record: Arc<Record>, id: u32, urls: String) {
     }
 }
 
+/// A proxy that passes each request on to its replica: some of them twice, and some answers when their lease
+/// is over. It behaves once all is over.
+struct Proxy {
+    replica: SocketAddr,
+    record: Arc<Record>,
+    repeated: AtomicU64,
+    delayed: AtomicU64,
+}
+
+impl Proxy {
+    fn start(replica: SocketAddr, record: &Arc<Record>) -> (SocketAddr, Arc<Self>) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let proxy = Arc::new(Self {
+            replica,
+            record: Arc::clone(record),
+            repeated: AtomicU64::new(0),
+            delayed: AtomicU64::new(0),
+        });
+        let shared = Arc::clone(&proxy);
+        std::thread::spawn(move || {
+            for client in listener.incoming().map_while(Result::ok) {
+                let proxy = Arc::clone(&shared);
+                // A client that breaks off has nothing to be told.
+                std::thread::spawn(move || drop(proxy.pass_on(client)));
+            }
+        });
+        (address, proxy)
+    }
+
+    fn pass_on(&self, mut client: TcpStream) -> std::io::Result<()> {
+        let request = request(&mut client)?;
+        let behaves = self.record.is_over();
+        if !behaves && below(3) == 0 {
+            self.repeated.fetch_add(1, Ordering::Relaxed);
+            let (replica, copy) = (self.replica, request.clone());
+            let first = std::thread::spawn(move || send(replica, &copy));
+            // Before the second is sent, or at the same time, or long after.
+            if below(2) == 0 {
+                let _ = first.join();
+            }
+        }
+        let answer = send(self.replica, &request)?;
+        if !behaves && below(12) == 0 {
+            self.delayed.fetch_add(1, Ordering::Relaxed);
+            std::thread::sleep(TTL + Duration::from_millis(below(500)));
+        }
+        client.write_all(&answer)
+    }
+}
+
+/// A whole request.
+fn request(from: &mut TcpStream) -> std::io::Result<Vec<u8>> {
+    let mut from = BufReader::new(from);
+    let (mut bytes, mut length) = (Vec::new(), 0);
+    loop {
+        let begin = bytes.len();
+        from.read_until(b'\n', &mut bytes)?;
+        let line = String::from_utf8_lossy(&bytes[begin..]).to_lowercase();
+        if let Some(number) = line.strip_prefix("content-length:") {
+            length = number.trim().parse().map_err(std::io::Error::other)?;
+        }
+        if line.trim().is_empty() {
+            break;
+        }
+    }
+    let head = bytes.len();
+    bytes.resize(head + length, 0);
+    from.read_exact(&mut bytes[head..])?;
+    Ok(bytes)
+}
+
+/// Sends a request as it is, and returns the answer.
+fn send(to: SocketAddr, request: &[u8]) -> std::io::Result<Vec<u8>> {
+    let mut stream = TcpStream::connect(to)?;
+    stream.write_all(request)?;
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer)?;
+    Ok(answer)
+}
+
+/// Two replicas over five servers, and those who use them.
+struct Service {
+    bench: Bench,
+    cluster: Cluster,
+    addresses: [SocketAddr; 2],
+    replicas: [Option<Replica>; 2],
+    record: Arc<Record>,
+}
+
+impl Service {
+    fn start() -> Self {
+        let (bench, cluster) = (Bench::new(), Cluster::start(5));
+        let addresses = [(); 2].map(|()| {
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            listener.local_addr().unwrap()
+        });
+        let start = |address| Replica::start(&bench, &cluster.urls(), address);
+        let replicas = addresses.map(|address| Some(start(address)));
+        let record = Arc::new(Record {
+            start: Instant::now(),
+            events: Mutex::default(),
+            over: AtomicBool::new(false),
+            repeated: AtomicU64::new(0),
+        });
+        Self {
+            bench,
+            cluster,
+            addresses,
+            replicas,
+            record,
+        }
+    }
+
+    fn kill_one(&mut self) {
+        let which = below(2) as usize;
+        let address = self.replicas[which].take().unwrap().address;
+        let replica = Replica::start(&self.bench, &self.cluster.urls(), address);
+        self.replicas[which] = Some(replica);
+    }
+
+    /// Lets all clients work while something is done. Those who know nothing but the API find the replicas at
+    /// these addresses. How often a lock was acquired, when nothing was wrong with it.
+    fn holds(&mut self, by_hand_at: [SocketAddr; 2], hurt: impl FnOnce(&mut Self)) -> usize {
+        let record = Arc::clone(&self.record);
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        let urls = self.addresses.map(|at| format!("http://{at}")).join(",");
+        let by_hand: Vec<_> = (0..BY_HAND)
+            .map(|id| {
+                let client = ByHand {
+                    record: Arc::clone(&record),
+                    replicas: by_hand_at,
+                    id,
+                    turn: id as usize,
+                };
+                std::thread::spawn(move || client.work())
+            })
+            .collect();
+        let by_library: Vec<_> = (BY_HAND..BY_HAND + BY_LIBRARY)
+            .map(|id| runtime.spawn(by_library(Arc::clone(&record), id, urls.clone())))
+            .collect();
+        hurt(self);
+        record.over.store(true, Ordering::Relaxed);
+        let healed = Event::healed(record.now());
+        record.events.lock().unwrap().push(healed);
+        for client in by_hand {
+            client.join().unwrap();
+        }
+        runtime.block_on(async {
+            for client in by_library {
+                client.await.unwrap();
+            }
+        });
+        self.judge()
+    }
+
+    fn judge(&self) -> usize {
+        let left = || -> Vec<(String, Vec<String>)> {
+            let keys = self.cluster.servers.iter().map(|server| {
+                let keys = server.cli(&["KEYS", "*jobs*"]);
+                let keys = keys.lines().map(str::to_owned).collect();
+                (server.url(), keys)
+            });
+            keys.collect()
+        };
+        let limit = Duration::from_secs(30);
+        eventually("nothing is left after the TTL", limit, || {
+            left().iter().all(|(_, keys)| keys.is_empty())
+        });
+        let record = &self.record;
+        let mut events = std::mem::take(&mut *record.events.lock().unwrap());
+        let at = record.now();
+        events.extend(
+            left()
+                .into_iter()
+                .map(|(node, keys)| Event::keys_left(at, node, keys)),
+        );
+        let history = History::new(events);
+        let acquired = history
+            .turns()
+            .iter()
+            .filter(|turn| turn.acquired.is_some());
+        let (acquired, all) = (acquired.count(), history.turns().len());
+        let repeated = record.repeated.load(Ordering::Relaxed);
+        println!("{acquired} of {all} acquired, {repeated} taken over by a repeat");
+        let bounds = Bounds {
+            served_within: SERVED,
+            settled_after: Duration::from_secs(5),
+            told_within: Duration::from_millis(500),
+            token_skew: Duration::ZERO,
+        };
+        let found = fencepost_checks::mutex(&history, &bounds);
+        let found: Vec<_> = found.iter().map(ToString::to_string).collect();
+        assert!(found.is_empty(), "{}", found.join("\n"));
+        acquired
+    }
+}
+
 #[test]
 fn replicas_that_are_killed_in_the_middle_of_everything_break_no_promise() {
     let kills = std::env::var("FENCEPOST_KILLS").ok();
     let kills: usize = kills.map_or(12, |number| number.parse().unwrap());
-    let bench = Bench::new();
-    let cluster = Cluster::start(5);
-    let addresses = [(); 2].map(|()| {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        listener.local_addr().unwrap()
-    });
-    let start = |address| Replica::start(&bench, &cluster.urls(), address);
-    let mut replicas = addresses.map(|address| Some(start(address)));
-    let record = Arc::new(Record {
-        start: Instant::now(),
-        events: Mutex::default(),
-        over: AtomicBool::new(false),
-        repeated: AtomicU64::new(0),
-    });
-    let runtime = tokio::runtime::Runtime::new().unwrap();
-    let urls = addresses.map(|at| format!("http://{at}")).join(",");
-    let by_hand: Vec<_> = (0..BY_HAND)
-        .map(|id| {
-            let client = ByHand {
-                record: Arc::clone(&record),
-                replicas: addresses,
-                id,
-                turn: id as usize,
-            };
-            std::thread::spawn(move || client.work())
-        })
-        .collect();
-    let by_library: Vec<_> = (BY_HAND..BY_HAND + BY_LIBRARY)
-        .map(|id| runtime.spawn(by_library(Arc::clone(&record), id, urls.clone())))
-        .collect();
-    for _ in 0..kills {
-        std::thread::sleep(Duration::from_millis(20 + below(300)));
-        let which = below(2) as usize;
-        let address = replicas[which].take().unwrap().address;
-        replicas[which] = Some(start(address));
-    }
-    record.over.store(true, Ordering::Relaxed);
-    let healed = Event::healed(record.now());
-    record.events.lock().unwrap().push(healed);
-    for client in by_hand {
-        client.join().unwrap();
-    }
-    runtime.block_on(async {
-        for client in by_library {
-            client.await.unwrap();
+    let mut service = Service::start();
+    let acquired = service.holds(service.addresses, |service| {
+        for _ in 0..kills {
+            std::thread::sleep(Duration::from_millis(20 + below(300)));
+            service.kill_one();
         }
     });
-    let left = || -> Vec<(String, Vec<String>)> {
-        let keys = cluster.servers.iter().map(|server| {
-            let keys = server.cli(&["KEYS", "*jobs*"]);
-            let keys = keys.lines().map(str::to_owned).collect();
-            (server.url(), keys)
-        });
-        keys.collect()
-    };
-    let limit = Duration::from_secs(30);
-    eventually("nothing is left after the TTL", limit, || {
-        left().iter().all(|(_, keys)| keys.is_empty())
-    });
-    let mut events = std::mem::take(&mut *record.events.lock().unwrap());
-    let at = record.now();
-    events.extend(
-        left()
-            .into_iter()
-            .map(|(node, keys)| Event::keys_left(at, node, keys)),
-    );
-    let history = History::new(events);
-    let acquired = history
-        .turns()
-        .iter()
-        .filter(|turn| turn.acquired.is_some());
-    let (acquired, all) = (acquired.count(), history.turns().len());
-    let repeated = record.repeated.load(Ordering::Relaxed);
-    println!("{kills} kills, {acquired} of {all} acquired, {repeated} taken over by a repeat");
-    let bounds = Bounds {
-        served_within: SERVED,
-        settled_after: Duration::from_secs(5),
-        told_within: Duration::from_millis(500),
-        token_skew: Duration::ZERO,
-    };
-    let found = fencepost_checks::mutex(&history, &bounds);
-    let found: Vec<_> = found.iter().map(ToString::to_string).collect();
-    assert!(found.is_empty(), "{}", found.join("\n"));
+    println!("{kills} kills");
     assert!(acquired > kills, "they did their work");
+}
+
+#[test]
+fn a_proxy_that_repeats_requests_and_holds_answers_back_past_the_ttl_breaks_no_promise() {
+    let mut service = Service::start();
+    let proxies = service
+        .addresses
+        .map(|replica| Proxy::start(replica, &service.record));
+    let count = |of: fn(&Proxy) -> &AtomicU64| -> u64 {
+        let counts = proxies.iter().map(|(_, proxy)| of(proxy));
+        counts.map(|count| count.load(Ordering::Relaxed)).sum()
+    };
+    let counts = || (count(|it| &it.repeated), count(|it| &it.delayed));
+    let acquired = service.holds(proxies.each_ref().map(|(at, _)| *at), |_| {
+        eventually("they make trouble", PROXIED, || {
+            let (repeated, delayed) = counts();
+            repeated >= 30 && delayed >= 8
+        });
+    });
+    let (repeated, delayed) = counts();
+    println!("{repeated} requests repeated, {delayed} answers held back");
+    assert!(acquired > 10, "they did their work");
 }

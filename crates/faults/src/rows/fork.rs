@@ -8,6 +8,7 @@
 use std::io;
 
 use crate::row::Row;
+use crate::scene::Scene;
 
 pub(super) const ROWS: &[Row] = &[Row {
     lay_out: |layout| layout.forks = true,
@@ -15,7 +16,7 @@ pub(super) const ROWS: &[Row] = &[Row {
         "fork",
         "clients fork while they hold the lock; the child uses and drops what it inherited",
         |scene| {
-            let forks = |scene: &crate::scene::Scene| match scene.forks_file().metadata() {
+            let forks = |scene: &Scene| match scene.forks_file().metadata() {
                 Ok(file) => Ok(file.len()),
                 Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(0),
                 Err(error) => Err(error),

@@ -33,8 +33,8 @@ pub(super) const ROWS: &[Row] = &[Row {
         |scene| {
             let (few, more) = (scene.cluster.urls(), scene.cluster.more_urls());
             let there = change(scene, &few, &more)?;
-            // Servers that join are new: those of the last change have the marker of a cluster that is gone.
             let back = change(scene, &more, &few)?;
+            // Servers that join are new; these have the marker of a cluster that is gone.
             for node in scene.cluster.layout.nodes..scene.cluster.nodes.len() {
                 scene.cluster.nodes[node].tell(&["FLUSHALL"])?;
             }
@@ -52,6 +52,8 @@ fn change(scene: &mut Scene, old: &str, new: &str) -> io::Result<usize> {
         scene.replace_client_by(*client, new)?;
         scene.pass(50..=400);
     }
+    // Longer than it takes a server that has no marker yet to vote for whoever claims it.
+    scene.pass(500..=3000);
     let is_watched = scene.cluster.layout.policy == RestartPolicy::Delay;
     let init = is_watched.then(|| init(scene, old, new)).transpose()?;
     for client in &order[early..] {

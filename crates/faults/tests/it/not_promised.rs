@@ -54,6 +54,14 @@ fn plain(nodes: usize) -> Layout {
     }
 }
 
+/// Of clients that watch what nodes may forget.
+fn watched(nodes: usize) -> Layout {
+    Layout {
+        policy: RestartPolicy::Delay,
+        ..plain(nodes)
+    }
+}
+
 fn with_bent_clocks(nodes: usize) -> Layout {
     let mut layout = plain(nodes);
     layout.options.bent = true;
@@ -147,6 +155,180 @@ fn a_lock_evicted_by_a_server_that_was_set_to_evict_meanwhile_makes_two_holders(
     on_three_and_five(async |nodes| {
         let two = two_hold(plain(nodes), Has::JustAMajority, befalls).await;
         assert!(two, "{nodes} nodes");
+    });
+}
+
+/// What a server is set to is looked at every few seconds where data are watched.
+#[test]
+fn a_server_that_is_set_to_evict_has_no_vote_from_the_next_look_on() {
+    on_three_and_five(async |nodes| {
+        let stage = Stage::set(watched(nodes)).await;
+        let majority = stage.majority();
+        for node in 0..majority {
+            stage.tell(node, &["CONFIG", "SET", "maxmemory", "100mb"]);
+            stage.tell(node, &["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]);
+        }
+        let end = Instant::now() + Duration::from_secs(30);
+        loop {
+            let asked = stage.contender.try_lock(LOCK).ttl(TTL).renew(false).await;
+            let evicts = |error: &fencepost::Error| {
+                let nodes = error.nodes().iter();
+                nodes
+                    .filter(|it| it.outcome.to_string().contains("allkeys-lru"))
+                    .count()
+                    == majority
+            };
+            if asked.as_ref().is_err_and(evicts) {
+                break;
+            }
+            assert!(Instant::now() < end, "{nodes} nodes: {asked:?}");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    });
+}
+
+/// Of one key nobody is told.
+#[test]
+fn a_key_that_is_deleted_by_hand_makes_two_holders() {
+    on_three_and_five(async |nodes| {
+        let befalls = |stage: &mut Stage| {
+            let shared = stage.shared_node();
+            stage.tell(shared, &["DEL", LOCK]);
+        };
+        let two = two_hold(watched(nodes), Has::JustAMajority, befalls).await;
+        assert!(two, "{nodes} nodes");
+    });
+}
+
+/// The server tells nobody that another database has taken the place of this one.
+#[test]
+fn a_database_that_is_swapped_makes_two_holders() {
+    on_three_and_five(async |nodes| {
+        let befalls = |stage: &mut Stage| {
+            let shared = stage.shared_node();
+            stage.tell(shared, &["SWAPDB", "0", "1"]);
+        };
+        let two = two_hold(watched(nodes), Has::JustAMajority, befalls).await;
+        assert!(two, "{nodes} nodes");
+    });
+}
+
+/// Its data are continued from a replica that had lost the lock, and it is a master again before anybody looks.
+#[test]
+fn a_role_that_changes_back_between_two_looks_makes_two_holders() {
+    on_three_and_five(async |nodes| {
+        // A look that falls into it sees it.
+        for _ in 0..5 {
+            let mut layout = watched(nodes);
+            let at_once = ["--repl-diskless-sync-delay", "0"];
+            layout.options.words = at_once.map(str::to_owned).to_vec();
+            let befalls = |stage: &mut Stage| flip_to_a_replica_without_the_lock(stage);
+            if two_hold(layout, Has::JustAMajority, befalls).await {
+                return;
+            }
+        }
+        panic!("{nodes} nodes: never");
+    });
+}
+
+fn flip_to_a_replica_without_the_lock(stage: &mut Stage) {
+    let shared = stage.shared_node();
+    let cluster = &stage.cluster;
+    let server = &cluster.nodes[shared];
+    let options = NodeOptions {
+        words: replica_of(server, &cluster.layout.options.words),
+        ..cluster.layout.options.clone()
+    };
+    let folder = cluster.folder().join("replica");
+    let replica = Node::start(&cluster.network, shared, &folder, options).unwrap();
+    until_linked(&replica);
+    replica.tell(&["REPLICAOF", "NO", "ONE"]).unwrap();
+    replica.tell(&["DEL", LOCK]).unwrap();
+    let port = replica.address().port().to_string();
+    server.tell(&["REPLICAOF", "127.0.0.1", &port]).unwrap();
+    until_linked(server);
+    let end = Instant::now() + TTL;
+    while stage.has_lock(shared) && Instant::now() < end {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    stage.tell(shared, &["REPLICAOF", "NO", "ONE"]);
+}
+
+fn replica_of(master: &Node, words: &[String]) -> Vec<String> {
+    let port = master.address().port().to_string();
+    let replicaof = ["--replicaof", "127.0.0.1", &port].map(str::to_owned);
+    [words, &replicaof].concat()
+}
+
+fn until_linked(replica: &Node) {
+    let end = Instant::now() + TTL * 10;
+    let info = || replica.ask::<String>(&["INFO", "replication"]).unwrap();
+    while !info().contains("master_link_status:up") {
+        assert!(Instant::now() < end, "not in step");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// As a machine that is put back to a snapshot: the same process, with the marker and without the lock.
+#[test]
+fn a_server_that_is_put_back_to_an_older_state_while_it_runs_makes_two_holders() {
+    let version = std::process::Command::new("redis-server")
+        .arg("--version")
+        .output();
+    let version = String::from_utf8(version.unwrap().stdout).unwrap();
+    if version.contains("v=6.") || version.contains("v=5.") {
+        println!("skipped: this server has no DEBUG that can be turned on");
+        return;
+    }
+    on_three_and_five(async |nodes| {
+        let mut layout = watched(nodes);
+        let debug = ["--enable-debug-command", "yes"];
+        layout.options.words = debug.map(str::to_owned).to_vec();
+        let mut stage = Stage::set(layout).await;
+        let shared = stage.shared_node();
+        stage.tell(shared, &["SAVE"]);
+        let held = stage.hold_on_just_a_majority().await;
+        stage.tell(shared, &["DEBUG", "RELOAD", "NOSAVE"]);
+        let (second, while_valid) = stage.contend(&held).await;
+        judge(&stage, &held, &second, while_valid);
+        assert!(while_valid, "{nodes} nodes");
+    });
+}
+
+/// A clock that stands still from a moment on, as that of a machine does that its hypervisor pauses: the
+/// time of the pause is missing on it.
+#[derive(Default)]
+struct Paused(std::sync::OnceLock<Moment>);
+
+impl Clock for Paused {
+    fn now(&self) -> Moment {
+        self.0.get().copied().unwrap_or_else(|| SystemClock.now())
+    }
+
+    fn wall_micros(&self) -> u64 {
+        SystemClock.wall_micros()
+    }
+}
+
+/// The history has the true end of the lease, so that no checker is asked here: the holder is.
+#[test]
+fn a_holder_whose_machine_was_paused_with_its_clock_believes_beside_the_next() {
+    on_three_and_five(async |nodes| {
+        let mut stage = Stage::set(plain(nodes)).await;
+        let clock = Arc::new(Paused::default());
+        stage.holder = Client::builder()
+            .url(stage.cluster.urls())
+            .restart_policy(RestartPolicy::Trust)
+            .max_ttl(TTL)
+            .clock(Arc::clone(&clock) as Arc<dyn Clock>)
+            .connect()
+            .await
+            .unwrap();
+        let held = stage.hold_on_all().await;
+        clock.0.set(SystemClock.now()).unwrap();
+        let (second, while_valid) = stage.contend(&held).await;
+        assert!(while_valid && second.is_valid(), "{nodes} nodes");
+        assert!(held.token() < second.token(), "the resource is safe");
     });
 }
 
@@ -321,6 +503,30 @@ fn tokens_fall_when_all_nodes_are_flushed_and_the_next_clients_clock_is_behind()
         let held = stage.hold_on_all().await;
         flush(&mut stage, 0..nodes);
         let (second, _) = stage.contend(&held).await;
+        assert!(second.token() < held.token(), "{nodes} nodes");
+        assert!(!stage.bad_tokens().is_empty(), "the checker finds it");
+    });
+}
+
+/// A cluster of new servers knows nothing of the old one's tokens but what the clients propose.
+#[test]
+fn tokens_fall_when_all_servers_are_replaced_and_the_next_clients_clock_is_behind() {
+    on_three_and_five(async |nodes| {
+        let layout = Layout {
+            extra: nodes,
+            ..watched(nodes)
+        };
+        let mut stage = Stage::set(layout).await;
+        let (old, new) = (stage.cluster.urls(), stage.cluster.extra_urls());
+        let of = |urls: &str| Client::builder().url(urls).max_ttl(TTL);
+        let ahead = of(&old).clock(Arc::new(Ahead)).connect().await.unwrap();
+        stage.holder = ahead;
+        let held = stage.hold_on_all().await;
+        let replaced = InitOptions::new().replace(&old);
+        of(&new).init(replaced).await.unwrap();
+        let after = of(&new).connect().await.unwrap();
+        let (second, while_valid) = stage.contend_as(&after, &held).await;
+        assert!(!while_valid, "{nodes} nodes");
         assert!(second.token() < held.token(), "{nodes} nodes");
         assert!(!stage.bad_tokens().is_empty(), "the checker finds it");
     });

@@ -61,7 +61,7 @@ impl Stage {
     }
 
     pub(crate) fn nodes(&self) -> usize {
-        self.cluster.nodes.len()
+        self.cluster.layout.nodes
     }
 
     pub(crate) fn majority(&self) -> usize {
@@ -187,16 +187,18 @@ fn of(client: u32) -> LeaseRef {
     }
 }
 
-/// A client that has never been here before.
+/// A client that has never been here before. On a busy machine servers that are just up may be too slow for
+/// the first to make a cluster of them.
 pub(crate) async fn newcomer(cluster: &Cluster, owner: &str) -> Client {
-    Client::builder()
-        .url(cluster.urls())
-        .owner(owner)
-        .restart_policy(cluster.layout.policy)
-        .max_ttl(TTL)
-        .connect()
-        .await
-        .unwrap()
+    let end = now().after(VOTE_LIMIT);
+    loop {
+        let builder = Client::builder().url(cluster.urls()).owner(owner);
+        let builder = builder.restart_policy(cluster.layout.policy).max_ttl(TTL);
+        match builder.connect().await {
+            Ok(client) => return client,
+            Err(error) => assert!(now() < end, "{error}"),
+        }
+    }
 }
 
 /// A client for which every node votes.
@@ -208,7 +210,7 @@ pub(crate) async fn client(cluster: &Cluster, owner: &str) -> Client {
         loop {
             if let Ok(lease) = locks.try_lock(owner).ttl(TTL).renew(false).await {
                 let everywhere = || {
-                    let mut nodes = cluster.nodes.iter();
+                    let mut nodes = cluster.nodes[..cluster.layout.nodes].iter();
                     nodes.all(|node| node.ask::<bool>(&["EXISTS", owner]).unwrap())
                 };
                 let settled = now().after(Duration::from_millis(200));

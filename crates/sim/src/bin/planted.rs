@@ -96,7 +96,8 @@ fn plant_all(seeds: u64, names: &[String]) -> io::Result<bool> {
             Some((by, needed)) => (by, needed.to_string()),
             None => {
                 all_found &= bug.about.starts_with(HARMLESS);
-                ("nobody".to_owned(), format!("> {seeds}"))
+                let looked = if bug.row().is_some() { 0 } else { seeds };
+                ("nobody".to_owned(), format!("> {looked}"))
             }
         };
         writeln!(out, "| {} | {} | {by} | {needed} |", bug.name, bug.about)?;
