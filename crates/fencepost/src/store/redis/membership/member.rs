@@ -153,11 +153,7 @@ impl Member {
     }
 
     /// Looks at the marker, and writes what follows from it.
-    pub(super) async fn vet(
-        &self,
-        node: &str,
-        server: &Server<'_>,
-    ) -> Result<Standing, NodeError> {
+    pub(super) async fn vet(&self, node: &str, server: &Server<'_>) -> Result<Standing, NodeError> {
         for _ in 0..MOST_CHANGES {
             let number = self.membership.looks.fetch_add(1, Ordering::SeqCst) + 1;
             let look = server.look().await?;
