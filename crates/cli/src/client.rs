@@ -1,4 +1,4 @@
-//! A runtime and a client for one short errand.
+//! A runtime and a client for one short job.
 
 use std::time::Duration;
 
@@ -29,11 +29,11 @@ pub(crate) enum Connect {
     Meanwhile,
 }
 
-/// Runs an errand with a client, and lets what goes on in the background end.
+/// Runs a job with a client, and lets what goes on in the background end.
 pub(crate) fn with<T>(
     builder: impl FnOnce() -> Builder,
     connect: Connect,
-    errand: impl AsyncFnOnce(&Client) -> Result<T, Failure>,
+    job: impl AsyncFnOnce(&Client) -> Result<T, Failure>,
 ) -> Result<T, Failure> {
     let runtime = runtime()?;
     let outcome = runtime.block_on(async {
@@ -42,7 +42,7 @@ pub(crate) fn with<T>(
             Connect::Meanwhile => builder().build(),
         };
         let locks = locks.map_err(|error| fault(&error))?;
-        let outcome = errand(&locks).await;
+        let outcome = job(&locks).await;
         let _ = timeout(LAST_WORD, locks.shutdown()).await;
         outcome
     });

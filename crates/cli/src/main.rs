@@ -21,7 +21,7 @@
 //! | `wait` | from a name to a lock that is ours, and what people see meanwhile |
 //! | `holder`, `owner` | for which process is a lock, and how is that shown? |
 //! | `handed`, `table` | how is it printed? |
-//! | `client` | a runtime and a client for one errand |
+//! | `client` | a runtime and a client for one job |
 //! | `shim` | what runs between our fork and the user's command |
 //! | `guard` | what ends the user's command if we are killed |
 //! | `terminal` | which process group has the terminal's foreground? |

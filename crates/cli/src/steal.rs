@@ -24,9 +24,7 @@ const TELLING_LIMIT: Duration = Duration::from_millis(50);
 
 pub(crate) fn run(job: &StealJob) -> Result<ExitCode, Failure> {
     if !job.yes && !std::io::stdin().is_terminal() {
-        return Err(Failure::usage(
-            "no terminal to confirm the theft at; give --yes",
-        ));
+        return Err(Failure::usage("no terminal to confirm at; give --yes"));
     }
     let audit = job.audit.as_ref().map(|path| {
         let file = File::options().append(true).create(true).open(path);

@@ -132,12 +132,12 @@ pub(crate) async fn extend(
     let ttl = shared.checked_ttl(ttl)?;
     let coordinator = &shared.coordinator;
     let access = match shared.service() {
-        // It shows nobody's values, and compares them itself.
+        // It shows no values, and compares them itself.
         Some(_) => Access::Exclusive,
         None => {
             let seen = Status::ask(coordinator, detached.name.clone()).await;
             match check(&seen, detached, coordinator.quorum.needed()) {
-                // A look does not tell whether it was stolen: who lost it is told when it releases it.
+                // A look does not tell whether it was stolen: a release does.
                 Err(lost) if lost.loss() == Some(&LossReason::Expired) => {
                     let released = release(shared, detached).await;
                     return Err(released.err().filter(Error::is_lost).unwrap_or(lost));

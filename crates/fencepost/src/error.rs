@@ -110,9 +110,9 @@ impl HolderStatus {
 pub(crate) enum HeldBy {
     /// This one holds the lock.
     One(HolderStatus),
-    /// These hold it on some nodes each, and nobody on a majority.
+    /// These hold it on some nodes each, and none on a majority.
     Split(Vec<Owner>),
-    /// Nobody holds it, and no token could be certified: other attempts were faster each time.
+    /// It is free, and no token could be certified: other attempts were faster each time.
     Overtaken,
 }
 
@@ -248,7 +248,7 @@ impl Error {
     }
 
     /// Who holds the lock, if it is held or the wait for it has timed out. `None` where several attempts
-    /// have it on some nodes each, and nobody on a majority.
+    /// have it on some nodes each, and none on a majority.
     #[must_use]
     pub fn holder(&self) -> Option<&HolderStatus> {
         match &self.0 {

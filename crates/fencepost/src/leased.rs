@@ -1,20 +1,15 @@
-//! What a replica of the lock service asks of the library, and nobody else: a lease whose id the
+//! What only a replica of the lock service asks of the library: a lease whose id the
 //! *client* chose, and whose attempts it numbers.
 //!
 //! A later attempt of the same lease takes the lock over from the values of earlier ones, by
 //! compare-and-set on exactly those values. A release leaves a tombstone of the lease id on a majority
-//! before it looks for what to release; whoever acquires under a chosen id looks for the tombstone
+//! before it looks for what to release; an acquire under a chosen id looks for the tombstone
 //! after it was granted. One of the two sees the other, whatever the order.
 
-use std::sync::Arc;
-use std::time::Duration;
-
-use crate::acquire;
 use crate::driver::coordinator::Coordinator;
 pub use crate::driver::identity::OnBehalf;
 use crate::driver::shared::Shared;
 use crate::error::{Error, NodeError, NodeOutcome};
-use crate::lease::Lease;
 use fencepost_core::lock::{Command, Reply, TicketDisposition};
 use fencepost_core::name::LockName;
 use fencepost_core::{AttemptValue, ClientId, LeaseId, Owner};
@@ -23,17 +18,6 @@ use fencepost_core::{AttemptValue, ClientId, LeaseId, Owner};
 /// ticket is the same at every replica.
 pub(crate) fn replica_id() -> ClientId {
     ClientId::of(u128::from_be_bytes(*b"fencepostservice"))
-}
-
-/// Takes the lock from exactly these values, or if it is free.
-pub(crate) async fn take_over(
-    shared: &Arc<Shared>,
-    name: LockName,
-    ttl: Duration,
-    on_behalf: OnBehalf,
-    from: Vec<AttemptValue>,
-) -> Result<Lease, Error> {
-    acquire::take_over(shared, name, ttl, on_behalf, from).await
 }
 
 /// Refuses this lease id from now on, for one `max_ttl`: known to a majority when this returns.

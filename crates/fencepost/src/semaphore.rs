@@ -43,13 +43,12 @@ use fencepost_core::name::LockName;
 /// - **A token for each permit.** The [tokens](Lease::token) of one *slot* are unique and grow.
 ///   Those of different slots have nothing to do with each other: let the resource remember the
 ///   newest token of each slot.
-/// - **No polling.** Whoever finds all permits taken waits in the one queue of all slots, and is
-///   [woken](crate::LockRequest#how-it-waits) by whichever is given back first. It makes one attempt
+/// - **No polling.** A request that finds all permits taken waits in the one queue of all slots, and is
+///   [woken](crate::LockRequest#how-it-waits) by the first release. It makes one attempt
 ///   at a time, so it never holds two. A client with waiters costs each node one command a second,
-///   however many of them and however many slots there are; whoever is next looks at all slots by
+///   however many of them and however many slots there are; the next waiter looks at all slots by
 ///   one more.
-/// - With [`fair`](crate::LockOptions::fair), whoever is in the queue before another comes is served
-///   before it.
+/// - With [`fair`](crate::LockOptions::fair), permits are granted in the order of the queue.
 ///
 /// # Changing k
 /// k is not stored anywhere: it is what each client says, and clients may differ. A client that says
@@ -67,7 +66,7 @@ use fencepost_core::name::LockName;
 ///
 /// # Names
 /// The slots of `pool` are the locks `{pool}:semaphore:0`, `{pool}:semaphore:1`, …, and their queue is that
-/// of the name `{pool}:semaphore`, which nobody holds; a name with a `{tag}` of its own keeps it:
+/// of the name `{pool}:semaphore`, which is never held; a name with a `{tag}` of its own keeps it:
 /// `{tenant}:pool:semaphore:0`. So all slots of one semaphore share a
 /// hash slot, and no two semaphores share a lock; nor does a semaphore share one with the lock of the
 /// same name. Do not use names of this form for locks of your own. A semaphore's name has at most

@@ -217,7 +217,7 @@ pub(crate) fn exits(command: &str) -> &'static [ExitCase] {
             UNAVAILABLE,
             ("74", "stdout cannot be written; the lock is released"),
             BUSY,
-            ("79", "the lock was lost before it could be handed over"),
+            ("79", "the lock was lost before its value was printed"),
         ],
         "extend" | "release" => &[
             ("0", "a majority of the nodes had it"),

@@ -132,7 +132,7 @@ pub(super) struct RawRelease {
 /// and may go on working until then: only a resource that checks the fencing token is safe from it.
 /// Then the lock is ours, as after `acquire`; with --free it is released at once, for the next waiter.
 /// A free lock is not stolen (exit code 1), and a key that is no lock of fencepost's only
-/// with --overwrite-foreign. Each theft is logged on stderr, and in the --audit file.
+/// with --overwrite-foreign. Each steal is logged on stderr, and in the --audit file.
 #[derive(Args)]
 pub(super) struct RawSteal {
     /// Name of the lock
@@ -155,7 +155,7 @@ pub(super) struct RawSteal {
     #[arg(env = "FENCEPOST_OVERWRITE_FOREIGN", hide_env_values = true)]
     overwrite_foreign: bool,
 
-    /// Append a line of JSON for the theft to this file; without it nothing is stolen
+    /// Append a line of JSON for the steal to this file; without it nothing is stolen
     #[arg(long, value_name = "FILE")]
     #[arg(env = "FENCEPOST_AUDIT", hide_env_values = true)]
     audit: Option<PathBuf>,
@@ -226,7 +226,7 @@ pub(crate) struct StealJob {
     pub(crate) free: bool,
     /// Whether what is no lock of ours may be overwritten.
     pub(crate) overwrite_foreign: bool,
-    /// Where each theft is written down.
+    /// Where each steal is logged.
     pub(crate) audit: Option<PathBuf>,
     pub(crate) ttl: Duration,
     pub(crate) holder: ForPid,

@@ -54,8 +54,8 @@ pub(super) struct RawPlace {
     #[arg(env = "FENCEPOST_SERVICE_TOKEN_FILE", hide_env_values = true)]
     service_token_file: Option<PathBuf>,
 
-    /// Ask a lock service at http:// beyond this machine: whoever is on the way reads tokens and
-    /// lease ids
+    /// Ask a lock service at http:// beyond this machine: anyone on the network path can read
+    /// tokens and lease ids
     #[arg(long, value_parser = flag)]
     #[arg(env = "FENCEPOST_ALLOW_PLAINTEXT_SERVICE", hide_env_values = true)]
     allow_plaintext_service: bool,

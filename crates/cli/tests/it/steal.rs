@@ -59,7 +59,7 @@ fn a_free_lock_is_not_stolen() {
 }
 
 #[test]
-fn every_theft_leaves_an_audit_line() {
+fn every_steal_leaves_an_audit_line() {
     let bench = Bench::new();
     bench.run(&["acquire", "job", "--for-pid", "none"]);
     let ran = bench.run(&["steal", "job", "--yes", "--audit", "audit.log"]);
@@ -99,7 +99,7 @@ fn every_theft_leaves_an_audit_line() {
             "{told}"
         );
     }
-    // Without the line there is no theft.
+    // Without the line nothing is stolen.
     bench.run(&["acquire", "job", "--for-pid", "none"]);
     let before = bench.run(&["status", "job", "--json"]).out;
     let ran = bench.run(&["steal", "job", "--yes", "--audit", "no/such/dir/audit.log"]);

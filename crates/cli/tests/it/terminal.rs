@@ -186,7 +186,7 @@ fn without_a_terminal_there_is_one_line_at_the_start_and_one_at_the_end() {
 }
 
 #[test]
-fn a_theft_is_confirmed_at_the_terminal() {
+fn a_steal_is_confirmed_at_the_terminal() {
     let bench = Bench::new();
     let value = take(&bench);
     for (answer, code, says) in [

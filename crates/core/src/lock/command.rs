@@ -15,19 +15,19 @@ pub enum Command {
     Acquire {
         /// Who asks.
         value: AttemptValue,
-        /// For how long, if nobody extends it.
+        /// For how long, unless it is extended.
         ttl: Ttl,
         /// The token that the caller would like.
         proposed: FencingToken,
         /// Whether it is the caller's turn.
         turn: Precedence,
     },
-    /// Take the lock together with others who read, if nobody has it for itself and no writer waits
-    /// before the caller.
+    /// Take the lock together with other readers, if no writer holds it and none waits before the
+    /// caller.
     Share {
         /// Who asks.
         value: AttemptValue,
-        /// For how long, if nobody extends it: each reader has an end of its own.
+        /// For how long, unless it is extended: each reader has an expiry of its own.
         ttl: Ttl,
         /// The token that the caller would like, if it is the first reader.
         proposed: FencingToken,
@@ -65,24 +65,24 @@ pub enum Command {
         /// The reader's token.
         token: FencingToken,
     },
-    /// Give the lock back.
+    /// Release the lock.
     Release {
         /// The holder, or a reader.
         value: AttemptValue,
         /// Set when a command of this value may still be on its way: refuse the value for that
-        /// long, so that the late command cannot take the lock for nobody.
+        /// long, so that the late command cannot leave a lock that no lease holds.
         tombstone: Option<Duration>,
         /// What becomes of the holder's ticket.
         ticket: TicketDisposition,
-        /// The client of one who waits, whose attempt follows at once: it sees to its waiters by
-        /// itself, and is not told.
+        /// The client of one who waits, whose attempt follows at once: it wakes its waiters by
+        /// itself, and the node does not.
         follower: Option<ClientId>,
     },
-    /// Wait in line, or go on waiting: all these tickets are kept for another lease.
+    /// Enqueue, or go on waiting: all these tickets are kept for another lease.
     Enqueue {
         /// The waiters of one client.
         tickets: Vec<Ticket>,
-        /// For how long, if nobody asks again.
+        /// For how long, unless it is shown again.
         lease: Duration,
     },
     /// Wait no longer.
@@ -92,7 +92,7 @@ pub enum Command {
     },
     /// Look, and change nothing.
     Inspect,
-    /// Take the lock from whoever has it: an operator's act. Or only from some, as a later attempt
+    /// Take the lock from its holder: an operator's act. Or only from given values, as a later attempt
     /// of the same lease does.
     Steal {
         /// Who takes it.
@@ -101,7 +101,7 @@ pub enum Command {
         ttl: Ttl,
         /// The token that the caller would like.
         proposed: FencingToken,
-        /// Exactly the values it may be taken from. Whoever it is, if there are none.
+        /// Exactly the values it may be taken from. Empty: from any holder.
         from: Vec<AttemptValue>,
     },
     /// Look whether this value was released with a tombstone that still stands, and change nothing.
@@ -142,32 +142,32 @@ impl Command {
 /// When an extension takes a lock again on a node that is free. It is no vote in either case.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Repair {
-    /// Whatever the register says: the validity of the lease was never interrupted, so nobody else can have
-    /// been granted the lock. Whoever tried and failed may have lifted the register all the same.
+    /// Whatever the register says: the validity of the lease was never interrupted, so no other client can have
+    /// been granted the lock. A failed attempt may have lifted the register all the same.
     #[default]
     Always,
-    /// Only where the register is not above the token: of a detached lock nobody knows whether its validity
-    /// was interrupted, and whoever had it since has lifted the register.
+    /// Only where the register is not above the token: the validity of a detached lock may have been
+    /// interrupted, and a holder since then has lifted the register.
     UnlessOvertaken,
 }
 
 /// How an acquirer stands to those who wait.
 ///
 /// One with a ticket proposes a token above the ticket's number. A grant takes the ticket out of
-/// the line, and if the attempt comes to nothing the ticket returns: whoever got in line meanwhile is
-/// behind it, because nobody gets a number below the counter.
+/// the queue, and if the attempt fails the ticket returns: a waiter that came meanwhile is behind it,
+/// because no ticket gets a number below the counter.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Precedence {
-    /// Not in line, and passes those in line who let themselves be passed.
+    /// Not in the queue, and passes waiters that are not fair.
     #[default]
     MayPass,
-    /// Not in line, and passes nobody.
+    /// Not in the queue, and passes no waiter.
     PassNobody,
-    /// In line.
+    /// In the queue.
     Ticket(TicketId),
 }
 
-/// What becomes of a ticket when its lock is given back. A grant has taken it out of the line, on
+/// What becomes of a ticket when its lock is released. A grant has taken it out of the queue, on
 /// the nodes that granted.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub enum TicketDisposition {
@@ -182,7 +182,7 @@ pub enum TicketDisposition {
         id: TicketId,
         /// Its number.
         number: TicketNumber,
-        /// For how long, if nobody asks again.
+        /// For how long, unless it is shown again.
         lease: Duration,
     },
 }
@@ -220,7 +220,7 @@ pub enum Reply {
         /// Who was thrown out, by [`Command::Steal`] only.
         evicted: Option<AttemptValue>,
     },
-    /// Somebody else has it. Where it is free and others wait, that is the first in line, for as
+    /// Another client holds it. Where it is free and others wait, that is the head of the queue, for as
     /// long as its ticket is kept.
     Held(Holder),
     /// This attempt was given up before its command arrived.
@@ -236,15 +236,15 @@ pub enum Reply {
     Extended,
     /// Had been forgotten, and is held again. Not a vote: in between it may have been another's.
     Repaired,
-    /// Given back.
+    /// Released.
     Released,
-    /// The caller does not hold it; somebody else may.
+    /// The caller does not hold it; another client may.
     NotHeld(Option<Holder>),
-    /// The caller does not hold it, because this one has stolen it. Nobody holds it any more.
+    /// The caller does not hold it, because this one has stolen it. It is free now.
     Stolen(AttemptValue),
-    /// The line, to one who waits in it.
+    /// The queue, to a waiter in it.
     Queue(NodeQueue),
-    /// Out of the line.
+    /// Out of the queue.
     Left,
     /// What [`Command::Inspect`] saw.
     Snapshot(Snapshot),
@@ -255,7 +255,7 @@ pub enum Reply {
 pub struct NodeQueue {
     /// Who has the lock.
     pub holder: Option<Holder>,
-    /// Who is first in line, and how long its ticket is kept.
+    /// The head of the queue, and how long its ticket is kept.
     pub head: Option<(TicketId, Duration)>,
     /// Where the tickets stand that were shown, in the same order.
     pub places: Vec<Place>,
@@ -268,8 +268,8 @@ pub struct Snapshot {
     pub holder: Option<Holder>,
     /// Who reads it, if it is held for reading: whose time is up first comes first.
     pub readers: Vec<Holder>,
-    /// The node's counter; zero if it was never used or has been forgotten. Nobody's token: whoever
-    /// failed to get the lock may have lifted it too.
+    /// The node's counter; zero if it was never used or has been forgotten. No holder's token: a failed
+    /// attempt may have lifted it too.
     pub counter: FencingToken,
     /// How many wait for it.
     pub waiting: usize,

@@ -54,7 +54,7 @@ pub struct LockState {
         serde(default, skip_serializing_if = "Vec::is_empty")
     )]
     queue: Vec<Waiting>,
-    /// The latest steal, for whoever was evicted by it and asks.
+    /// The latest steal, for the holder that it evicted.
     #[cfg_attr(
         feature = "serde",
         serde(default, skip_serializing_if = "Option::is_none")
@@ -118,7 +118,7 @@ impl LockState {
 
     fn carry_out(&mut self, command: &Command, now: Now) -> Reply {
         if command.value().is_some_and(AttemptValue::is_shared) {
-            // What stands for all readers is nobody's value: whoever sends it has no claim.
+            // What stands for all readers is no holder's value: a command that sends it has no claim.
             return match command.may_take() {
                 true => Reply::Tombstoned,
                 false => Reply::NotHeld(None),
@@ -428,7 +428,7 @@ impl LockState {
         }
     }
 
-    /// What one is told who does not hold the lock, while that other one does.
+    /// The answer to a caller that does not hold the lock, while that other one does.
     fn not_held(&self, value: &AttemptValue, other: Option<Holder>) -> Reply {
         match &self.stolen {
             Some(steal) if other.is_none() && self.was_evicted(value) => {
@@ -460,7 +460,7 @@ impl LockState {
         self.holder.as_ref().map(|held| &held.value)
     }
 
-    /// After a reboot `elapsed` begins again: nobody holds anything, the counter stays.
+    /// After a reboot `elapsed` begins again: nothing is held, the counter stays.
     pub fn after_reboot(&mut self, now: Duration) {
         self.holder = None;
         self.readers.clear();
@@ -470,7 +470,7 @@ impl LockState {
         self.counter_until = now + COUNTER_RETENTION;
     }
 
-    /// Whether nobody holds or reads it.
+    /// Whether it has neither a holder nor a reader.
     #[must_use]
     pub fn is_free(&self, now: Duration) -> bool {
         let mut held = self.holder.iter().chain(&self.readers);

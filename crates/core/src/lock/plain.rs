@@ -2,9 +2,9 @@
 //! answers. Pure.
 //!
 //! One write holds `SET key value NX GET`, `ZADD register GT CH` and a look at the head of the queue. Each is
-//! atomic, and all three are carried out whatever the first one said: so whoever does not get the lock lifts
+//! atomic, and all three are carried out whatever the first one said: so an attempt that does not get the lock lifts
 //! the register all the same, and a newcomer holds the lock for a moment before it sees that others wait.
-//! Nobody's token rests on more than the strict rule of [the tally](crate::quorum::AcquireTally).
+//! No token rests on more than the strict rule of [the tally](crate::quorum::AcquireTally).
 //!
 //! Whatever is unusual is left to the script, which is the reference: it must never be guessed here.
 
@@ -47,7 +47,7 @@ pub enum Verdict {
     Granted,
     /// The lock is the caller's; the register was at the proposal already, or above.
     NotRaised,
-    /// Somebody else has it.
+    /// Another client holds it.
     Held,
     /// Only the script can tell. Where the lock was taken, it has to be released before that.
     AskScript {

@@ -1,7 +1,7 @@
-//! Many who read, or one who writes: what [`LockState`] does for readers.
+//! Many readers, or one writer: what [`LockState`] does for readers.
 //!
-//! A reader may never come in while somebody has the lock for itself, nor before a writer that got in
-//! line before it. Each has an end of its own: a dead reader keeps writers out for its own TTL and not
+//! A reader is never let in while a writer holds the lock, nor before a writer that was in the queue
+//! before it. Each has an expiry of its own: a dead reader keeps writers out for its own TTL and not
 //! longer.
 
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::words::ttl::Ttl;
 use crate::words::value::AttemptValue;
 
 impl LockState {
-    /// Lets a reader in. The first one moves the counter, as a writer does; whoever joins it gets
+    /// Lets a reader in. The first one moves the counter, as a writer does; one that joins it gets
     /// the same number, so that a reader's token is never below the last writer's.
     pub(super) fn share(
         &mut self,
@@ -45,8 +45,7 @@ impl LockState {
         }
     }
 
-    /// Who has the lock for itself; where nobody has, which writer is to be served before the one
-    /// who asks.
+    /// The writer that holds the lock; where none does, the writer to be served before the caller.
     fn who_keeps_readers_out(&self, turn: &Precedence, now: Duration) -> Option<Holder> {
         if let Some(held) = &self.holder {
             return Some(held.seen_at(now));

@@ -6,8 +6,8 @@ use super::{Command, LockState, Now, Precedence, Reply};
 use crate::words::ticket::Wake;
 
 impl LockState {
-    /// Carries out one command on the slot of that number, at that time. Whoever waits for any slot
-    /// waits in the queue of `whole`, and is told which one was released.
+    /// Carries out one command on the slot of that number, at that time. A waiter for any slot
+    /// waits in the queue of `whole`, and is woken with the number of the slot that was released.
     ///
     /// A grant leaves the ticket in the queue: its waiter leaves by a command on `whole`, and that
     /// wakes the next, whichever slots may be free.

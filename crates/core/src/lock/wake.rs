@@ -1,7 +1,7 @@
-//! Whose turn it is, and who is told so.
+//! Which waiters a node wakes.
 //!
-//! Nobody may be told twice of the same chance: with five hundred in line, that is what keeps a
-//! release cheap.
+//! No waiter is woken twice for the same release: with five hundred in the queue, that is what keeps
+//! a release cheap.
 
 use std::time::Duration;
 
@@ -9,14 +9,14 @@ use super::{Command, LockState, Waiting};
 use crate::words::ticket::{TicketId, Wake};
 
 impl LockState {
-    /// Who may take the lock as things are: the first in line, or all readers up to the first writer.
+    /// Who may take the lock as things are: the head of the queue, or all readers up to the first writer.
     pub(super) fn called(&self) -> Vec<TicketId> {
         let called = &self.queue[..self.how_many_are_called()];
         called.iter().map(|waiting| waiting.id.clone()).collect()
     }
 
-    /// Tells those who may take the lock from now on, and whoever comes after them; not those who
-    /// see for themselves, by the answer.
+    /// Wakes the waiters that may take the lock from now on, and the one after them; not those that
+    /// see it by the answer to their own command.
     pub(super) fn wake_next(
         &self,
         command: &Command,

@@ -29,14 +29,14 @@ pub enum AcquireStep {
     /// A majority lifted its register to exactly this token under our value. The lock is ours if there is still
     /// time left.
     Certified(FencingToken),
-    /// A majority is out of reach: give back what was granted.
+    /// A majority is out of reach: release what was granted.
     Blocked,
 }
 
 /// Why an attempt was blocked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Denial {
-    /// Enough nodes could be asked, and somebody else has it: on a majority, or nobody but this one has it on
+    /// Enough nodes could be asked, and another client holds it: on a majority, or as the only holder on
     /// any.
     Held {
         /// Who.
@@ -46,14 +46,14 @@ pub enum Denial {
         /// When enough nodes may be free for us, at the earliest. `None`: never by itself.
         remaining: Option<Duration>,
     },
-    /// Enough nodes could be asked, and several others have it on some of them, nobody on a majority.
+    /// Enough nodes could be asked, and several others hold it on some of them, none on a majority.
     Split {
         /// Who, in the order of the nodes.
         between: Vec<Owner>,
     },
     /// Enough nodes granted it, and others have raised the fence registers above every token that was tried.
     Overtaken,
-    /// So few nodes could be asked that nobody could have got it.
+    /// Too few nodes could be asked to grant it.
     NoQuorum,
 }
 
@@ -86,7 +86,7 @@ pub struct AcquireTally {
     evicted: Option<Owner>,
 }
 
-/// How often an attempt raises its token above everything seen. Then it gives up: somebody else is as fast
+/// How often an attempt raises its token above everything seen. Then it gives up: another attempt is as fast
 /// as it is.
 const MOST_ROUNDS: u32 = 2;
 
@@ -280,7 +280,7 @@ impl AcquireTally {
         nodes
     }
 
-    /// The nodes on which somebody else had the lock.
+    /// The nodes on which another client held the lock.
     #[must_use]
     pub fn refused(&self) -> NodeSet {
         let mut nodes = NodeSet::NONE;

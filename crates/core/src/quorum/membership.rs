@@ -6,8 +6,8 @@
 //!
 //! The decisions are pure. [`judge`] looks at one node's marker; [`step`] says how several nodes without
 //! one become a cluster. The node that comes first in the list decides: a cluster is *proposed* there
-//! first, *joined* by the others, and *committed* there first. Whoever wants to undo it undoes it there
-//! first. So nobody commits what somebody else has undone, and whoever finds it half done can finish it.
+//! first, *joined* by the others, and *committed* there first. It is undone there first,
+//! too. So no client commits what another has undone, and any client that finds it half done can finish it.
 
 use std::fmt;
 use std::str::FromStr;

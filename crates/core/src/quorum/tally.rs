@@ -79,7 +79,7 @@ pub fn loss<'a>(
     }
 }
 
-/// The holder on a majority, and for how long it is still one if nobody extends it.
+/// The holder on a majority, and for how long it is still one unless it is extended.
 pub fn majority_holder<'a>(
     quorum: Quorum,
     holders: impl Iterator<Item = &'a Holder> + Clone,

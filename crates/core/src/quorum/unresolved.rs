@@ -4,7 +4,7 @@
 //! A connection keeps the order of what is sent on it, so a release arrives behind the acquire that
 //! it takes back, and nearly always nothing is left to do. When a command ended without an answer,
 //! its connection may have been replaced: then it may arrive after a release that was sent later,
-//! and make the node hold the lock for nobody. A tombstone refuses it.
+//! and leave a lock there that no lease holds. A tombstone refuses it.
 
 use super::NodeSet;
 use crate::outcome::NodeError;

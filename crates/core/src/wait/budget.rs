@@ -11,7 +11,7 @@ use crate::words::ttl::Ttl;
 /// Why an attempt failed, as far as it matters to one who waits.
 #[derive(Clone, Copy, Debug)]
 pub enum Failure<'a> {
-    /// Somebody else has the lock.
+    /// Another client holds the lock.
     Held,
     /// Too few nodes could be asked.
     NoQuorum(&'a [NodeReport]),
@@ -21,7 +21,7 @@ pub enum Failure<'a> {
     Final,
 }
 
-/// How long somebody goes on who waits.
+/// How long a waiter goes on.
 #[derive(Clone, Copy, Debug)]
 pub struct RetryBudget {
     limit: Option<Duration>,

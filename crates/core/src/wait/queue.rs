@@ -7,17 +7,17 @@
 //! A node on which the lock is released wakes the first waiter, and tells the second, which acts only
 //! if the lock is still free a moment later. The first makes its attempt as soon as a majority of the
 //! nodes has woken it. If the lock is released by its own client, that hands it off: the attempt goes
-//! right behind the release. Whoever is told nothing looks by itself: the first waiter when the
-//! holder's time is up, everybody once a second. Whoever reaches fewer nodes than a majority
+//! right behind the release. A waiter that is not woken looks by itself: the first one when the
+//! holder's time is up, each of them once a second. A client that reaches fewer nodes than a majority
 //! withdraws its tickets until it reaches more.
 //!
-//! Behind a holder who knows of no queue nobody is woken. There the head lets the nodes say when the
+//! Behind a holder that knows of no queue no waiter is woken. There the head lets the nodes say when the
 //! holder changes, makes its attempt as soon as a majority has, and tries again soon if another was
 //! faster.
 //!
-//! Whoever waits for one of many slots waits in one queue for all of them: see `slots`.
+//! Waiters for one of many slots wait in one queue for all of them: see `slots`.
 //!
-//! Safety never depends on any of this: who is woken makes an attempt like everybody else.
+//! Safety never depends on any of this: a waiter that is woken makes an attempt like any other.
 
 mod cut_off;
 mod event;
@@ -42,7 +42,7 @@ use waiter::{Phase, Waiter};
 /// How often a waiter looks by itself, and so keeps its ticket: what a lost message costs. Two
 /// looks may fail before a ticket is lost.
 const POLL: Duration = Duration::from_millis(1000);
-/// The same for the first waiter where nobody will wake it: the holder is a foreign client.
+/// The same for the first waiter where no release will wake it: the holder is a foreign client.
 const POLL_FOREIGN: Duration = Duration::from_millis(250);
 /// How long the second waiter leaves the first alone with a free lock.
 const HEAD_START: Duration = Duration::from_millis(50);
@@ -79,13 +79,13 @@ pub struct LockQueue {
     all_due: Moment,
     /// Since when the lock is known to have been free with others before us in the queue.
     passed_over_since: Option<Moment>,
-    /// When somebody of another client was last seen at the head of the queue.
+    /// When a waiter of another client was last seen at the head of the queue.
     others_seen: Option<Moment>,
     /// How often in a row it was worth looking again soon.
     soon: Backoff,
     /// Rounds in a row that only agreed on numbers.
     rounds: u32,
-    /// Whether the holder that was last seen knows of no queue, and which waiter is told when it changes.
+    /// Whether the holder that was last seen knows of no queue, and which waiter is woken when it changes.
     is_foreign: bool,
     tracked: Option<WaiterId>,
     /// The pauses after attempts behind such holders.
@@ -128,7 +128,7 @@ impl LockQueue {
         }
     }
 
-    /// The same for one of many slots: the name of this queue is nobody's lock.
+    /// The same for one of many slots: no lock has the name of this queue.
     #[must_use]
     pub fn for_slots(self) -> Self {
         let slots = Some(SlotsSeen::default());
@@ -147,7 +147,7 @@ impl LockQueue {
         self.waiters.is_empty()
     }
 
-    /// Whether somebody waits who makes no attempt just now.
+    /// Whether there is a waiter that makes no attempt just now.
     #[must_use]
     pub fn is_waited_in(&self) -> bool {
         self.waiters.values().any(Waiter::is_waiting)
@@ -220,7 +220,7 @@ impl LockQueue {
             QueueEvent::HandedOff { to, slot } => self.handed_off(&to, slot, now, &mut actions),
             QueueEvent::Freed { node } => {
                 self.tell_of_others.insert(node);
-                // If it was one of us, whoever is next has been told already and makes its attempt
+                // If it was one of us, the next waiter has been woken already and makes its attempt
                 // before this look.
                 if self.is_near {
                     self.look_by(now + OTHER_NODES);
@@ -318,8 +318,8 @@ impl LockQueue {
         }
     }
 
-    /// The nodes wake nobody else of us, so whoever is behind the waiter that is next looks after it
-    /// as if they had: it may be gone, or may not go.
+    /// The nodes wake no other waiter of this client, so the one behind the next looks after it as if
+    /// they had: the next may be gone, or may not act.
     fn handed_off(
         &mut self,
         to: &TicketId,
@@ -406,7 +406,7 @@ impl LockQueue {
             let waiting = self.waiters.values().filter(|waiter| waiter.is_waiting());
             let tickets: Vec<_> = waiting.map(|waiter| waiter.id.clone()).collect();
             if !tickets.is_empty() {
-                // Whoever is cut off from the majority must not stand in its way.
+                // A client that is cut off from the majority must not stand in its way.
                 actions.push(QueueAction::Withdraw(tickets));
             }
         }
@@ -426,7 +426,7 @@ impl LockQueue {
                 continue;
             };
             // Once it is settled it stays: a node that was not heard then may have a larger number,
-            // and whoever has come since must not get before us by it.
+            // and a waiter that has come since must not get before us by it.
             if !waiter.is_settled
                 && let Some(number) = view.number(n)
             {
@@ -456,7 +456,7 @@ impl LockQueue {
             self.others_seen = Some(now);
         }
         self.rounds = if all_settled { 0 } else { self.rounds + 1 };
-        // Whoever came during the look has not been shown yet.
+        // A waiter that came during the look has not been shown yet.
         let is_new = |waiter: &Waiter| !waiter.has_place && waiter.phase != Phase::Attempting;
         let some_are_new = self.waiters.values().any(is_new);
         if some_are_new || (!all_settled && self.rounds < MOST_ROUNDS) {
@@ -524,7 +524,7 @@ impl LockQueue {
             _ if self.must_poll => POLL_FOREIGN,
             _ => POLL,
         };
-        // Whoever is far behind has nothing to gain by looking soon.
+        // A waiter far behind has nothing to gain by looking soon.
         if view.is_split(mode) && self.is_near {
             let soon = self.pause(share);
             // The first waiter is there when a majority is free, however long some nodes have been.
@@ -563,7 +563,7 @@ impl LockQueue {
         }
     }
 
-    /// Wakes all readers together for whom nobody is in the way.
+    /// Wakes together all readers that no holder and no writer keeps out.
     fn wake_readers(
         &mut self,
         shown: &[WaiterId],

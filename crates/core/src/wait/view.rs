@@ -52,8 +52,8 @@ impl QueueView {
         self.places(ticket).map(|place| place.number).max()
     }
 
-    /// Whether a majority has the ticket under its number. Whoever comes from now on gets a larger
-    /// one from one of them.
+    /// Whether a majority has the ticket under its number. A waiter that comes from now on gets a
+    /// larger one from one of them.
     pub fn is_settled(&self, ticket: usize) -> bool {
         let number = self.number(ticket);
         let same = self
@@ -102,7 +102,7 @@ impl QueueView {
         !self.is_free(mode) && self.heard().any(|queue| is_free(queue, mode))
     }
 
-    /// Whether somebody of another client is first in the queue, as far as any node knows.
+    /// Whether a waiter of another client is first in the queue, as far as any node knows.
     pub fn is_headed_by_others(&self, client: &ClientId) -> bool {
         let head = |queue: &NodeQueue| queue.head.as_ref().is_some_and(|(id, _)| !id.is_of(client));
         self.heard().any(head)
@@ -124,7 +124,7 @@ impl QueueView {
     }
 }
 
-/// Those who read are in nobody's way who wants to read too.
+/// Readers are not in the way of another reader.
 fn is_in_the_way(holder: &Holder, mode: TicketMode) -> bool {
     !(mode == TicketMode::Reader && holder.value.is_shared())
 }

@@ -94,7 +94,7 @@ impl LockName {
     }
 
     /// The name of the queue for this lock: all slots of a semaphore have one together, `{pool}:semaphore`.
-    /// Nobody holds a lock of that name.
+    /// No lock of that name is ever held.
     #[must_use]
     pub fn queue(&self) -> Self {
         match split_slot(&self.0) {

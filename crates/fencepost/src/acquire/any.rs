@@ -1,7 +1,7 @@
 //! Any of several names: by an attempt at once, else by waiting in one queue for all of them.
 //!
-//! Only one attempt is under way at any time, so that nobody ever holds two slots where one was
-//! asked for. Whatever is dropped half-way releases its attempt and leaves its queue.
+//! Only one attempt is under way at any time, so that a request for one slot never holds two.
+//! Whatever is dropped half-way releases its attempt and leaves its queue.
 
 use std::sync::Arc;
 
@@ -229,7 +229,7 @@ impl AnyOf<'_> {
         self.look_around(slots, Some(seat)).await
     }
 
-    /// What is told to one who waits for any slot: the queue knows its place, and nobody who holds one.
+    /// The progress of a waiter for any slot: the queue knows its place, and not who holds the slots.
     async fn of_all(&self, news: Progress, soonest: &mut SoonestHolder) -> Progress {
         if self.slots.is_none() {
             return news;

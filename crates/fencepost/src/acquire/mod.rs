@@ -8,7 +8,7 @@
 //! | `all` | all of several names, or none |
 //! | `served` | the same by a lock service, which waits for us |
 //! | `slots` | the names of the slots of a semaphore, latch or barrier, and which were seen free |
-//! | `free`, `outlook` | what a look at several slots means, and what is told to a waiter; pure |
+//! | `free`, `outlook` | what a look at several slots means, and the progress that a waiter is shown; pure |
 
 pub(crate) mod all;
 mod any;

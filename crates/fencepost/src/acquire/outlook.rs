@@ -1,4 +1,4 @@
-//! What is told to one who waits for any of several slots: pure.
+//! The progress that a waiter for any of several slots is shown: pure.
 //!
 //! It is for people to read, and nothing may be decided by it.
 

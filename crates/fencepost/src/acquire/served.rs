@@ -2,7 +2,7 @@
 //!
 //! One request has one lease id, whatever happens. What is not known to have failed is asked for again
 //! under the same id; and if it comes to nothing in the end, the id is released, so that nothing of it
-//! can still acquire the lock for nobody.
+//! can acquire the lock later.
 
 use std::convert::Infallible;
 use std::iter::once;
@@ -31,7 +31,7 @@ use fencepost_core::wait::backoff::Backoff;
 /// How long one request to the service waits: a replica that has died without a word is noticed after
 /// that. The place in the queue is kept from one to the next.
 const SLICE: Duration = Duration::from_secs(15);
-/// How often the progress of a wait is told.
+/// How often the progress of a wait is reported.
 const TELL_EVERY: Duration = Duration::from_secs(1);
 /// How often in a row an attempt is sent again because something between us had sent it twice.
 const MOST_REPEATS: u32 = 3;

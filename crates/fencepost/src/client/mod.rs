@@ -429,7 +429,7 @@ impl Client {
         on_behalf: leased::OnBehalf,
         from: Vec<AttemptValue>,
     ) -> Result<Lease, Error> {
-        leased::take_over(&self.shared, LockName::new(name)?, ttl, on_behalf, from).await
+        acquire::take_over(&self.shared, LockName::new(name)?, ttl, on_behalf, from).await
     }
 
     /// For a replica of the lock service: see [`leased`].

@@ -22,8 +22,8 @@ pub(super) fn is_clear(quorum: Quorum, answers: &Answers) -> bool {
     };
     let held = || heard(answers).filter(|lock| lock.holder.is_some());
     let agreed = held().any(|lock| votes(lock, true) >= quorum.needed());
-    let nobody = held().all(|lock| votes(lock, false) + open < quorum.needed());
-    agreed || (nobody && open < quorum.needed())
+    let none_can = held().all(|lock| votes(lock, false) + open < quorum.needed());
+    agreed || (none_can && open < quorum.needed())
 }
 
 fn value(lock: &Snapshot) -> Option<&AttemptValue> {

@@ -19,9 +19,9 @@ pub struct Wanted {
     pub name: LockName,
     /// Its unique part is the lease id.
     pub value: AttemptValue,
-    /// For how long, if nobody extends it.
+    /// For how long, unless it is extended.
     pub ttl: Ttl,
-    /// Whether nobody in the queue may be passed.
+    /// Whether no waiter in the queue may be passed.
     pub fair: bool,
     /// Whether it is to be read together with others.
     pub shared: bool,
@@ -34,7 +34,7 @@ pub struct Wanted {
 impl Wanted {
     /// Nothing was sent yet.
     #[must_use]
-    pub fn new(name: LockName, value: AttemptValue, ttl: Ttl) -> Self {
+    pub(crate) fn new(name: LockName, value: AttemptValue, ttl: Ttl) -> Self {
         Self {
             name,
             value,
@@ -47,13 +47,13 @@ impl Wanted {
     }
 
     /// The number of the attempt that is sent next. It voids the answers to all earlier ones.
-    pub fn next_attempt(&self) -> u32 {
+    pub(crate) fn next_attempt(&self) -> u32 {
         self.attempts.fetch_add(1, Ordering::Relaxed) + 1
     }
 
     /// How many were sent.
     #[must_use]
-    pub fn attempts(&self) -> u32 {
+    pub(crate) fn attempts(&self) -> u32 {
         self.attempts.load(Ordering::Relaxed)
     }
 }
@@ -70,7 +70,7 @@ pub enum Served {
         /// Which slot, if one of several was wanted.
         slot: Option<usize>,
     },
-    /// Somebody else has it.
+    /// Another client holds it.
     Held(Holder),
     /// This attempt was served before: something between us repeats what we send, and another answer is
     /// lost. The next attempt takes over what that one got.

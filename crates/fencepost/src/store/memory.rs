@@ -33,7 +33,7 @@ struct Table {
     locks: HashMap<LockName, LockState>,
     /// The size at which unused names are swept out.
     sweep_at: usize,
-    /// Whose turn it is, is told to them.
+    /// The clients that are woken.
     audience: Audience,
 }
 
@@ -83,7 +83,7 @@ impl MemoryNode {
 
     /// An empty table on a clock of your own.
     #[must_use]
-    pub fn with_clock(clock: Arc<dyn Clock>) -> Self {
+    pub(crate) fn with_clock(clock: Arc<dyn Clock>) -> Self {
         Self {
             table: Table::new(),
             clock,

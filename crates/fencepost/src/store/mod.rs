@@ -40,7 +40,7 @@ pub type Queued = (TicketId, TicketNumber);
 
 /// What a [`Node`] returns: an answer that is on its way.
 ///
-/// It borrows nothing, so that a call whose caller is gone can be finished by somebody else.
+/// It borrows nothing, so that a call whose caller is gone can be finished by another task.
 pub type Call = Pin<Box<dyn Future<Output = Result<Reply, NodeError>> + Send>>;
 
 /// One command that goes to all nodes. What a kind of node makes of it before it is sent, it makes once.
@@ -121,8 +121,8 @@ pub trait Node: Send + Sync + 'static {
         Listener::deaf()
     }
 
-    /// Tells once, by [`Notice::Changed`], when anybody changes who holds this lock, or at once if nobody
-    /// holds it: for those who wait behind a client of another library, which knows of no queue. A node
+    /// Tells once, by [`Notice::Changed`], when the holder of this lock changes, or at once if it is
+    /// free: for waiters behind a client of another library, which knows of no queue. A node
     /// need not be able to tell.
     fn track(&self, name: &LockName, ear: Arc<dyn WakeSink>) {
         let _ = (name, ear);
@@ -165,8 +165,8 @@ pub trait Node: Send + Sync + 'static {
         Box::pin(std::future::ready(Err(NodeError::Other(why))))
     }
 
-    /// Which of these locks somebody holds, in the same order: one look at many, for those who want
-    /// any of them.
+    /// Which of these locks are held, in the same order: one look at many, for waiters for any of
+    /// them.
     fn held<'a>(
         &'a self,
         names: &'a [LockName],

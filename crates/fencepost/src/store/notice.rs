@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use fencepost_core::name::LockName;
 use fencepost_core::ticket::{ClientId, Wake};
 
-/// What hears a node out, for all waiters of one client. It must not block.
+/// Receives one node's notifications for all waiters of a client. It must not block.
 pub trait WakeSink: Send + Sync + 'static {
     /// Takes one notice in.
     fn hear(&self, notice: Notice);
@@ -19,7 +19,7 @@ pub trait WakeSink: Send + Sync + 'static {
 pub enum Notice {
     /// It is this ticket's turn.
     Wake(Wake),
-    /// Somebody has given this lock back who may not know of any line, or may have before it was
+    /// This lock was released by a client that may know of no queue, or may have been before it was
     /// [followed](super::Node::follow).
     Freed(LockName),
     /// What was stored of this lock has changed since it was [tracked](super::Node::track): it may be free.
@@ -39,7 +39,7 @@ impl Listener {
     }
 
     /// A node that says nothing: its waiters have to look.
-    pub fn deaf() -> Self {
+    pub(crate) fn deaf() -> Self {
         Self(None)
     }
 

@@ -1,4 +1,4 @@
-//! Too few nodes can be asked: whoever is cut off from the majority must not stand in its way.
+//! Too few nodes can be asked: a client that is cut off from the majority must not stand in its way.
 
 use super::{HEAD_START, LockQueue, POLL, QueueAction};
 use crate::outcome::NodeOutcome;

@@ -52,15 +52,15 @@ pub enum QueueEvent {
         /// What the node said.
         wake: Wake,
     },
-    /// A release by our own client is on its way to the nodes, which will wake nobody of this
-    /// client: this waiter is next.
+    /// A release by our own client is on its way to the nodes, which will wake no waiter of
+    /// this client: this waiter is next.
     HandedOff {
         /// The waiter.
         to: TicketId,
         /// Which slot is released, where they wait for one of many.
         slot: Option<usize>,
     },
-    /// A node says that the lock was released, perhaps by somebody who knows of no queue.
+    /// A node says that the lock was released, perhaps by a client that knows of no queue.
     Freed {
         /// Which node.
         node: usize,
@@ -106,7 +106,7 @@ pub enum QueueAction {
     Show(Vec<Ticket>),
     /// Ask all nodes about the lock without queueing, and answer with [`QueueEvent::Inspected`].
     Inspect,
-    /// Let the nodes say when the holder changes, who wakes nobody.
+    /// Let the nodes say when the holder changes, whose release wakes no waiter.
     Track,
     /// Let this waiter make an attempt.
     Wake(WaiterId),
@@ -131,6 +131,6 @@ pub enum QueueAction {
     TellNoQuorum(Vec<NodeOutcome>),
     /// Take these tickets out of the queue on all nodes.
     Withdraw(Vec<TicketId>),
-    /// Nobody waits any more.
+    /// No waiter is left.
     Close,
 }

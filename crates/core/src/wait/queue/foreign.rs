@@ -1,4 +1,4 @@
-//! Behind a holder who knows of no queue, and wakes nobody: its release is told by the nodes.
+//! Behind a holder that knows of no queue and wakes no waiter: the nodes say when it releases.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use crate::wait::backoff::Backoff;
 use crate::words::moment::Moment;
 
 /// How soon it looks again after an attempt that failed, all of it random: the lock is free for a moment
-/// only, and whoever comes at a moment of its own gets it now and then.
+/// only, and a client that tries at a moment of its own gets it now and then.
 const SOON_FOREIGN: Duration = Duration::from_millis(1);
 pub(super) const LATEST_FOREIGN: Duration = Duration::from_millis(4);
 
@@ -25,7 +25,7 @@ impl LockQueue {
         }
     }
 
-    /// The head makes its attempt at once: by the time that it had looked, somebody else would have come.
+    /// The head makes its attempt at once: by the time that it had looked, another would have come.
     pub(super) fn changed(&mut self, node: usize, now: Moment, actions: &mut Vec<QueueAction>) {
         let Some(id) = self.tracked else {
             return;

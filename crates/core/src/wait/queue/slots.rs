@@ -1,15 +1,15 @@
 //! Waiting for one of many slots: one queue for all of them, so that the cost of waiting does not grow
 //! with their number.
 //!
-//! The queue has a name of its own, which nobody holds, so a look at it says who is next and nothing of
-//! the slots. Its head is told which slot was released, and tries that one. Everything else is found by
+//! The queue has a name of its own, which is never held, so a look at it says who is next and nothing of
+//! the slots. Its head is woken with the slot that was released, and tries that one. Everything else is found by
 //! a look at all slots, which only the head takes: when it has become the head, because a slot may have
 //! been released before, and once a second, because a holder may have died and a message may be lost.
 //! The second acts if it was told of a slot and is still there a moment later, as with any lock.
 //!
-//! Whoever gets a slot leaves the queue by a command of its own, and that wakes the next head. A
-//! grant takes nobody out: the next one would have to be told by it, and which slots are free the node
-//! that grants one does not know.
+//! A waiter that gets a slot leaves the queue by a command of its own, and that wakes the next head.
+//! A grant takes no ticket out: it would have to wake the next waiter, and the node that grants a slot
+//! does not know which others are free.
 
 use std::time::Duration;
 

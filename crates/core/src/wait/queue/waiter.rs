@@ -4,7 +4,7 @@ use super::{QueueAction, WaiterId};
 use crate::quorum::NodeSet;
 use crate::words::ticket::{Standing, Ticket, TicketId, TicketNumber};
 
-/// The most slots that are remembered. Whoever is told of more looks at all of them.
+/// The most slots that are remembered. A waiter that is woken for more looks at all of them.
 const MOST_FREED: usize = 8;
 
 #[derive(Clone, Debug)]

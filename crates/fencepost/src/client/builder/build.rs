@@ -203,8 +203,8 @@ impl Builder {
             connect_timeout: self.connect_timeout,
             mute_timeout: self.node_timeout.unwrap_or(NODE_TIMEOUT) * 2,
             quarantine: delayed.then_some(self.max_ttl),
-            // One node without its lock is a lock lost, and the holder is told; with several, a
-            // lock lost on one of them is a majority that is none.
+            // On one node an evicted lock is a lost lease, and its holder learns it; with several, it
+            // makes a majority that is none.
             eviction: match quorum.nodes() {
                 1 => Eviction::Warn,
                 _ => Eviction::Refuse,

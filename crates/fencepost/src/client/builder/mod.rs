@@ -143,6 +143,7 @@ impl Builder {
     }
 
     /// Adds a custom node that is shared with others.
+    #[doc(hidden)]
     pub fn shared_node(mut self, node: Arc<dyn Node>) -> Self {
         self.nodes.push(Source::Made(node));
         self

@@ -50,8 +50,8 @@ pub(super) fn node_error(error: &RedisError) -> NodeError {
 /// The most characters of a server's words that are passed on.
 const MOST_WORDS: usize = 300;
 
-/// A server's words, fit for a terminal and for one line of a log: whoever controls a server must not
-/// control the terminal of those who use it.
+/// A server's words, fit for a terminal and for one line of a log: a hostile server must not control
+/// the terminal of its users.
 pub(super) fn printable(text: &str) -> String {
     let shown = text.chars().map(|c| match is_shown(c) {
         true => c,

@@ -192,7 +192,7 @@ pub(super) struct Keeper {
 
 impl Drop for Keeper {
     fn drop(&mut self) {
-        // Aborted, or gone with its runtime: nobody may wait for it any more.
+        // Aborted, or gone with its runtime: no call may wait for it any more.
         self.gate.abandoned();
     }
 }

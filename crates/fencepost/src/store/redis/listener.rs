@@ -1,10 +1,10 @@
 //! Hears what a server publishes to the waiters of one client, on a connection of its own.
 //!
 //! A message may be lost, and a waiter must never hang because of it: after each new connection the
-//! waiters are told to look.
+//! waiters look again.
 //!
-//! While somebody waits for a reentrant lock, it hears also what Redisson says of it, on a channel for
-//! each such lock.
+//! While a waiter waits for a reentrant lock, it receives also what Redisson publishes of it, on a
+//! channel for each such lock.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -40,11 +40,11 @@ pub(super) struct Ears {
     pub(super) channel: String,
     pub(super) followed: Followed,
     pub(super) connect_timeout: Duration,
-    /// Gone when nobody listens any more.
+    /// Gone when no client listens any more.
     pub(super) ear: Weak<dyn WakeSink>,
 }
 
-/// Where a client is told.
+/// The channel on which a client is woken.
 pub(super) fn channel(client: &ClientId) -> String {
     [OUR_CHANNELS, client.as_str()].concat()
 }
@@ -167,7 +167,7 @@ impl Ears {
 
     /// Hears from now on what concerns this client.
     async fn begin(&self, connection: &Connection) -> Result<(), NodeError> {
-        // Before the channel: whoever has subscribed may not say it any more.
+        // Before the channel: a connection that has subscribed may not send it any more.
         let introduction = handshake::introduction();
         let introduced = join_all(introduction.iter().map(|cmd| connection.send(cmd)));
         let subscribed = switch_one(connection, "SUBSCRIBE", &self.channel);
@@ -185,7 +185,7 @@ impl Ears {
         // All at once: after a new connection there may be many.
         let old = heard.keys().filter(|old| !wanted.contains_key(*old));
         let old = old.map(|channel| {
-            // What is heard nevertheless concerns nobody.
+            // What still arrives concerns no waiter.
             unless_refused(switch_one(connection, "UNSUBSCRIBE", channel))
         });
         let new = wanted.iter().filter(|(new, _)| !heard.contains_key(*new));
@@ -244,7 +244,7 @@ async fn switch_one(connection: &Connection, command: &str, channel: &str) -> Re
     Err(io::Error::new(io::ErrorKind::InvalidData, "another answer was due").into())
 }
 
-/// What was published: to this client, or to whoever waits for a lock that is followed.
+/// What was published: to this client, or to all waiters for a lock that is followed.
 fn read(News { channel, payload }: News<'_>, followed: &Followed) -> Option<Notice> {
     match channel.starts_with(OUR_CHANNELS.as_bytes()) {
         true => wake_up(payload).map(Notice::Wake),

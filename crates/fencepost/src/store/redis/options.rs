@@ -54,7 +54,7 @@ pub enum Eviction {
     Warn,
 }
 
-/// What to do about a server whose ACL hides INFO from this user, so that nobody can tell whether it is
+/// What to do about a server whose ACL hides INFO from this user, so that it cannot be checked whether it is
 /// a master, and whether it is the same as another node's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Hidden {

@@ -52,7 +52,7 @@ pub(super) async fn queue(
     Ok(waiting.map(queued).collect())
 }
 
-/// Which of these locks somebody holds: one command, however many they are.
+/// Which of these locks are held: one command, however many they are.
 pub(super) async fn held(
     link: &Link,
     prefix: &Prefix,

@@ -1,8 +1,8 @@
 //! [`Released`]: the values whose release was sent on a connection, as far back as it may matter.
 //!
 //! A server that does not know a script answers so, and the command goes to it once more. By then its
-//! release may have gone there, and what comes behind its own release must never take the lock: nobody
-//! would give it back.
+//! release may have gone there, and what comes behind its own release must never take the lock: nothing
+//! would release it.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -66,7 +66,7 @@ impl Replicas {
         let mut last = self.last.lock().await;
         if last.covers <= number {
             let covers = self.asked.load(Ordering::SeqCst);
-            // Whoever is dropped here leaves the last round as it was: the next one begins anew.
+            // A call that is dropped here leaves the last round as it was: the next one begins anew.
             let outcome = self.wait(key).await;
             *last = Round { covers, outcome };
         }

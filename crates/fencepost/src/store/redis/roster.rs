@@ -34,7 +34,7 @@ impl Roster {
         self.1.as_ref()
     }
 
-    /// A place for one node, given back when it is dropped.
+    /// A place for one node, freed when it is dropped.
     pub(super) fn seat(&self, address: &str) -> RosterEntry {
         let mut seats = self.lock();
         let seat = seats.next;

@@ -196,13 +196,13 @@ impl Lua {
     }
 }
 
-/// The scripts in both layouts, for whoever goes through all of them.
+/// The scripts in both layouts.
 fn in_layouts() -> [&'static Layouts; 5] {
     [&ACQUIRE, &RAISE, &EXTEND, &RELEASE, &STEAL]
 }
 
 /// The texts to load when a connection is made: those of plain locks. A server learns the others when
-/// they are first used, so that whoever needs none of them does not wait for them.
+/// they are first used, so that a client that needs none of them does not wait for them.
 pub(super) fn to_load() -> impl Iterator<Item = &'static str> {
     let plain = in_layouts().into_iter().map(|layouts| &*layouts.plain);
     let others = [&QUEUE, &LEAVE, &INSPECT].map(|lua| &**lua);
@@ -470,7 +470,7 @@ pub(super) fn read(value: Value) -> Result<Reply, NodeError> {
     reply.ok_or_else(|| answer(&value))
 }
 
-/// The holder, the first in line, and the tickets that were shown: a number and how many are ahead.
+/// The holder, the head of the queue, and the tickets that were shown: a number and how many are ahead.
 fn line(items: &[Value]) -> Option<NodeQueue> {
     let (seen, places) = items.split_at_checked(4)?;
     let head = match (text(&seen[2]), &seen[3]) {
@@ -501,7 +501,7 @@ fn count(value: &Value) -> Option<usize> {
 
 fn token(value: Option<&Value>) -> Option<FencingToken> {
     match value {
-        // A counter that somebody set beyond what an integer holds comes back negative.
+        // A counter that was set beyond what an integer holds comes back negative.
         Some(Value::Int(n)) => {
             Some(u64::try_from(*n).map_or(FencingToken::MAX, FencingToken::saturating))
         }

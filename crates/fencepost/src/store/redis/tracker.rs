@@ -1,8 +1,8 @@
-//! Tells when the key of a lock changes that a client of another library holds, which wakes nobody:
+//! Tells when the key of a lock changes that a client of another library holds, which wakes no waiter:
 //! `CLIENT TRACKING`, on a connection of its own, made when the first such lock is waited for and
 //! closed when none is.
 //!
-//! What is told is a hint, and may be lost: whoever waits behind such a holder also looks by itself.
+//! What is told is a hint, and may be lost: a waiter behind such a holder also looks by itself.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,7 +21,7 @@ use crate::error::NodeError;
 use crate::store::{Notice, WakeSink};
 use fencepost_core::name::LockName;
 
-/// For how long a connection is kept that nobody needs.
+/// For how long a connection is kept that no waiter needs.
 const IDLE: Duration = Duration::from_secs(10);
 /// How long nothing is tried after a connection was lost or refused.
 const AFTER_FAILURE: Duration = Duration::from_millis(500);

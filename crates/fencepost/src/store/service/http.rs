@@ -1,7 +1,7 @@
 //! Requests to one replica over HTTP/1.1, on connections that are used again.
 //!
-//! A connection is driven by the request that uses it, and by no task: whoever drops the request breaks
-//! the connection, by which the replica sees that nobody waits any more.
+//! A connection is driven by the request that uses it, and by no task: dropping the request breaks the
+//! connection, by which the replica sees that no client waits any more.
 
 use std::pin::{Pin, pin};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -134,7 +134,7 @@ impl Replica {
         let Address { host, port, .. } = &self.address;
         let stream = TcpStream::connect((host.as_str(), *port)).await;
         let stream = stream.map_err(|error| error.to_string())?;
-        // Requests are small, and somebody waits for each.
+        // Requests are small, and a caller waits for each.
         let _ = stream.set_nodelay(true);
         #[cfg(feature = "tls")]
         if let Some(tls) = &self.tls {
@@ -171,7 +171,7 @@ impl Connection {
             .map_err(|error| error.to_string())?;
         Ok(Self {
             sender,
-            // How it ended is told to the request.
+            // The request reports how it ended.
             driver: Box::pin(driver.map(drop)),
         })
     }

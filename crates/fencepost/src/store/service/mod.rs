@@ -182,7 +182,7 @@ impl Service {
                 Err(error) => error,
             };
             sent_before += usize::from(!is_unsent);
-            // Only if nobody else has noticed before.
+            // Only if no other call has noticed before.
             let next = current.wrapping_add(1);
             let moved =
                 self.current

@@ -1,7 +1,7 @@
 //! The three files of a store: the database, and the log (`-wal`) and the index (`-shm`) beside it.
 //!
-//! SQLite makes and deletes the log and the index only while nobody else has the database open. Who
-//! has it open in WAL mode keeps a lock on it all the time, and they stay as they are. So whenever
+//! SQLite makes and deletes the log and the index only while no other process has the database open. A
+//! process that has it open in WAL mode keeps a lock on it all the time, and they stay as they are. So whenever
 //! one of them is missing or has been replaced, another program did that.
 
 use std::ffi::OsString;

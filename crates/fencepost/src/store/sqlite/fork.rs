@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::error::NodeError;
 
-/// What such a child is told. Nothing was carried out, and nothing ever will be.
+/// The error in such a child. Nothing was carried out, and nothing ever will be.
 pub(super) fn forked() -> NodeError {
     NodeError::Unusable(
         "this process was forked while the file was open, and SQLite does not survive that; fork \

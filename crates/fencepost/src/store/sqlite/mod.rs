@@ -96,7 +96,7 @@ impl SqliteNode {
     ///
     /// # Errors
     /// As [`open`](Self::open), and when that process is not there.
-    pub fn open_for(
+    pub(crate) fn open_for(
         path: impl AsRef<Path>,
         clock: Arc<dyn Clock>,
         holder: HolderProcess,

@@ -112,7 +112,7 @@ impl FileSpec {
     }
 
     fn check(&self) -> Result<PathBuf, String> {
-        // SQLite takes an empty path for a database that nobody else can see.
+        // SQLite takes an empty path for a database that no other process can see.
         if self.path.as_os_str().is_empty() {
             return Err("the path is empty; give the path of a file".into());
         }
@@ -228,7 +228,7 @@ fn make_directories(parent: &Path, mode: u32) -> Result<(), String> {
     })
 }
 
-/// Where new files get the group of whoever makes them, the side files that one user makes shut
+/// Where new files get the group of the process that makes them, the side files that one user makes shut
 /// the others out.
 fn check_group(parent: &Path) -> Result<(), String> {
     const HANDS_ON: u32 = 0o2000;

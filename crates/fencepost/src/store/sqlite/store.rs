@@ -220,10 +220,10 @@ impl Store {
         Ok(())
     }
 
-    /// Lets go of files that are no longer those that others see.
+    /// Closes files that are no longer those that others see.
     ///
-    /// To be called before each vote, and now and then by who does nothing: nobody who comes can
-    /// vote as long as we have a deleted file open.
+    /// To be called before each vote, and now and then while idle: no newcomer can vote as long as we
+    /// have a deleted file open.
     pub(super) fn notice_changes(&mut self) -> Result<(), NodeError> {
         let State::Open(file) = &self.file else {
             return Ok(());

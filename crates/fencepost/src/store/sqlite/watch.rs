@@ -2,7 +2,7 @@
 //! waiters whose turn it is.
 //!
 //! It must never write: it only looks, through a connection of its own. A look at a file that
-//! nobody has changed costs a few microseconds.
+//! has not changed costs a few microseconds.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

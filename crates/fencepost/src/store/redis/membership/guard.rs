@@ -55,7 +55,7 @@ pub(in crate::store::redis) struct Guard {
     marker: Mutex<String>,
     /// So many alarms were false.
     cleared: watch::Sender<u64>,
-    /// The server has forgotten, or nobody watches any more: no vote counts.
+    /// The server has forgotten, or is watched no more: no vote counts.
     is_revoked: AtomicBool,
 }
 

@@ -55,7 +55,7 @@ impl Membership {
         Self {
             terms,
             durable,
-            // Whoever held a lock of the old cluster has been waited for.
+            // Every lock of the old cluster has been waited for.
             fresh: fresh || old.is_some(),
             old,
             views,
