@@ -786,6 +786,12 @@ fn broken() -> Vec<Variant> {
             RELEASED,
             ServiceFlaw::NoTombstone,
         ),
+        broken_service(
+            "service-looks-before-it-sets",
+            "plain commands look for the tombstone before they set the lock, and a release comes between",
+            RELEASED,
+            ServiceFlaw::LooksBeforeItSets,
+        ),
         breaks(
             "no-tombstones",
             "a release leaves no tombstone for what comes late over a broken connection",

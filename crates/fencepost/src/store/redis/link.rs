@@ -259,7 +259,6 @@ impl Link {
                 Command::Acquire { .. }
                     | Command::Share { .. }
                     | Command::Steal { .. }
-                    | Command::LookForTombstone { .. }
                     | Command::Raise { .. }
             )
         {
@@ -280,9 +279,9 @@ impl Link {
         };
         let before = self.released.count();
         if let Some(plain) = &self.plain
-            && let Some(commands) = plain::commands(command, keys, plain.at(clock.now()))
+            && let Some((commands, count)) = plain::commands(command, keys, plain.at(clock.now()))
         {
-            let answers = self.send_encoded(&commands, plain::COMMANDS, clock).await;
+            let answers = self.send_encoded(&commands, count, clock).await;
             let answers = answers.map_err(|error| fault::node_error(&error))?;
             return self
                 .plain_reply(keys, command, &answers, before, clock)
@@ -351,6 +350,10 @@ impl Link {
                 },
                 false => Err(error),
             },
+            Outcome::Decided(Verdict::Tombstoned) => {
+                self.give_back(keys, value, clock).await?;
+                Ok(Reply::Tombstoned)
+            }
             Outcome::Decided(verdict) => {
                 if verdict == (Verdict::AskScript { is_taken: true }) {
                     self.give_back(keys, value, clock).await?;
@@ -530,6 +533,7 @@ fn is_vote(command: &Command) -> bool {
     !matches!(
         command,
         Command::Release { .. }
+            | Command::ReleaseLease { .. }
             | Command::Enqueue { .. }
             | Command::Leave { .. }
             | Command::Inspect
