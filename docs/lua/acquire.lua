@@ -16,10 +16,11 @@ local function another_kind(key, what)
   return redis.error_reply('WRONGTYPE ' .. key .. ' is ' .. what .. '; take another name for one of the two')
 end
 -- The layout of every Redlock client: the key is a string, the holder's value.
--- The holder and the tombstone, if they are there. A key of another type looks missing.
-local function see(lock, tombstone)
-  local seen = redis.call('MGET', lock, tombstone)
-  return seen[1], seen[2]
+-- The holder and the tombstone, if they are there: that of the attempt, or that of its lease if it is for one. A key of
+-- another type looks missing.
+local function see(lock, tombstone, of_lease)
+  local seen = redis.call('MGET', lock, tombstone, of_lease or tombstone)
+  return seen[1], seen[2] or seen[3]
 end
 -- Holds a free lock. MGET calls a key of another type missing, as it does one that is: NX tells the two apart.
 local function take(key, token, ttl)
@@ -72,10 +73,10 @@ local function next_in_line(line, leases)
   return next
 end
 -- Takes the lock if it is free and it is the caller's turn.
--- KEYS: lock, register, tombstone, queue, leases. ARGV: value, ttl ms, proposed token, largest skew us, the caller's
+-- KEYS: lock, register, tombstone, queue, leases, tombstone of the lease (or none). ARGV: value, ttl ms, proposed token, largest skew us, the caller's
 -- ticket (or none), 'f' if it passes nobody, and 'stays' if the ticket stays in the queue: it is that of many slots.
 -- A grant is answered with the bare register: a table costs the server a microsecond more.
-local holder, withdrawn, wrong = see(KEYS[1], KEYS[3])
+local holder, withdrawn, wrong = see(KEYS[1], KEYS[3], KEYS[6])
 if wrong then
   return wrong
 end

@@ -53,10 +53,11 @@ local function free(key)
   redis.call('DEL', key)
 end
 -- The layout of every Redlock client: the key is a string, the holder's value.
--- The holder and the tombstone, if they are there. A key of another type looks missing.
-local function see(lock, tombstone)
-  local seen = redis.call('MGET', lock, tombstone)
-  return seen[1], seen[2]
+-- The holder and the tombstone, if they are there: that of the attempt, or that of its lease if it is for one. A key of
+-- another type looks missing.
+local function see(lock, tombstone, of_lease)
+  local seen = redis.call('MGET', lock, tombstone, of_lease or tombstone)
+  return seen[1], seen[2] or seen[3]
 end
 -- Holds a free lock. MGET calls a key of another type missing, as it does one that is: NX tells the two apart.
 local function take(key, token, ttl)
@@ -78,8 +79,8 @@ local function register(fences, lock)
   return score and math.min(math.max(math.floor(tonumber(score)), 0), 9007199254740991) or 0
 end
 -- Keeps the lock for another TTL; takes it again where it was forgotten.
--- KEYS: lock, register, tombstone, whom a steal evicted. ARGV: value, ttl ms, token, whether a lock that was forgotten is
--- taken again ('always', or 'compares': not where the register is above the token), how often the holder has entered.
+-- KEYS: lock, register, tombstone, whom a steal evicted, tombstone of the lease (or none). ARGV: value, ttl ms, token,
+-- whether a lock that was forgotten is taken again ('always', or 'compares': not where the register is above the token), how often the holder has entered.
 local holder = look(KEYS[1], ARGV[1])
 if holder and not is_mine(holder) then
   return {'not held', holder, redis.call('PTTL', KEYS[1])}
@@ -100,7 +101,7 @@ if not holder then
   if thief then
     return {'stolen', thief}
   end
-  if (ARGV[4] == 'compares' and known > token) or redis.call('EXISTS', KEYS[3]) == 1 then
+  if (ARGV[4] == 'compares' and known > token) or redis.call('EXISTS', KEYS[3], KEYS[5] or KEYS[3]) > 0 then
     return {'not held'}
   end
 end

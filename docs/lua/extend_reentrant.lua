@@ -85,8 +85,8 @@ local function register(fences, lock)
   return score and math.min(math.max(math.floor(tonumber(score)), 0), 9007199254740991) or 0
 end
 -- Keeps the lock for another TTL; takes it again where it was forgotten.
--- KEYS: lock, register, tombstone, whom a steal evicted. ARGV: value, ttl ms, token, whether a lock that was forgotten is
--- taken again ('always', or 'compares': not where the register is above the token), how often the holder has entered.
+-- KEYS: lock, register, tombstone, whom a steal evicted, tombstone of the lease (or none). ARGV: value, ttl ms, token,
+-- whether a lock that was forgotten is taken again ('always', or 'compares': not where the register is above the token), how often the holder has entered.
 local holder = look(KEYS[1], ARGV[1])
 if holder and not is_mine(holder) then
   return {'not held', holder, redis.call('PTTL', KEYS[1])}
@@ -107,7 +107,7 @@ if not holder then
   if thief then
     return {'stolen', thief}
   end
-  if (ARGV[4] == 'compares' and known > token) or redis.call('EXISTS', KEYS[3]) == 1 then
+  if (ARGV[4] == 'compares' and known > token) or redis.call('EXISTS', KEYS[3], KEYS[5] or KEYS[3]) > 0 then
     return {'not held'}
   end
 end

@@ -16,10 +16,11 @@ local function another_kind(key, what)
   return redis.error_reply('WRONGTYPE ' .. key .. ' is ' .. what .. '; take another name for one of the two')
 end
 -- The layout of every Redlock client: the key is a string, the holder's value.
--- The holder and the tombstone, if they are there. A key of another type looks missing.
-local function see(lock, tombstone)
-  local seen = redis.call('MGET', lock, tombstone)
-  return seen[1], seen[2]
+-- The holder and the tombstone, if they are there: that of the attempt, or that of its lease if it is for one. A key of
+-- another type looks missing.
+local function see(lock, tombstone, of_lease)
+  local seen = redis.call('MGET', lock, tombstone, of_lease or tombstone)
+  return seen[1], seen[2] or seen[3]
 end
 -- Holds a free lock. MGET calls a key of another type missing, as it does one that is: NX tells the two apart.
 local function take(key, token, ttl)
@@ -53,9 +54,9 @@ local function register(fences, lock)
   return score and math.min(math.max(math.floor(tonumber(score)), 0), 9007199254740991) or 0
 end
 -- Takes the lock from whoever has it.
--- KEYS: lock, register, tombstone, whom a steal evicted, readers. ARGV: value, ttl ms, proposed token, largest skew us, and the values that it may be
--- taken from: from anybody if there are none.
-local holder, withdrawn, wrong = see(KEYS[1], KEYS[3])
+-- KEYS: lock, register, tombstone, whom a steal evicted, readers, tombstone of the lease (or none). ARGV: value, ttl ms,
+-- proposed token, largest skew us, and the values that it may be taken from: from anybody if there are none.
+local holder, withdrawn, wrong = see(KEYS[1], KEYS[3], KEYS[6])
 if wrong then
   return wrong
 end

@@ -49,9 +49,9 @@ local function register(fences, lock)
   return score and math.min(math.max(math.floor(tonumber(score)), 0), 9007199254740991) or 0
 end
 -- Takes the lock from whoever has it.
--- KEYS: lock, register, tombstone, whom a steal evicted, readers. ARGV: value, ttl ms, proposed token, largest skew us, and the values that it may be
--- taken from: from anybody if there are none.
-local holder, withdrawn, wrong = see(KEYS[1], KEYS[3])
+-- KEYS: lock, register, tombstone, whom a steal evicted, readers, tombstone of the lease (or none). ARGV: value, ttl ms,
+-- proposed token, largest skew us, and the values that it may be taken from: from anybody if there are none.
+local holder, withdrawn, wrong = see(KEYS[1], KEYS[3], KEYS[6])
 if wrong then
   return wrong
 end

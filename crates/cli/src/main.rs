@@ -52,6 +52,7 @@ mod holder;
 mod init;
 mod leader;
 mod list;
+mod log;
 mod majority;
 mod names;
 mod orphans;

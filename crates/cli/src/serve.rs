@@ -13,7 +13,7 @@ use crate::client::fault;
 use crate::doctor;
 use crate::exit::{Exit, Failure};
 use crate::signals::Signals;
-use crate::{teller, voice};
+use crate::{log, teller, voice};
 
 pub(crate) fn run(job: &ServeJob) -> Result<ExitCode, Failure> {
     let mut options = Options::new();
@@ -32,6 +32,7 @@ pub(crate) fn run(job: &ServeJob) -> Result<ExitCode, Failure> {
     options.doctor = Some(doctor(&job.place));
     let served = Served {
         listen: job.listen,
+        metrics: job.metrics_listen,
         scheme: match job.certificate {
             Some(_) => "https",
             None => "http",
@@ -50,6 +51,8 @@ pub(crate) fn run(job: &ServeJob) -> Result<ExitCode, Failure> {
 /// What is served, and where.
 pub(crate) struct Served<'a> {
     pub(crate) listen: SocketAddr,
+    /// Where metrics are offered, if that is elsewhere.
+    pub(crate) metrics: Option<SocketAddr>,
     pub(crate) scheme: &'static str,
     /// What is behind the address that is printed.
     pub(crate) path: &'static str,
@@ -60,9 +63,10 @@ pub(crate) struct Served<'a> {
 /// stderr.
 pub(crate) fn until_told(
     served: &Served<'_>,
-    options: Options,
+    mut options: Options,
     words: impl FnOnce(&str) -> String,
 ) -> Result<ExitCode, Failure> {
+    log::begin();
     // Not on the main thread alone, as a command under a lock needs it: there is no child here.
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
@@ -74,12 +78,10 @@ pub(crate) fn until_told(
         let builder = builder.holder_process(HolderProcess::Unbound).replica();
         let client = builder.connect().await.map_err(|error| fault(&error))?;
         let listen = served.listen;
-        let listener = TcpListener::bind(listen).await.map_err(|error| {
-            Failure::new(
-                Exit::Unavailable,
-                format!("cannot listen at {listen}: {error}"),
-            )
-        })?;
+        let listener = bind(listen).await?;
+        if let Some(at) = served.metrics {
+            options.metrics = Some(bind(at).await?);
+        }
         let address = listener.local_addr().unwrap_or(listen);
         let url = format!("{}://{address}{}", served.scheme, served.path);
         let unread = voice::print(&format!("{url}\n"));
@@ -94,6 +96,13 @@ pub(crate) fn until_told(
         let served = serve(listener, client, options, told_to_stop).await;
         served.map_err(|error| Failure::new(Exit::Internal, error.to_string()))?;
         Ok(ExitCode::SUCCESS)
+    })
+}
+
+async fn bind(address: SocketAddr) -> Result<TcpListener, Failure> {
+    TcpListener::bind(address).await.map_err(|error| {
+        let why = format!("cannot listen at {address}: {error}");
+        Failure::new(Exit::Unavailable, why)
     })
 }
 

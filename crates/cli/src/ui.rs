@@ -19,6 +19,7 @@ pub(crate) fn run(job: &UiJob) -> Result<ExitCode, Failure> {
     serve::until_told(
         &Served {
             listen: job.listen,
+            metrics: None,
             scheme: "http",
             path: "/ui/",
             place: &job.place,

@@ -129,24 +129,42 @@ pub(crate) async fn extend(
     detached: &DetachedLock,
     ttl: Duration,
 ) -> Result<Duration, Error> {
+    match shared.service() {
+        // It shows no values, and compares them itself.
+        Some(_) => extend_as(shared, detached, ttl, Access::Exclusive).await,
+        None => {
+            let seen = Status::ask(&shared.coordinator, detached.name.clone()).await;
+            extend_seen(shared, detached, ttl, &seen).await
+        }
+    }
+}
+
+/// The same when it was just looked what the nodes say of the lock.
+pub(crate) async fn extend_seen(
+    shared: &Shared,
+    detached: &DetachedLock,
+    ttl: Duration,
+    seen: &Status,
+) -> Result<Duration, Error> {
+    match check(seen, detached, shared.coordinator.quorum.needed()) {
+        // A look does not tell whether it was stolen: a release does.
+        Err(lost) if lost.loss() == Some(&LossReason::Expired) => {
+            let released = release(shared, detached).await;
+            return Err(released.err().filter(Error::is_lost).unwrap_or(lost));
+        }
+        checked => checked?,
+    }
+    extend_as(shared, detached, ttl, access(seen, detached)).await
+}
+
+async fn extend_as(
+    shared: &Shared,
+    detached: &DetachedLock,
+    ttl: Duration,
+    access: Access,
+) -> Result<Duration, Error> {
     let ttl = shared.checked_ttl(ttl)?;
     let coordinator = &shared.coordinator;
-    let access = match shared.service() {
-        // It shows no values, and compares them itself.
-        Some(_) => Access::Exclusive,
-        None => {
-            let seen = Status::ask(coordinator, detached.name.clone()).await;
-            match check(&seen, detached, coordinator.quorum.needed()) {
-                // A look does not tell whether it was stolen: a release does.
-                Err(lost) if lost.loss() == Some(&LossReason::Expired) => {
-                    let released = release(shared, detached).await;
-                    return Err(released.err().filter(Error::is_lost).unwrap_or(lost));
-                }
-                checked => checked?,
-            }
-            access(&seen, detached)
-        }
-    };
     let claim = detached.claim(ttl, access);
     let start = coordinator.clock.now();
     let limit = claim.ttl.get();

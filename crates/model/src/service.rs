@@ -4,8 +4,11 @@
 //! proxy may send one of them twice, and a replica may die at any step. A replica acquires under a value
 //! of its own; refused, it cleans up exactly that value, looks for holds of the same lease, and takes
 //! over from smaller attempts. What it was granted it cleans up if the answer could not be sent. The
-//! client holds the lock once it has read the answer to its *last* attempt, and releases by lease id: a
-//! tombstone of the id first, then the values that are found.
+//! client holds the lock once it has read the answer to its *last* attempt, and releases by lease id: each
+//! node releases what it has for the lease and keeps a tombstone of the id, in one step.
+//!
+//! A first acquire is made by plain commands, as on Redis: what sets the lock and what looks for the
+//! tombstone are two steps at a node, and anything may come between them. A take-over is one step.
 //!
 //! Nodes are [`LockState`]s, and a replica counts votes by [`AcquireTally`], as they are. A command and its
 //! reply are one step; what a lost reply would do, a replica that dies does too. Nothing expires: what a
@@ -14,6 +17,7 @@
 use std::time::Duration;
 
 use fencepost::{AttemptValue, FencingToken, Owner, Ttl};
+use fencepost_core::lock::plain::{PlainAcquire, Seen, Verdict};
 use fencepost_core::lock::{Command, LockState, Now, Reply};
 use fencepost_core::quorum::{AcquireStep, AcquireTally, Quorum};
 use fencepost_core::{LeaseAttempt, LeaseId};
@@ -52,6 +56,8 @@ pub enum ServiceFlaw {
     TakeOverFromEqual,
     /// A release leaves no tombstone of the lease id.
     NoTombstone,
+    /// Plain commands look for the tombstone before they set the lock.
+    LooksBeforeItSets,
     /// The client takes the answer to an earlier attempt.
     LateAnswerCounts,
 }
@@ -76,6 +82,8 @@ enum Phase {
         asked: u8,
         tally: TallyState,
         from: Vec<AttemptValue>,
+        /// What plain commands have found out at the nodes at which they are half-way.
+        halfway: Vec<(usize, Halfway)>,
     },
     /// Cleans up on the nodes that are left; then looks for holds of the lease, or ends.
     CleansUp { left: u8, then_looks: bool },
@@ -85,10 +93,17 @@ enum Phase {
         earlier: Vec<AttemptValue>,
         others: bool,
     },
-    /// Looks for a tombstone of its lease.
-    LooksForTombstone { left: u8 },
     /// The answer is on its way.
     Answers,
+}
+
+/// Between the two steps of plain commands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Halfway {
+    /// The lock is set.
+    Set { lifted: bool },
+    /// The tombstone was looked for, by a flaw.
+    Looked { is_buried: bool },
 }
 
 /// [`AcquireTally`] compares by hash only.
@@ -124,29 +139,13 @@ enum Holding {
     Released,
 }
 
-/// The release, at a replica.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum Releasing {
-    /// Leaves tombstones.
-    Buries {
-        left: u8,
-    },
-    Looks {
-        left: u8,
-        found: Vec<AttemptValue>,
-    },
-    Releases {
-        left: u8,
-        found: Vec<AttemptValue>,
-    },
-}
-
 /// All of it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Scene {
     nodes: Vec<LockState>,
     requests: Vec<Request>,
-    release: Option<Releasing>,
+    /// The nodes that the release has not reached yet.
+    release: Option<u8>,
     /// The client's last attempt.
     attempt: u32,
     holding: Holding,
@@ -205,10 +204,6 @@ impl Request {
     }
 }
 
-fn tombstone() -> AttemptValue {
-    AttemptValue::labelled(LEASE.get() << 64, &Owner::new("").expect("a label"))
-}
-
 impl Service {
     fn all(&self) -> u8 {
         (1 << self.nodes) - 1
@@ -233,17 +228,66 @@ impl Service {
             asked: 0,
             tally: TallyState(AcquireTally::new(self.quorum())),
             from,
+            halfway: Vec::new(),
         }
     }
 
-    fn release(&self, node: &mut LockState, value: AttemptValue, tombstone: bool) {
+    fn release(&self, node: &mut LockState, value: AttemptValue) {
         let command = Command::Release {
             value,
-            tombstone: tombstone.then(|| Duration::from_secs(60)),
+            tombstone: None,
             ticket: Default::default(),
             follower: None,
         };
         let _ = node.apply(&command, NOW);
+    }
+
+    /// One step of plain commands at one node; the node's answer after the last one.
+    fn by_plain_commands(
+        &self,
+        node: &mut LockState,
+        acquire: &PlainAcquire<'_>,
+        before: Option<Halfway>,
+    ) -> Result<Reply, Halfway> {
+        let looks_first = self.flaw == Some(ServiceFlaw::LooksBeforeItSets);
+        let is_buried = |node: &LockState| node.is_buried(acquire);
+        let (lifted, is_buried) = match before {
+            None if looks_first => {
+                let is_buried = is_buried(node);
+                return Err(Halfway::Looked { is_buried });
+            }
+            Some(Halfway::Set { lifted }) => (lifted, is_buried(node)),
+            None | Some(Halfway::Looked { .. }) => {
+                let holder = node.set_if_free(acquire, NOW.elapsed);
+                let lifted = node.lift(acquire.proposed);
+                match (holder, before) {
+                    (Some(holder), _) => return Ok(Reply::Held(holder)),
+                    (None, Some(Halfway::Looked { is_buried })) => (lifted, is_buried),
+                    (None, _) if acquire.looks_for_tombstone() => {
+                        return Err(Halfway::Set { lifted });
+                    }
+                    (None, _) => (lifted, false),
+                }
+            }
+        };
+        let verdict = acquire.decide(&Seen {
+            holder: None,
+            lifted,
+            head: None,
+            is_buried,
+        });
+        Ok(match verdict {
+            Verdict::Granted => Reply::Granted {
+                counter: acquire.proposed,
+                evicted: None,
+            },
+            Verdict::NotRaised => Reply::NotRaised(acquire.proposed),
+            Verdict::Tombstoned => {
+                self.release(node, acquire.value.clone());
+                Reply::Tombstoned
+            }
+            Verdict::Held | Verdict::AskScript { .. } => unreachable!("nobody waits"),
+        })
     }
 
     /// One step of a request at one node. `None` when it has nothing to do there.
@@ -257,26 +301,48 @@ impl Service {
                 asked,
                 mut tally,
                 from,
+                mut halfway,
             } => {
                 if asked & bit != 0 {
                     return None;
                 }
-                let proposed = FencingToken::ZERO;
-                let command = match from.is_empty() {
-                    true => Command::Acquire {
-                        value: value.clone(),
-                        ttl: ttl(),
-                        proposed,
-                        turn: Default::default(),
-                    },
-                    false => Command::Steal {
-                        value: value.clone(),
-                        ttl: ttl(),
-                        proposed,
-                        from: from.clone(),
-                    },
+                let reply = match from.is_empty() {
+                    true => {
+                        let place = halfway.iter().position(|(node, _)| *node == at);
+                        let before = place.map(|place| halfway.remove(place).1);
+                        let acquire = PlainAcquire {
+                            value: &value,
+                            ttl: ttl(),
+                            proposed: FencingToken::new(request.nonce.into()).expect("small"),
+                            may_pass: true,
+                        };
+                        match self.by_plain_commands(node, &acquire, before) {
+                            Ok(reply) => reply,
+                            Err(so_far) => {
+                                halfway.push((at, so_far));
+                                halfway.sort_unstable_by_key(|(node, _)| *node);
+                                request.phase = Phase::Acquires {
+                                    asked,
+                                    tally,
+                                    from,
+                                    halfway,
+                                };
+                                scene.requests[which] = request;
+                                return Some(());
+                            }
+                        }
+                    }
+                    false => {
+                        let command = Command::Steal {
+                            value: value.clone(),
+                            ttl: ttl(),
+                            proposed: FencingToken::ZERO,
+                            from: from.clone(),
+                        };
+                        node.apply(&command, NOW)
+                    }
                 };
-                let mut step = tally.0.answered(at, Ok(node.apply(&command, NOW)));
+                let mut step = tally.0.answered(at, Ok(reply));
                 // Raises go to all at once: that they may be late is modelled elsewhere.
                 while let AcquireStep::Raise { nodes, to } = step {
                     step = AcquireStep::Wait;
@@ -295,7 +361,7 @@ impl Service {
                         ends = true;
                         Phase::Answers
                     }
-                    AcquireStep::Certified(_) => Phase::LooksForTombstone { left: self.all() },
+                    AcquireStep::Certified(_) => Phase::Answers,
                     AcquireStep::Blocked => Phase::CleansUp {
                         left: self.all(),
                         then_looks: from.is_empty() && request.attempt != RIVAL,
@@ -304,6 +370,7 @@ impl Service {
                         asked: asked | bit,
                         tally,
                         from,
+                        halfway,
                     },
                 }
             }
@@ -319,7 +386,7 @@ impl Service {
                     }
                     _ => value,
                 };
-                self.release(node, value, false);
+                self.release(node, value);
                 match (left & !bit, then_looks) {
                     (0, true) => Phase::Looks {
                         left: self.all(),
@@ -374,22 +441,6 @@ impl Service {
                     },
                 }
             }
-            Phase::LooksForTombstone { left } => {
-                if left & bit == 0 {
-                    return None;
-                }
-                let value = tombstone();
-                let look = Command::LookForTombstone { value };
-                let is_buried = node.apply(&look, NOW) == Reply::Tombstoned;
-                match (is_buried, left & !bit) {
-                    (true, _) => Phase::CleansUp {
-                        left: self.all(),
-                        then_looks: false,
-                    },
-                    (false, left) if self.is_majority(left) => Phase::Answers,
-                    (false, left) => Phase::LooksForTombstone { left },
-                }
-            }
             Phase::Answers => return None,
         };
         match ends {
@@ -399,61 +450,17 @@ impl Service {
         Some(())
     }
 
-    /// Whether a majority is done when these are left.
-    fn is_majority(&self, left: u8) -> bool {
-        self.nodes - left.count_ones() as usize >= self.quorum().needed()
-    }
-
     fn work_release(&self, scene: &mut Scene, at: usize) -> Option<()> {
-        let bit = 1 << at;
-        let node = &mut scene.nodes[at];
-        let next = match scene.release.take()? {
-            Releasing::Buries { left } => {
-                if left & bit == 0 {
-                    return None;
-                }
-                self.release(node, tombstone(), true);
-                match left & !bit {
-                    left if self.is_majority(left) => Some(Releasing::Looks {
-                        left: self.all(),
-                        found: Vec::new(),
-                    }),
-                    left => Some(Releasing::Buries { left }),
-                }
-            }
-            Releasing::Looks { left, mut found } => {
-                if left & bit == 0 {
-                    return None;
-                }
-                if let Some(holder) = node.holder()
-                    && holder.lease_attempt().is_some()
-                    && !found.contains(holder)
-                {
-                    found.push(holder.clone());
-                }
-                match left & !bit {
-                    0 if found.is_empty() => None,
-                    0 => Some(Releasing::Releases {
-                        left: self.all(),
-                        found,
-                    }),
-                    left => Some(Releasing::Looks { left, found }),
-                }
-            }
-            Releasing::Releases { left, found } => {
-                if left & bit == 0 {
-                    return None;
-                }
-                for value in &found {
-                    self.release(node, value.clone(), true);
-                }
-                match left & !bit {
-                    0 => None,
-                    left => Some(Releasing::Releases { left, found }),
-                }
-            }
+        let left = scene.release.filter(|left| left & 1 << at != 0)?;
+        let tombstone = match self.flaw {
+            Some(ServiceFlaw::NoTombstone) => Duration::ZERO,
+            _ => Duration::from_secs(60),
         };
-        scene.release = next;
+        let lease = LEASE;
+        let command = Command::ReleaseLease { lease, tombstone };
+        let _ = scene.nodes[at].apply(&command, NOW);
+        let left = left & !(1 << at);
+        scene.release = (left != 0).then_some(left);
         Some(())
     }
 }
@@ -547,13 +554,7 @@ impl Model for Service {
             }
             Step::Release => {
                 scene.holding = Holding::Released;
-                scene.release = Some(match self.flaw {
-                    Some(ServiceFlaw::NoTombstone) => Releasing::Looks {
-                        left: self.all(),
-                        found: Vec::new(),
-                    },
-                    _ => Releasing::Buries { left: self.all() },
-                });
+                scene.release = Some(self.all());
             }
             Step::WorkRelease(node) => self.work_release(&mut scene, node)?,
         }
@@ -609,7 +610,6 @@ pub fn tell(model: &Service, path: Path<Scene, Step>) -> Vec<String> {
                     Phase::Acquires { .. } => "takes over",
                     Phase::CleansUp { .. } => "cleans up",
                     Phase::Looks { .. } => "looks for its lease",
-                    Phase::LooksForTombstone { .. } => "looks for a tombstone",
                     Phase::Answers => "answers",
                 };
                 format!("{} {does} at node {node}", who(which))

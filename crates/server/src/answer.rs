@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use serde_json::Value;
+use serde::Serialize;
+use serde_json::{Value, json};
 
 /// In which form the caller wants its answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,12 +26,12 @@ impl Form {
         }
     }
 
-    pub(crate) fn answer(self, body: &Value) -> Response {
+    pub(crate) fn answer(self, body: &impl Serialize) -> Response {
         match self {
             Self::Json => json(StatusCode::OK, body),
             Self::Shell => {
                 let mut lines = String::new();
-                shell_lines(&mut lines, "", body);
+                shell_lines(&mut lines, "", &json!(body));
                 let plain = HeaderValue::from_static("text/plain; charset=utf-8");
                 ([(header::CONTENT_TYPE, plain)], lines).into_response()
             }
@@ -38,9 +39,11 @@ impl Form {
     }
 }
 
-pub(crate) fn json(status: StatusCode, body: &Value) -> Response {
+pub(crate) fn json(status: StatusCode, body: &impl Serialize) -> Response {
     let json = HeaderValue::from_static("application/json");
-    (status, [(header::CONTENT_TYPE, json)], body.to_string()).into_response()
+    // What we answer has text for keys, and that is all that could be wrong.
+    let body = serde_json::to_string(body).unwrap_or_default();
+    (status, [(header::CONTENT_TYPE, json)], body).into_response()
 }
 
 /// Whole milliseconds, cut off: a validity must never be rounded up.
@@ -80,7 +83,6 @@ fn shell_lines(out: &mut String, name: &str, value: &Value) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
     #[test]
     fn lines_can_be_evaluated_whatever_a_name_contains() {

@@ -6,9 +6,9 @@ use axum::extract::{Query, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use fencepost::leased::OnBehalf;
-use fencepost::{FencingToken, Lease, Owner};
+use fencepost::{FencingToken, Owner};
 use fencepost_core::{InvalidLeaseId, LeaseAttempt, LeaseId};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::answer::{Form, millis};
@@ -16,9 +16,11 @@ use crate::auth::{Principal, Verb};
 use crate::body::{Body, field};
 use crate::limits::Limits;
 use crate::locks::{self, Granted, Wish};
+use crate::metrics::Now;
 use crate::problem::{Problem, SOON};
 use crate::service::{Caller, Service};
 use crate::shown::shown;
+use crate::trace::{request_id, trace_id};
 use crate::unread::Unread;
 
 type Answer = Result<Response, Problem>;
@@ -177,6 +179,9 @@ pub(crate) async fn acquire(
         Err(problem) => problem.code,
     };
     service.metrics.acquired(word, start.elapsed(), waits);
+    if let Ok(granted) = &outcome {
+        service.leases.goes_on(wish.of.lease, granted.valid_for);
+    }
     Ok(grant(&headers, wish.of.lease, outcome?, None, &unread))
 }
 
@@ -204,6 +209,33 @@ async fn under_way(
     }
 }
 
+/// What a client is told that was granted one lock, or several.
+#[derive(Serialize)]
+struct Grant<'a> {
+    lease: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    token: Option<u64>,
+    /// If there are several.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    leases: Vec<GrantedLock<'a>>,
+    valid_for_ms: u64,
+    waited_ms: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    slot: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stolen_from: Option<&'a str>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    repeated: bool,
+}
+
+#[derive(Serialize)]
+struct GrantedLock<'a> {
+    name: &'a str,
+    token: u64,
+}
+
 fn grant(
     headers: &HeaderMap,
     lease: LeaseId,
@@ -211,29 +243,26 @@ fn grant(
     stolen_from: Option<&str>,
     unread: &Unread,
 ) -> Response {
-    let one = |held: &Lease| json!({ "name": held.name(), "token": held.token().get() });
-    let mut body = json!({
-        "lease": lease.to_string(),
-        "valid_for_ms": millis(granted.valid_for),
-        "waited_ms": millis(granted.waited),
-    });
     let token = granted.leases.iter().map(|held| held.token().get()).max();
-    match &granted.leases[..] {
-        [held] => {
-            body["name"] = held.name().into();
-            body["token"] = held.token().get().into();
-        }
-        all => body["leases"] = all.iter().map(one).collect(),
-    }
-    if let Some(slot) = granted.slot {
-        body["slot"] = slot.into();
-    }
-    if let Some(owner) = stolen_from {
-        body["stolen_from"] = owner.into();
-    }
-    if granted.repeated {
-        body["repeated"] = true.into();
-    }
+    let mut locks = granted.leases.iter().map(|held| GrantedLock {
+        name: held.name(),
+        token: held.token().get(),
+    });
+    let (one, leases) = match granted.leases.len() {
+        1 => (locks.next(), Vec::new()),
+        _ => (None, locks.collect()),
+    };
+    let body = Grant {
+        lease: lease.to_string(),
+        name: one.as_ref().map(|lock| lock.name),
+        token: one.as_ref().map(|lock| lock.token),
+        leases,
+        valid_for_ms: millis(granted.valid_for),
+        waited_ms: millis(granted.waited),
+        slot: granted.slot,
+        stolen_from,
+        repeated: granted.repeated,
+    };
     let mut response = Form::wanted(headers).answer(&body);
     if let Some(token) = token {
         response
@@ -295,15 +324,20 @@ async fn extend_one(
         let id = lease_id(&lease.lease)?;
         let token = FencingToken::new(lease.token);
         let token = token.ok_or_else(|| Problem::invalid("a token is below 2^53"))?;
-        locks::extend(&service.client, &lease.name, id, token, ttl).await
+        let outcome = locks::extend(&service.client, &lease.name, id, token, ttl).await;
+        match &outcome {
+            Ok(extended) => service.leases.goes_on(id, extended.valid_for),
+            Err(problem) => service.over(id, problem),
+        }
+        outcome
     };
-    let (outcome, margin) = match outcome.await {
+    let (outcome, seen) = match outcome.await {
         Ok(extended) => {
             let outcome = json!({
                 "name": lease.name, "lease": lease.lease, "outcome": "extended",
                 "valid_for_ms": millis(extended.valid_for),
             });
-            (outcome, Some(extended.margin))
+            (outcome, ("extended", extended.margin))
         }
         Err(problem) => {
             let mut outcome = json!({
@@ -315,14 +349,11 @@ async fn extend_one(
                     outcome[field] = value.clone();
                 }
             }
-            (outcome, None)
+            (outcome, (problem.code, None))
         }
     };
-    let word = match &margin {
-        Some(_) => "extended",
-        None => "refused",
-    };
-    service.metrics.extended(word, margin.flatten());
+    let (word, margin) = seen;
+    service.metrics.extended(word, margin);
     outcome
 }
 
@@ -343,10 +374,15 @@ pub(crate) async fn release(
     let lease = lease_id(&request.lease)?;
     let outcome = locks::release(&service.client, &request.name, lease).await;
     match &outcome {
-        Ok(token) => service
-            .metrics
-            .released("released", token.map(locks::held_for)),
-        Err(problem) => service.metrics.released(problem.code, None),
+        Ok(token) => {
+            let held = token.map(locks::held_for);
+            service.metrics.released("released", held);
+            service.leases.ended(lease);
+        }
+        Err(problem) => {
+            service.metrics.released(problem.code, None);
+            service.over(lease, problem);
+        }
     }
     outcome?;
     Ok(Form::wanted(&headers).answer(&json!({ "name": request.name, "outcome": "released" })))
@@ -394,7 +430,11 @@ pub(crate) async fn steal(
     let (lock, reason, principal) = (name, &request.reason, &*principal.name);
     let (from, token) = (from.as_deref(), granted.leases[0].token().get());
     service.watcher.stolen(lock, token, principal, reason);
-    tracing::warn!(target: "fencepost::audit", lock, principal, reason, from, token, "stolen");
+    let (request_id, trace_id) = (request_id(), trace_id());
+    tracing::warn!(
+        target: "fencepost::audit",
+        lock, principal, reason, from, token, request_id, trace_id, "stolen"
+    );
     Ok(grant(&headers, of.lease, granted, from, &unread))
 }
 
@@ -442,10 +482,13 @@ pub(crate) async fn livez() -> Response {
     "ok\n".into_response()
 }
 
+/// The lock by which it is found out whether nodes answer. Nobody acquires it.
+const PROBED: &str = "fencepost-readyz";
+
 /// Whether this replica sees a quorum.
 pub(crate) async fn readyz(State(service): State<Service>) -> Answer {
     service.refuse_when_draining()?;
-    let status = locks::status(&service.client, "fencepost-readyz").await?;
+    let status = locks::status(&service.client, PROBED).await?;
     let answered = status.nodes.iter().filter(|node| node.lock.is_ok()).count();
     let (all, needed) = (status.nodes.len(), status.nodes.len() / 2 + 1);
     match answered >= needed {
@@ -459,10 +502,29 @@ pub(crate) async fn readyz(State(service): State<Service>) -> Answer {
     }
 }
 
+/// Prometheus metrics, unless they are offered at an address of their own.
 pub(crate) async fn metrics(State(service): State<Service>) -> Response {
+    match service.metrics_elsewhere {
+        true => not_found().await.into_response(),
+        false => metrics_text(State(service)).await,
+    }
+}
+
+pub(crate) async fn metrics_text(State(service): State<Service>) -> Response {
     let text =
         HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
-    let body = service.metrics.text(service.waits.all());
+    let up = match locks::status(&service.client, PROBED).await {
+        Ok(status) => {
+            let nodes = status.nodes.into_iter();
+            nodes.map(|node| (node.node, node.lock.is_ok())).collect()
+        }
+        Err(_) => Vec::new(),
+    };
+    let body = service.metrics.text(Now {
+        waiters: service.waits.all(),
+        leases: service.leases.count(),
+        up,
+    });
     ([(axum::http::header::CONTENT_TYPE, text)], body).into_response()
 }
 

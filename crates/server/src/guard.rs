@@ -5,24 +5,16 @@
 //! authentication has no principals: there the page's origin has to be its own, and its host a name
 //! that no public name server can point here.
 
-use axum::extract::{Request, State};
+use axum::extract::Request;
 use axum::http::{HeaderMap, Method, StatusCode, header};
-use axum::middleware::Next;
-use axum::response::{IntoResponse, Response};
 
 use crate::problem::Problem;
 use crate::service::{Mode, Service};
 
-pub(crate) async fn guard(
-    State(service): State<Service>,
-    request: Request,
-    next: Next,
-) -> Response {
-    let (method, path) = (request.method().clone(), request.uri().path().to_owned());
-    if let Err(problem) = check(&service, &method, &path, request.headers()) {
-        return problem.into_response();
-    }
-    next.run(request).await
+/// Why a request is not answered at all.
+pub(crate) fn refusal(service: &Service, request: &Request) -> Option<Problem> {
+    let (method, path) = (request.method(), request.uri().path());
+    check(service, method, path, request.headers()).err()
 }
 
 fn check(

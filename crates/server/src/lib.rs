@@ -14,6 +14,7 @@
 //! | `auth` | bearer tokens and client certificates: who may do what |
 //! | `attempts` | the numbered attempts under way here, one of a lease at a time |
 //! | `unread` | releases what was granted if the answer could not be sent |
+//! | `leases` | how many leases this replica knows of |
 //! | `limits` | how much of everything one principal may have |
 //! | `body`, `answer`, `problem` | requests in; answers and RFC 9457 problems out |
 //! | `shown` | a lock as those see it who ask about it |
@@ -36,6 +37,7 @@ mod body;
 mod contention;
 mod events;
 mod guard;
+mod leases;
 mod limits;
 mod locks;
 mod metrics;

@@ -7,14 +7,14 @@
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
-use fencepost::leased::OnBehalf;
+use fencepost::leased::{LeaseRelease, OnBehalf};
 use fencepost::{
     AttemptValue, Client, DetachedLock, Error, FencingToken, Lease, LockOptions, NamePattern,
-    Owner, Status,
+    NodeOutcome, NodeReport, Owner, Status,
 };
 use fencepost_core::lock::{Holder, Snapshot};
 use fencepost_core::{LeaseAttempt, LeaseId};
-use futures_util::future::{join_all, try_join_all};
+use futures_util::future::try_join_all;
 
 use crate::problem::{Problem, SOON};
 
@@ -170,13 +170,6 @@ async fn repeatable(client: &Client, wish: &Wish, end: Instant) -> Result<Found,
         }
         _ => waited_for(client, wish, end).await?,
     };
-    // After it was granted: a release that came before left a tombstone on a majority, and one that
-    // comes later finds the grant.
-    let names = found.leases.iter().map(Lease::name);
-    let buried = try_join_all(names.map(|name| client.is_buried(name, wish.of.lease))).await?;
-    if buried.contains(&true) {
-        return Err(released());
-    }
     if wish.shared && wish.of.attempt > 1 {
         found.repeated = release_earlier_readers(client, wish).await?;
     }
@@ -211,6 +204,9 @@ async fn waited_for(client: &Client, wish: &Wish, end: Instant) -> Result<Found,
                         Ok(found) => return Ok(found),
                         Err(error) => {
                             drop(asked);
+                            if was_released(&error) {
+                                return Err(released());
+                            }
                             match settled(client, wish).await? {
                                 Other::None => return Err(error.into()),
                                 other => break other,
@@ -238,10 +234,17 @@ async fn waited_for(client: &Client, wish: &Wish, end: Instant) -> Result<Found,
         };
         match take_over(client, wish, held).await {
             Ok(found) => return Ok(found),
+            Err(error) if was_released(&error) => return Err(released()),
             Err(error) if error.is_held() && Instant::now() < end => {}
             Err(error) => return Err(error.into()),
         }
     }
+}
+
+/// Whether nodes refused it because the lease id was released.
+fn was_released(error: &Error) -> bool {
+    let refused = |node: &NodeReport| node.outcome == NodeOutcome::Tombstoned;
+    error.nodes().iter().any(refused)
 }
 
 /// The same once what was left of our own last try is gone: it has the same number.
@@ -389,7 +392,7 @@ pub(crate) async fn extend(
         },
     };
     let lock = DetachedLock::new(name, value.as_str(), token)?;
-    let left = client.extend_detached(&lock, ttl).await?;
+    let left = client.extend_seen(&lock, ttl, &found.status).await?;
     let valid_for = start.elapsed().mul_f64(1.0 - DRIFT_SHARE) + left;
     Ok(Extended {
         valid_for,
@@ -418,36 +421,12 @@ pub(crate) async fn release(
     name: &str,
     lease: LeaseId,
 ) -> Result<Option<FencingToken>, Problem> {
-    let mut found = find(client, name, lease).await?;
-    let is_ours = |(_, of): &(AttemptValue, LeaseAttempt)| of.attempt == 0;
-    // Nobody repeats an acquire whose lease id was made here.
-    if !found.values.iter().any(is_ours) {
-        // Before it is buried by us: a release that is repeated after a lost answer is no loss.
-        let was_released = found.values.is_empty() && client.is_buried(name, lease).await?;
-        // Before the look that counts: see `repeatable`.
-        client.bury(name, lease).await?;
-        found = find(client, name, lease).await?;
-        if found.values.is_empty() && was_released {
-            return Err(released());
-        }
-    }
-    if found.values.is_empty() {
-        return Err(found.none);
-    }
-    let locks: Result<Vec<_>, Error> = found
-        .values
-        .iter()
-        .map(|(value, _)| DetachedLock::new(name, value.as_str(), FencingToken::ZERO))
-        .collect();
-    let locks = locks?;
-    let outcomes = join_all(locks.iter().map(|lock| client.release_detached(lock))).await;
-    // An earlier attempt on a minority is no success; the client's own is on a majority.
-    match outcomes.iter().any(Result::is_ok) {
-        true => Ok(found.token),
-        false => match outcomes.into_iter().find_map(Result::err) {
-            Some(error) => Err(error.into()),
-            None => Err(found.none),
-        },
+    match client.release_lease(name, lease).await? {
+        LeaseRelease::Released(token) => Ok(token),
+        // A release that is repeated after a lost answer is no loss.
+        LeaseRelease::AlreadyReleased => Err(released()),
+        // Who has it instead is asked only now: those who released hold it nearly always.
+        LeaseRelease::NotHeld => Err(find(client, name, lease).await?.none),
     }
 }
 
@@ -456,9 +435,9 @@ struct FoundLease {
     /// Each once.
     values: Vec<(AttemptValue, LeaseAttempt)>,
     margin: Option<Duration>,
-    token: Option<FencingToken>,
     /// What to say if there is no value.
     none: Problem,
+    status: Status,
 }
 
 async fn find(client: &Client, name: &str, lease: LeaseId) -> Result<FoundLease, Problem> {
@@ -475,12 +454,12 @@ async fn find(client: &Client, name: &str, lease: LeaseId) -> Result<FoundLease,
     let needed = status.nodes.len() / 2 + 1;
     Ok(FoundLease {
         margin: holds.iter().filter_map(|holder| holder.remaining).max(),
-        token: holds.iter().filter_map(|holder| holder.token).max(),
         none: match answered >= needed {
             true => gone(&status),
             false => no_quorum(&status, needed),
         },
         values,
+        status,
     })
 }
 

@@ -1,32 +1,67 @@
 //! What the service counts, as Prometheus text. No lock name is a label: names have no bound.
+//!
+//! What the library counts, and whether nodes answer, is asked for when somebody looks ([`Nodes`]).
 
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use prometheus_client::encoding::EncodeLabelSet;
+use fencepost::Client;
+use fencepost::leased::NodeVotes;
+use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
-use prometheus_client::metrics::counter::Counter;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric as _};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::{ConstCounter, Counter};
 use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-pub(crate) struct Outcome {
+struct Outcome {
     outcome: &'static str,
 }
 
-/// All of them. Clones share the counts.
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct Reason {
+    reason: &'static str,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct Node {
+    node: String,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct Vote {
+    node: String,
+    vote: &'static str,
+}
+
+/// All of them.
 pub(crate) struct Metrics {
     registry: Registry,
     acquires: Family<Outcome, Counter>,
     extends: Family<Outcome, Counter>,
     releases: Family<Outcome, Counter>,
+    lost: Family<Reason, Counter>,
     steals: Counter,
     acquire_seconds: Histogram,
     wait_seconds: Histogram,
     margin_seconds: Histogram,
     hold_seconds: Histogram,
     waiters: Gauge,
+    leases: Gauge,
+    nodes: Arc<Nodes>,
+}
+
+/// What is gauged only when somebody looks.
+pub(crate) struct Now {
+    pub(crate) waiters: usize,
+    pub(crate) leases: usize,
+    /// Whether each node answers.
+    pub(crate) up: Vec<(String, bool)>,
 }
 
 const SECONDS: [f64; 14] = [
@@ -34,18 +69,24 @@ const SECONDS: [f64; 14] = [
 ];
 
 impl Metrics {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(client: Client) -> Self {
         let mut registry = Registry::with_prefix("fencepost_service");
         let this = Self {
             acquires: Family::default(),
             extends: Family::default(),
             releases: Family::default(),
+            lost: Family::default(),
             steals: Counter::default(),
             acquire_seconds: Histogram::new(SECONDS),
             wait_seconds: Histogram::new(SECONDS),
             margin_seconds: Histogram::new(SECONDS),
             hold_seconds: Histogram::new(SECONDS),
             waiters: Gauge::default(),
+            leases: Gauge::default(),
+            nodes: Arc::new(Nodes {
+                client,
+                up: Mutex::default(),
+            }),
             registry: Registry::default(),
         };
         registry.register(
@@ -62,6 +103,11 @@ impl Metrics {
             "releases",
             "Release requests by outcome",
             this.releases.clone(),
+        );
+        registry.register(
+            "lost",
+            "Leases whose client was told that they are over, by reason",
+            this.lost.clone(),
         );
         registry.register("steals", "Locks stolen by an operator", this.steals.clone());
         registry.register(
@@ -89,6 +135,12 @@ impl Metrics {
             "Requests that wait for a lock now",
             this.waiters.clone(),
         );
+        registry.register(
+            "leases",
+            "Leases that this replica granted or extended last, and that have not ended as far as it knows",
+            this.leases.clone(),
+        );
+        registry.register_collector(Box::new(Arc::clone(&this.nodes)));
         Self { registry, ..this }
     }
 
@@ -115,15 +167,112 @@ impl Metrics {
         }
     }
 
+    pub(crate) fn lost(&self, reason: &'static str) {
+        self.lost.get_or_create(&Reason { reason }).inc();
+    }
+
     pub(crate) fn stolen(&self) {
         self.steals.inc();
     }
 
-    pub(crate) fn text(&self, waiters: usize) -> String {
-        self.waiters.set(i64::try_from(waiters).unwrap_or(i64::MAX));
+    pub(crate) fn text(&self, now: Now) -> String {
+        let gauged = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
+        self.waiters.set(gauged(now.waiters));
+        self.leases.set(gauged(now.leases));
+        *self.nodes.up() = now.up;
         let mut text = String::new();
         // Writing to a string does not fail.
         let _ = encode(&mut text, &self.registry);
         text
     }
+}
+
+/// What is known of the nodes.
+struct Nodes {
+    client: Client,
+    up: Mutex<Vec<(String, bool)>>,
+}
+
+impl fmt::Debug for Nodes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Nodes").finish_non_exhaustive()
+    }
+}
+
+impl Nodes {
+    fn up(&self) -> std::sync::MutexGuard<'_, Vec<(String, bool)>> {
+        // A panic while it was locked cannot have left it half changed.
+        self.up.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Collector for Nodes {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let up = self.up().clone();
+        let mut gauges = encoder.encode_descriptor(
+            "node_up",
+            "Whether the node answered when this was asked for: 1 or 0",
+            None,
+            MetricType::Gauge,
+        )?;
+        for (node, is_up) in &up {
+            let labels = Node { node: node.clone() };
+            let gauge = ConstGauge::new(i64::from(*is_up));
+            gauge.encode(gauges.encode_family(&labels)?)?;
+        }
+        let answering = up.iter().filter(|(_, is_up)| *is_up).count();
+        let beyond = answering as i64 - (up.len() / 2 + 1) as i64;
+        let gauge = encoder.encode_descriptor(
+            "votes_beyond_quorum",
+            "Nodes that answered beyond the quorum: so many may fail. Negative without a quorum",
+            None,
+            MetricType::Gauge,
+        )?;
+        ConstGauge::new(beyond).encode(gauge)?;
+        let votes = self.client.votes();
+        let mut counters = encoder.encode_descriptor(
+            "node_votes",
+            "Votes of the node on acquires and extensions: granted, refused or failed",
+            None,
+            MetricType::Counter,
+        )?;
+        for of_node in &votes {
+            for (vote, count) in [
+                ("granted", of_node.granted),
+                ("refused", of_node.refused),
+                ("failed", of_node.failed),
+            ] {
+                let node = of_node.node.clone();
+                let labels = Vote { node, vote };
+                ConstCounter::new(count).encode(counters.encode_family(&labels)?)?;
+            }
+        }
+        let mut histograms = encoder.encode_descriptor(
+            "node_round_trip_seconds",
+            "Time from asking the node for its vote to its answer",
+            None,
+            MetricType::Histogram,
+        )?;
+        for of_node in &votes {
+            let labels = Node {
+                node: of_node.node.clone(),
+            };
+            let (count, buckets) = buckets(of_node);
+            let sum = of_node.answering.as_secs_f64();
+            histograms
+                .encode_family(&labels)?
+                .encode_histogram::<prometheus_client::encoding::NoLabelSet>(
+                    sum, count, &buckets, None,
+                )?;
+        }
+        Ok(())
+    }
+}
+
+fn buckets(of_node: &NodeVotes) -> (u64, Vec<(f64, u64)>) {
+    let each = of_node.round_trips.iter();
+    let bound = |bound: Option<Duration>| bound.map_or(f64::MAX, |bound| bound.as_secs_f64());
+    let buckets = each.map(|(end, count)| (bound(*end), *count)).collect();
+    let count = of_node.round_trips.iter().map(|(_, count)| count).sum();
+    (count, buckets)
 }

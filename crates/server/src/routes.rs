@@ -5,10 +5,8 @@ use axum::routing::{MethodRouter, get, post};
 
 use crate::api;
 use crate::events;
-use crate::guard::guard;
 use crate::operations::{ROUTES, Route};
 use crate::service::Service;
-use crate::trace::trace;
 use crate::ui;
 
 fn operation(route: &Route) -> MethodRouter<Service> {
@@ -31,6 +29,17 @@ fn operation(route: &Route) -> MethodRouter<Service> {
     }
 }
 
+/// What is offered at an address of its own to those who look after the service.
+pub(crate) fn metrics_router(service: Service) -> Router {
+    Router::new()
+        .route("/metrics", get(api::metrics_text))
+        .route("/livez", get(api::livez))
+        .route("/readyz", get(api::readyz))
+        .fallback(api::not_found)
+        .method_not_allowed_fallback(api::method_not_allowed)
+        .with_state(service)
+}
+
 pub(crate) fn router(service: Service) -> Router {
     let mut router = Router::new();
     for route in &ROUTES {
@@ -40,7 +49,5 @@ pub(crate) fn router(service: Service) -> Router {
         .merge(ui::routes())
         .fallback(api::not_found)
         .method_not_allowed_fallback(api::method_not_allowed)
-        .layer(axum::middleware::from_fn_with_state(service.clone(), guard))
-        .layer(axum::middleware::from_fn(trace))
         .with_state(service)
 }

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use axum::extract::Request;
+use axum::response::{IntoResponse as _, Response};
 use fencepost::Client;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -29,13 +30,15 @@ use tower_service::Service as _;
 
 use crate::attempts::Attempts;
 use crate::auth::Tokens;
+use crate::guard::refusal;
 use crate::limits::{Limits, Waits};
 use crate::metrics::Metrics;
 use crate::peers::Peers;
 use crate::pem::certificates;
 use crate::routes;
-use crate::service::{Certificate, Mode, Service};
+use crate::service::{Certificate, Mode, Parts, Service};
 use crate::timeline::Timeline;
+use crate::trace::traced;
 use crate::unread::{Unread, Watched};
 use crate::watcher::{Doctor, Watcher, now_ms};
 
@@ -43,6 +46,9 @@ use crate::watcher::{Doctor, Watcher, now_ms};
 const DRAIN: Duration = Duration::from_secs(65);
 /// The pause after the operating system refused a connection: it has no descriptor left, say.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// The most connections to the address of the metrics.
+const SCRAPERS: usize = 16;
 
 /// How to serve.
 #[derive(Default)]
@@ -62,6 +68,8 @@ pub struct Options {
     pub timeline: Option<PathBuf>,
     /// The other replicas, whose timelines are shown together with this one's.
     pub peers: Peers,
+    /// Where metrics are offered instead of beside the locks: by plain HTTP, and to whoever asks.
+    pub metrics: Option<TcpListener>,
 }
 
 impl Options {
@@ -146,11 +154,13 @@ pub async fn serve(
     let watcher = Watcher::new(client.clone(), options.doctor.clone(), timeline);
     let looks = tokio::spawn(watcher.clone().run());
     let loopback = listener.local_addr().is_ok_and(|at| at.ip().is_loopback());
-    let service = Service {
-        client,
+    let service = Service::new(Parts {
         waits: Waits::default(),
         attempts: Attempts::default(),
-        metrics: Arc::new(Metrics::new()),
+        metrics: Arc::new(Metrics::new(client.clone())),
+        metrics_elsewhere: options.metrics.is_some(),
+        leases: Arc::default(),
+        client,
         tokens: options.tokens,
         draining: Arc::clone(&draining),
         limits: Arc::clone(&limits),
@@ -158,54 +168,116 @@ pub async fn serve(
         peers: options.peers,
         mode: options.mode,
         loopback,
+    });
+    let scraped = options.metrics.map(|listener| {
+        let front = Front {
+            router: routes::metrics_router(service.clone()),
+            guarded: None,
+            tls: None,
+            connections: Arc::new(Semaphore::new(SCRAPERS)),
+            limits: Arc::clone(&limits),
+            graceful: GracefulShutdown::new(),
+        };
+        // Until the end: also how it drains is of interest.
+        tokio::spawn(async move { front.accept(listener, std::future::pending()).await })
+    });
+    let front = Front {
+        router: routes::router(service.clone()),
+        guarded: Some(service),
+        tls: options.tls,
+        connections: Arc::new(Semaphore::new(limits.connections)),
+        limits,
+        graceful: GracefulShutdown::new(),
     };
-    let router = routes::router(service);
-    let connections = Arc::new(Semaphore::new(limits.connections));
-    let graceful = GracefulShutdown::new();
-    let mut shutdown = std::pin::pin!(shutdown);
-    loop {
-        // Before it is accepted: who is beyond the limit waits in the kernel's backlog.
-        let place = Arc::clone(&connections).acquire_owned();
-        let accepted = async {
-            // The semaphore is never closed.
-            let place = place.await.ok()?;
-            Some((listener.accept().await, place))
-        };
-        let accepted = tokio::select! {
-            biased;
-            () = &mut shutdown => break,
-            accepted = accepted => accepted,
-        };
-        let Some((accepted, place)) = accepted else {
-            break;
-        };
-        let (stream, peer) = match accepted {
-            Ok(accepted) => accepted,
-            Err(error) => {
-                tracing::warn!(%error, "cannot accept a connection");
-                sleep(ACCEPT_PAUSE).await;
-                continue;
-            }
-        };
-        let (router, tls, limits) = (router.clone(), options.tls.clone(), Arc::clone(&limits));
-        let watcher = graceful.watcher();
-        tokio::spawn(async move {
-            let _place = place;
-            connection(stream, peer, router, tls, &limits, watcher).await;
-        });
-    }
+    front.accept(listener, shutdown).await;
     draining.store(true, Ordering::Relaxed);
     tracing::info!("draining: leases go on, requests that have begun are answered");
     watcher.close();
-    let _ = timeout(DRAIN, graceful.shutdown()).await;
+    let _ = timeout(DRAIN, front.graceful.shutdown()).await;
     looks.abort();
+    if let Some(scraped) = scraped {
+        scraped.abort();
+    }
     Ok(())
+}
+
+/// What answers at one address.
+struct Front {
+    router: axum::Router,
+    /// The service, if a page of somebody else's could do harm there.
+    guarded: Option<Service>,
+    tls: Option<Tls>,
+    connections: Arc<Semaphore>,
+    limits: Arc<Limits>,
+    graceful: GracefulShutdown,
+}
+
+impl Front {
+    /// Accepts connections until it is told to stop.
+    async fn accept(&self, listener: TcpListener, stop: impl Future<Output = ()>) {
+        let mut stop = std::pin::pin!(stop);
+        loop {
+            // Before it is accepted: who is beyond the limit waits in the kernel's backlog.
+            let place = Arc::clone(&self.connections).acquire_owned();
+            let accepted = async {
+                // The semaphore is never closed.
+                let place = place.await.ok()?;
+                Some((listener.accept().await, place))
+            };
+            let accepted = tokio::select! {
+                biased;
+                () = &mut stop => return,
+                accepted = accepted => accepted,
+            };
+            let Some((accepted, place)) = accepted else {
+                return;
+            };
+            let (stream, peer) = match accepted {
+                Ok(accepted) => accepted,
+                Err(error) => {
+                    tracing::warn!(%error, "cannot accept a connection");
+                    sleep(ACCEPT_PAUSE).await;
+                    continue;
+                }
+            };
+            let answers = Answers {
+                router: self.router.clone(),
+                guarded: self.guarded.clone(),
+            };
+            let (limits, tls) = (Arc::clone(&self.limits), self.tls.clone());
+            let watcher = self.graceful.watcher();
+            tokio::spawn(async move {
+                let _place = place;
+                connection(stream, peer, answers, tls, &limits, watcher).await;
+            });
+        }
+    }
+}
+
+/// What answers the requests of a connection.
+#[derive(Clone)]
+struct Answers {
+    router: axum::Router,
+    guarded: Option<Service>,
+}
+
+impl Answers {
+    async fn to(mut self, request: Request) -> Response {
+        let guarded = self.guarded.as_ref();
+        if let Some(problem) = guarded.and_then(|service| refusal(service, &request)) {
+            return problem.into_response();
+        }
+        match self.router.call(request).await {
+            Ok(answer) => answer,
+            Err(never) => match never {},
+        }
+    }
 }
 
 async fn connection(
     stream: TcpStream,
     peer: SocketAddr,
-    router: axum::Router,
+    answers: Answers,
     tls: Option<Tls>,
     limits: &Limits,
     watcher: hyper_util::server::graceful::Watcher,
@@ -213,7 +285,7 @@ async fn connection(
     // A lock service sends small answers, each of which somebody waits for.
     let _ = stream.set_nodelay(true);
     match tls {
-        None => http(stream, Certificate(None), router, limits, watcher).await,
+        None => http(stream, Certificate(None), answers, limits, watcher).await,
         Some(Tls(acceptor)) => match timeout(limits.read_timeout, acceptor.accept(stream)).await {
             Ok(Ok(stream)) => {
                 let shown = stream
@@ -222,7 +294,7 @@ async fn connection(
                     .peer_certificates()
                     .and_then(<[_]>::first);
                 let certificate = Certificate(shown.map(|der| Sha256::digest(der).into()));
-                http(stream, certificate, router, limits, watcher).await;
+                http(stream, certificate, answers, limits, watcher).await;
             }
             Ok(Err(error)) => tracing::debug!(%peer, %error, "no TLS"),
             Err(_) => tracing::debug!(%peer, "no TLS in time"),
@@ -233,7 +305,7 @@ async fn connection(
 async fn http(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     certificate: Certificate,
-    router: axum::Router,
+    answers: Answers,
     limits: &Limits,
     watcher: hyper_util::server::graceful::Watcher,
 ) {
@@ -243,17 +315,11 @@ async fn http(
         unread: unread.clone(),
     };
     let answer = service_fn(move |request: hyper::Request<hyper::body::Incoming>| {
-        let mut router = router.clone();
         let mut request: Request = request.map(axum::body::Body::new);
         request.extensions_mut().insert(certificate);
         request.extensions_mut().insert(unread.clone());
-        async move {
-            let answer = router.call(request).await;
-            Ok::<_, Infallible>(match answer {
-                Ok(answer) => answer,
-                Err(never) => match never {},
-            })
-        }
+        let answers = answers.clone();
+        async move { Ok::<_, Infallible>(traced(request, |request| answers.to(request)).await) }
     });
     let mut builder = http1::Builder::new();
     builder

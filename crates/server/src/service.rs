@@ -6,11 +6,13 @@ use std::time::Duration;
 
 use axum::extract::FromRequestParts;
 use axum::http::StatusCode;
-use axum::http::request::Parts;
+use axum::http::request;
 use fencepost::Client;
+use fencepost_core::LeaseId;
 
 use crate::attempts::Attempts;
 use crate::auth::{Principal, Tokens, authenticate};
+use crate::leases::Leases;
 use crate::limits::{Limits, Waits};
 use crate::metrics::Metrics;
 use crate::peers::Peers;
@@ -29,14 +31,20 @@ pub enum Mode {
     ReadAndSteal,
 }
 
-/// What every request needs.
+/// What every request needs. Clones share it: there is one for every request and extractor.
 #[derive(Clone)]
-pub(crate) struct Service {
+pub(crate) struct Service(Arc<Parts>);
+
+/// What a service is made of.
+pub(crate) struct Parts {
     pub(crate) client: Client,
     pub(crate) limits: Arc<Limits>,
     pub(crate) waits: Waits,
     pub(crate) attempts: Attempts,
     pub(crate) metrics: Arc<Metrics>,
+    /// Whether metrics are offered at another address, and so not here.
+    pub(crate) metrics_elsewhere: bool,
+    pub(crate) leases: Arc<Leases>,
     pub(crate) tokens: Option<Tokens>,
     pub(crate) draining: Arc<AtomicBool>,
     pub(crate) watcher: Watcher,
@@ -47,6 +55,20 @@ pub(crate) struct Service {
 }
 
 impl Service {
+    pub(crate) fn new(parts: Parts) -> Self {
+        Self(Arc::new(parts))
+    }
+}
+
+impl std::ops::Deref for Service {
+    type Target = Parts;
+
+    fn deref(&self) -> &Parts {
+        &self.0
+    }
+}
+
+impl Parts {
     pub(crate) fn refuse_when_draining(&self) -> Result<(), Problem> {
         match self.draining.load(Ordering::Relaxed) {
             false => Ok(()),
@@ -56,6 +78,25 @@ impl Service {
                 "this replica is shutting down; ask another",
             )
             .retry_after(Duration::from_secs(1))),
+        }
+    }
+}
+
+impl Parts {
+    /// Notes that a client was told that its lease is over, if that is what it was told.
+    pub(crate) fn over(&self, lease: LeaseId, problem: &Problem) {
+        if problem.status != StatusCode::GONE {
+            return;
+        }
+        self.leases.ended(lease);
+        if problem.code == "lost" {
+            let reason = problem.field("reason").and_then(|reason| reason.as_str());
+            self.metrics.lost(match reason {
+                Some("stolen") => "stolen",
+                Some("max_hold") => "max_hold",
+                Some("expired") => "expired",
+                _ => "unknown",
+            });
         }
     }
 }
@@ -70,7 +111,10 @@ pub(crate) struct Caller(pub(crate) Principal);
 impl FromRequestParts<Service> for Caller {
     type Rejection = Problem;
 
-    async fn from_request_parts(parts: &mut Parts, service: &Service) -> Result<Self, Problem> {
+    async fn from_request_parts(
+        parts: &mut request::Parts,
+        service: &Service,
+    ) -> Result<Self, Problem> {
         let certificate = parts
             .extensions
             .get::<Certificate>()

@@ -5,7 +5,6 @@ use std::fmt::Write as _;
 
 use axum::extract::Request;
 use axum::http::{HeaderMap, HeaderValue};
-use axum::middleware::Next;
 use axum::response::Response;
 use tracing::Instrument as _;
 
@@ -13,28 +12,53 @@ use tracing::Instrument as _;
 const ID_CHARS: usize = 64;
 const REQUEST_ID: &str = "x-request-id";
 
+/// By which both sides find a request again.
+#[derive(Clone)]
+struct Ids {
+    request: String,
+    /// Of the trace that its client began.
+    trace: Option<String>,
+}
+
 tokio::task_local! {
-    static CURRENT: String;
+    static CURRENT: Ids;
 }
 
 /// The id of the request that is being answered.
 pub(crate) fn request_id() -> Option<String> {
-    CURRENT.try_with(Clone::clone).ok()
+    CURRENT.try_with(|ids| ids.request.clone()).ok()
 }
 
-pub(crate) async fn trace(request: Request, next: Next) -> Response {
+/// The id of the trace that the request belongs to which is being answered, if its client said so.
+pub(crate) fn trace_id() -> Option<String> {
+    CURRENT.try_with(|ids| ids.trace.clone()).ok().flatten()
+}
+
+/// Answers a request in a span of its own. Called for every request before it is routed: as layers of the
+/// router, this and the guard cost four allocations more.
+pub(crate) async fn traced<F>(request: Request, answer: impl FnOnce(Request) -> F) -> Response
+where
+    F: Future<Output = Response>,
+{
     let id = given(request.headers()).unwrap_or_else(drawn);
     let parent = traceparent(request.headers());
-    let (trace_id, parent_id) = parent.unwrap_or_default();
+    let (trace_id, parent_id) = parent.as_ref().map_or(("", ""), |(trace, parent)| {
+        (trace.as_str(), parent.as_str())
+    });
     let (method, path) = (request.method(), request.uri().path());
     let span = tracing::info_span!(
         "request", %method, path, request_id = id, trace_id, parent_id,
         status = tracing::field::Empty
     );
-    let answer = next.run(request).instrument(span.clone());
-    let mut answer = CURRENT.scope(id.clone(), answer).await;
+    let answer = answer(request).instrument(span.clone());
+    let value = HeaderValue::from_str(&id);
+    let ids = Ids {
+        request: id,
+        trace: parent.map(|(trace, _)| trace),
+    };
+    let mut answer = CURRENT.scope(ids, answer).await;
     span.record("status", answer.status().as_u16());
-    if let Ok(value) = HeaderValue::from_str(&id) {
+    if let Ok(value) = value {
         answer.headers_mut().insert(REQUEST_ID, value);
     }
     answer

@@ -12,6 +12,7 @@ use std::task::{Context, Poll};
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use fencepost::Lease;
+use futures_util::FutureExt as _;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::problem::Problem;
@@ -46,9 +47,16 @@ impl Unread {
         if !state.is_written || state.leases.is_empty() {
             return;
         }
-        for lease in std::mem::take(&mut state.leases) {
+        let leases = std::mem::take(&mut state.leases);
+        drop(state);
+        for lease in leases {
             // A lease that is over by now is released by that.
-            tokio::spawn(async move { drop(lease.detach().await) });
+            let mut detached = Box::pin(async move { drop(lease.detach().await) });
+            // It takes time only while nodes have not answered. A task for each grant would cost more
+            // than the rest of it.
+            if (&mut detached).now_or_never().is_none() {
+                tokio::spawn(detached);
+            }
         }
     }
 

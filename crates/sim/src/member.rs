@@ -257,6 +257,7 @@ pub(crate) fn is_vote(command: &Command) -> bool {
     !matches!(
         command,
         Command::Release { .. }
+            | Command::ReleaseLease { .. }
             | Command::Enqueue { .. }
             | Command::Leave { .. }
             | Command::Inspect

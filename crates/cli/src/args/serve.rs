@@ -26,6 +26,12 @@ pub(super) struct RawServe {
     #[arg(env = "FENCEPOST_TOKENS", hide_env_values = true)]
     tokens: Option<PathBuf>,
 
+    /// Address to offer /metrics, /livez and /readyz at, by plain HTTP and without authentication: for a
+    /// scraper inside the network. /metrics is then not offered at --listen
+    #[arg(long, value_name = "ADDRESS")]
+    #[arg(env = "FENCEPOST_METRICS_LISTEN", hide_env_values = true)]
+    metrics_listen: Option<SocketAddr>,
+
     /// Certificate chain (PEM) to serve TLS with
     #[arg(long, value_name = "FILE", requires = "serve_key")]
     #[arg(env = "FENCEPOST_SERVE_CERT", hide_env_values = true)]
@@ -75,6 +81,7 @@ pub(super) struct RawServe {
 /// A service.
 pub(crate) struct ServeJob {
     pub(crate) listen: SocketAddr,
+    pub(crate) metrics_listen: Option<SocketAddr>,
     pub(crate) tokens: Option<PathBuf>,
     pub(crate) certificate: Option<(PathBuf, PathBuf)>,
     pub(crate) client_ca: Option<PathBuf>,
@@ -104,6 +111,7 @@ impl RawServe {
         }
         Ok(ServeJob {
             listen: self.listen,
+            metrics_listen: self.metrics_listen,
             tokens: self.tokens,
             certificate,
             client_ca: self.client_ca,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::words::ticket::{ClientId, Place, Ticket, TicketId, TicketNumber};
 use crate::words::token::FencingToken;
 use crate::words::ttl::Ttl;
-use crate::words::value::AttemptValue;
+use crate::words::value::{AttemptValue, LeaseId, Stored};
 
 /// What can be asked of one lock on one node.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -78,6 +78,16 @@ pub enum Command {
         /// itself, and the node does not.
         follower: Option<ClientId>,
     },
+    /// Give back whatever a lease of the lock service has, whichever attempt got it, and refuse the lease
+    /// from now on: its client may have sent an acquire that arrives later. A lease whose id the service
+    /// made (attempt 0) is not refused, for nobody else can have sent one. Answered by
+    /// [`Reply::LeaseReleased`], [`Reply::Tombstoned`] if that was done before, or [`Reply::NotHeld`].
+    ReleaseLease {
+        /// The lease.
+        lease: LeaseId,
+        /// For how long it is refused.
+        tombstone: Duration,
+    },
     /// Enqueue, or go on waiting: all these tickets are kept for another lease.
     Enqueue {
         /// The waiters of one client.
@@ -104,12 +114,6 @@ pub enum Command {
         /// Exactly the values it may be taken from. Empty: from any holder.
         from: Vec<AttemptValue>,
     },
-    /// Look whether this value was released with a tombstone that still stands, and change nothing.
-    /// Answered by [`Reply::Tombstoned`] or [`Reply::NotHeld`].
-    LookForTombstone {
-        /// Whose tombstone.
-        value: AttemptValue,
-    },
 }
 
 impl Command {
@@ -123,9 +127,11 @@ impl Command {
             | Self::Raise { value, .. }
             | Self::Extend { value, .. }
             | Self::ExtendShared { value, .. }
-            | Self::LookForTombstone { value }
             | Self::Release { value, .. } => Some(value),
-            Self::Enqueue { .. } | Self::Leave { .. } | Self::Inspect => None,
+            Self::ReleaseLease { .. }
+            | Self::Enqueue { .. }
+            | Self::Leave { .. }
+            | Self::Inspect => None,
         }
     }
 
@@ -238,6 +244,9 @@ pub enum Reply {
     Repaired,
     /// Released.
     Released,
+    /// Given back by [`Command::ReleaseLease`]: these values, with the tokens that the node stored. Nothing
+    /// is said of the time that was left.
+    LeaseReleased(Vec<Stored>),
     /// The caller does not hold it; another client may.
     NotHeld(Option<Holder>),
     /// The caller does not hold it, because this one has stolen it. It is free now.

@@ -12,7 +12,7 @@ use std::time::Duration;
 use crate::words::ticket::{Place, Standing, Ticket, TicketId, TicketNumber, Wake};
 use crate::words::token::FencingToken;
 use crate::words::ttl::Ttl;
-use crate::words::value::AttemptValue;
+use crate::words::value::{AttemptValue, LeaseId, Stored};
 pub use command::{
     Command, Holder, NodeQueue, Precedence, Repair, Reply, Snapshot, TicketDisposition,
 };
@@ -23,6 +23,10 @@ pub const COUNTER_RETENTION: Duration = Duration::from_secs(24 * 60 * 60);
 /// How far a proposed token may lie ahead of the node's own wall clock. A client whose clock is
 /// years ahead would otherwise use the numbers up for everybody.
 pub const MAX_SKEW: Duration = Duration::from_secs(60 * 60);
+
+/// The most tombstones of one lock. The oldest makes room: what comes later than a thousand others may be
+/// granted for nobody, until its TTL ends.
+pub const MOST_TOMBSTONES: usize = 1000;
 
 /// The node's two clocks at the moment of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,6 +110,7 @@ impl LockState {
         let may_wake = matches!(
             command,
             Command::Release { .. }
+                | Command::ReleaseLease { .. }
                 | Command::Leave { .. }
                 | Command::Enqueue { .. }
                 | Command::ExtendShared { .. }
@@ -161,10 +166,6 @@ impl LockState {
                 }
                 _ => self.steal(value, *ttl, *proposed, now),
             },
-            Command::LookForTombstone { value } => match self.has_tombstone(value) {
-                true => Reply::Tombstoned,
-                false => Reply::NotHeld(None),
-            },
             Command::Raise { value, to } => {
                 if !self.holds_or_reads(value) {
                     return Reply::NotHeld(self.held_by(now.elapsed));
@@ -210,6 +211,9 @@ impl LockState {
                 self.holder = None;
                 self.stop_reading(value);
                 Reply::Released
+            }
+            Command::ReleaseLease { lease, tombstone } => {
+                self.release_lease(*lease, now.elapsed.saturating_add(*tombstone), now.elapsed)
             }
             Command::Enqueue { tickets, lease } => {
                 for ticket in tickets {
@@ -350,11 +354,59 @@ impl LockState {
 
     fn bury(&mut self, value: &AttemptValue, until: Duration) {
         self.tombstones.retain(|(other, _)| other != value);
+        if self.tombstones.len() == MOST_TOMBSTONES {
+            self.tombstones.remove(0);
+        }
         self.tombstones.push((value.clone(), until));
     }
 
+    /// Whether this attempt was given up, or the lease that it is for was released.
     fn has_tombstone(&self, value: &AttemptValue) -> bool {
-        self.tombstones.iter().any(|(other, _)| other == value)
+        let is_its = |(other, _): &(AttemptValue, _)| other == value;
+        self.tombstones.iter().any(is_its) || self.has_released_lease_of(value)
+    }
+
+    /// Whether the lease was released that this attempt is for.
+    fn has_released_lease_of(&self, value: &AttemptValue) -> bool {
+        if self.tombstones.is_empty() {
+            return false;
+        }
+        let Some(of) = value.lease_attempt() else {
+            return false;
+        };
+        let mark = AttemptValue::of_lease(of.lease);
+        self.tombstones.iter().any(|(other, _)| *other == mark)
+    }
+
+    fn release_lease(&mut self, lease: LeaseId, until: Duration, now: Duration) -> Reply {
+        let of_lease = |held: &Held| {
+            let of = held.value.lease_attempt();
+            of.is_some_and(|of| of.lease == lease)
+        };
+        // Of a reader no node keeps a token.
+        let stored = |held: &Held, token| Stored {
+            value: held.value.clone(),
+            token,
+        };
+        let mark = AttemptValue::of_lease(lease);
+        let was_released = self.has_tombstone(&mark);
+        let holder = self.holder.take_if(|held| of_lease(held));
+        let written = holder.iter().map(|held| stored(held, Some(held.token)));
+        let mut released: Vec<_> = written.collect();
+        let (mut its, others): (Vec<_>, Vec<_>) = self.readers.drain(..).partition(of_lease);
+        self.readers = others;
+        its.sort_by_key(|held| held.until);
+        released.extend(its.iter().map(|held| stored(held, None)));
+        // Nobody acquires again under an id that the service made.
+        let attempt = |stored: &Stored| stored.value.lease_attempt().map(|of| of.attempt);
+        if !released.iter().any(|stored| attempt(stored) == Some(0)) {
+            self.bury(&mark, until);
+        }
+        match (released.is_empty(), was_released) {
+            (false, _) => Reply::LeaseReleased(released),
+            (true, true) => Reply::Tombstoned,
+            (true, false) => Reply::NotHeld(self.held_by(now)),
+        }
     }
 
     /// Who has the lock; where it is free, who is to be served before the one who asks.

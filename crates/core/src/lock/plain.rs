@@ -38,6 +38,9 @@ pub struct Seen<'s> {
     pub lifted: bool,
     /// Who was first in the queue, also if it has been silent for too long.
     pub head: Option<&'s TicketId>,
+    /// Whether the lease that it is for was released before the look, which comes behind the `SET`: a
+    /// release that comes later finds what was set.
+    pub is_buried: bool,
 }
 
 /// What follows from the answers.
@@ -49,6 +52,8 @@ pub enum Verdict {
     NotRaised,
     /// Another client holds it.
     Held,
+    /// The lock was taken for a lease that was released: it has to be released again.
+    Tombstoned,
     /// Only the script can tell. Where the lock was taken, it has to be released before that.
     AskScript {
         /// It was taken.
@@ -86,6 +91,13 @@ impl<'c> PlainAcquire<'c> {
         })
     }
 
+    /// Whether the tombstone of its lease has to be looked for: its client chose the lease id, and may have
+    /// released it. An id that was made by the service is known to nobody before it was granted.
+    #[must_use]
+    pub fn looks_for_tombstone(&self) -> bool {
+        self.value.lease_attempt().is_some_and(|of| of.attempt > 0)
+    }
+
     /// What follows from the answers of one node.
     #[must_use]
     pub fn decide(&self, seen: &Seen<'_>) -> Verdict {
@@ -94,6 +106,7 @@ impl<'c> PlainAcquire<'c> {
             Some(holder) if holder == self.value => Verdict::AskScript { is_taken: false },
             Some(_) => Verdict::Held,
             None if self.is_behind(seen.head) => Verdict::AskScript { is_taken: true },
+            None if seen.is_buried => Verdict::Tombstoned,
             None if seen.lifted => Verdict::Granted,
             None => Verdict::NotRaised,
         }
@@ -119,6 +132,13 @@ impl LockState {
         holder
     }
 
+    /// `EXISTS`: whether the lease of this attempt was released.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn is_buried(&self, acquire: &PlainAcquire<'_>) -> bool {
+        acquire.looks_for_tombstone() && self.has_released_lease_of(acquire.value)
+    }
+
     /// `ZADD GT CH`: whether it was below.
     #[doc(hidden)]
     pub fn lift(&mut self, to: FencingToken) -> bool {
@@ -138,6 +158,7 @@ mod tests {
         holder: None,
         lifted: true,
         head: None,
+        is_buried: false,
     };
 
     fn value(random: u128) -> AttemptValue {
@@ -200,6 +221,42 @@ mod tests {
         let own = value(1);
         let unusual = Verdict::AskScript { is_taken: false };
         assert_eq!(plain.decide(&held(&own)), unusual);
+    }
+
+    #[test]
+    fn a_lease_that_was_released_is_no_vote_and_only_ids_that_clients_chose_are_looked_for() {
+        use crate::words::value::{LeaseAttempt, LeaseId};
+        let of = |attempt| LeaseAttempt {
+            lease: LeaseId::new(7),
+            attempt,
+            max_hold: None,
+        };
+        let owner = Owner::readable("me");
+        for (attempt, looks) in [(0, false), (1, true), (2, true)] {
+            let value = AttemptValue::leased(1, of(attempt), &owner);
+            let command = acquire(value, 5, Precedence::MayPass);
+            let plain = PlainAcquire::of(&command).unwrap();
+            assert_eq!(plain.looks_for_tombstone(), looks);
+        }
+        let command = acquire(
+            AttemptValue::leased(1, of(1), &owner),
+            5,
+            Precedence::MayPass,
+        );
+        let plain = PlainAcquire::of(&command).unwrap();
+        let (other, buried) = (
+            value(2),
+            Seen {
+                is_buried: true,
+                ..FREE
+            },
+        );
+        assert_eq!(plain.decide(&buried), Verdict::Tombstoned);
+        let held = Seen {
+            holder: Some(&other),
+            ..buried
+        };
+        assert_eq!(plain.decide(&held), Verdict::Held);
     }
 
     #[test]

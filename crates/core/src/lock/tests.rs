@@ -8,6 +8,7 @@ mod readers;
 use std::num::NonZeroU32;
 
 use super::*;
+use crate::words::value::{LeaseAttempt, Owner};
 
 const TTL: Duration = Duration::from_secs(10);
 const INSTANT: Duration = Duration::from_millis(1);
@@ -421,6 +422,107 @@ fn a_refusal_without_end_is_no_overflow() {
     let reply = bench.ask(&withdraw("a", Duration::MAX));
     assert_eq!(reply, Reply::NotHeld(None));
     assert_eq!(bench.ask(&acquire("a", 1)), Reply::Tombstoned);
+}
+
+// Releasing by lease id.
+
+fn leased(random: u128, lease: u128, attempt: u32) -> AttemptValue {
+    let of = LeaseAttempt {
+        lease: LeaseId::new(lease),
+        attempt,
+        max_hold: None,
+    };
+    AttemptValue::leased(random, of, &Owner::readable("client"))
+}
+
+fn acquire_as(value: AttemptValue, proposed: u64) -> Command {
+    Command::Acquire {
+        value,
+        ttl: ttl(TTL),
+        proposed: token(proposed),
+        turn: Precedence::MayPass,
+    }
+}
+
+fn release_lease(lease: u128) -> Command {
+    Command::ReleaseLease {
+        lease: LeaseId::new(lease),
+        tombstone: TTL,
+    }
+}
+
+#[test]
+fn a_release_by_lease_id_releases_any_attempt_and_refuses_all_of_them_from_then_on() {
+    let mut bench = Bench::after(&[acquire_as(leased(1, 7, 3), 5)]);
+    let released = Reply::LeaseReleased(vec![Stored {
+        value: leased(1, 7, 3),
+        token: FencingToken::new(5),
+    }]);
+    assert_eq!(bench.ask(&release_lease(7)), released);
+    assert_eq!(bench.ask(&release_lease(7)), Reply::Tombstoned);
+    for value in [leased(1, 7, 3), leased(2, 7, 4), leased(3, 7, 1)] {
+        let steal = Command::Steal {
+            value: value.clone(),
+            ttl: ttl(TTL),
+            proposed: token(9),
+            from: Vec::new(),
+        };
+        let extend = Command::Extend {
+            value: value.clone(),
+            ttl: ttl(TTL),
+            token: token(9),
+            entries: NonZeroU32::MIN,
+            repair: Repair::Always,
+        };
+        assert_eq!(bench.ask(&acquire_as(value, 9)), Reply::Tombstoned);
+        assert_eq!(bench.ask(&steal), Reply::Tombstoned);
+        assert_eq!(bench.ask(&extend), Reply::NotHeld(None), "no repair");
+    }
+    assert_eq!(
+        bench.ask(&acquire_as(leased(4, 8, 1), 9)),
+        granted(9),
+        "another lease"
+    );
+}
+
+#[test]
+fn a_release_by_lease_id_touches_no_other_lease_and_still_refuses_its_own() {
+    let mut bench = Bench::after(&[acquire_as(leased(1, 8, 1), 5)]);
+    assert!(matches!(
+        bench.ask(&release_lease(7)),
+        Reply::NotHeld(Some(_))
+    ));
+    assert_eq!(bench.lock.holder(), Some(&leased(1, 8, 1)));
+    bench.ask(&release_lease(8));
+    assert_eq!(
+        bench.ask(&acquire_as(leased(2, 7, 1), 6)),
+        Reply::Tombstoned
+    );
+    bench.wait(TTL);
+    assert_eq!(bench.ask(&acquire_as(leased(2, 7, 1), 6)), granted(6));
+}
+
+/// Such an id is told to nobody before it was granted, and never acquired under again.
+#[test]
+fn an_id_that_the_service_made_leaves_no_tombstone() {
+    let mut bench = Bench::after(&[acquire_as(leased(1, 7, 0), 5)]);
+    assert!(matches!(
+        bench.ask(&release_lease(7)),
+        Reply::LeaseReleased(_)
+    ));
+    assert!(bench.lock.tombstones.is_empty());
+    assert!(matches!(bench.ask(&release_lease(7)), Reply::NotHeld(None)));
+}
+
+#[test]
+fn tombstones_are_bounded_and_the_oldest_makes_room() {
+    let mut bench = Bench::default();
+    for lease in 0..=MOST_TOMBSTONES as u128 {
+        bench.ask(&release_lease(lease));
+    }
+    assert_eq!(bench.lock.tombstones.len(), MOST_TOMBSTONES);
+    assert_eq!(bench.ask(&release_lease(1)), Reply::Tombstoned);
+    assert_eq!(bench.ask(&release_lease(0)), Reply::NotHeld(None));
 }
 
 // Stealing.

@@ -22,6 +22,7 @@ mod holder;
 pub mod membership;
 pub mod proposal;
 mod release;
+mod release_lease;
 pub mod slots;
 pub mod tally;
 pub mod unresolved;
@@ -30,6 +31,7 @@ pub use acquire::{AcquireStep, AcquireTally, Certify, Denial, reported_exactly};
 pub use extend::{ExtendStep, ExtendTally};
 pub use holder::token_of_holder;
 pub use release::{ReleaseStep, ReleaseTally};
+pub use release_lease::{LeaseRelease, LeaseReleaseTally};
 
 use crate::outcome::NodeError;
 

@@ -75,6 +75,8 @@ impl RetryBudget {
                 self.saw_quorum();
                 true
             }
+            // The lease was released, and nobody wants the lock any more.
+            Failure::NoQuorum(nodes) if nodes.iter().any(is_tombstoned) => false,
             Failure::NoQuorum(nodes) if nodes.iter().any(is_quarantined) => {
                 // That ends by itself.
                 self.saw_quorum();
@@ -92,6 +94,10 @@ impl RetryBudget {
             Failure::Final => false,
         }
     }
+}
+
+fn is_tombstoned(node: &NodeReport) -> bool {
+    node.outcome == NodeOutcome::Tombstoned
 }
 
 /// Whether so many nodes have failed for good that the others are no quorum; or all that failed did so

@@ -275,6 +275,20 @@ impl AttemptValue {
         LeaseAttempt::parse(label).map(|(of, _)| of)
     }
 
+    /// What stands for the lease itself in its tombstone. No node ever stores it for a holder.
+    #[must_use]
+    pub fn of_lease(lease: LeaseId) -> Self {
+        Self::labelled(lease.get(), &Owner::readable(""))
+    }
+
+    /// The lease that it was stored for, as the node that has it writes the id.
+    #[must_use]
+    pub fn lease_digits(&self) -> Option<&str> {
+        self.lease_attempt()?;
+        let (_, label) = self.split()?;
+        label.get(LEASE_MARK.len_utf8()..)?.get(..RANDOM_DIGITS)
+    }
+
     /// The value of one attempt to take a reentrant lock, by that process. Of the random part 122
     /// bits are used.
     #[must_use]
@@ -390,7 +404,7 @@ impl AttemptValue {
 
 /// A value as a node keeps it, with the token of its holder: `random:token:label`, or
 /// `uuid:number:token` for a reentrant lock. A foreign value has no token.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Stored {
     /// Whose it is.
     pub value: AttemptValue,

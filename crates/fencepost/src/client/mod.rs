@@ -420,6 +420,13 @@ impl Client {
         detached::release(&self.shared, lock).await
     }
 
+    /// For a replica of the lock service: how each node has voted so far.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn votes(&self) -> Vec<leased::NodeVotes> {
+        self.shared.coordinator.votes()
+    }
+
     /// For a replica of the lock service: see [`leased`].
     #[doc(hidden)]
     pub async fn take_over(
@@ -434,14 +441,23 @@ impl Client {
 
     /// For a replica of the lock service: see [`leased`].
     #[doc(hidden)]
-    pub async fn bury(&self, name: impl AsRef<str>, lease: LeaseId) -> Result<(), Error> {
-        leased::bury(&self.shared, LockName::new(name)?, lease).await
+    pub async fn release_lease(
+        &self,
+        name: impl AsRef<str>,
+        lease: LeaseId,
+    ) -> Result<leased::LeaseRelease, Error> {
+        leased::release(&self.shared, LockName::new(name)?, lease).await
     }
 
     /// For a replica of the lock service: see [`leased`].
     #[doc(hidden)]
-    pub async fn is_buried(&self, name: impl AsRef<str>, lease: LeaseId) -> Result<bool, Error> {
-        leased::is_buried(&self.shared, LockName::new(name)?, lease).await
+    pub async fn extend_seen(
+        &self,
+        lock: &DetachedLock,
+        ttl: Duration,
+        seen: &Status,
+    ) -> Result<Duration, Error> {
+        detached::extend_seen(&self.shared, lock, ttl, seen).await
     }
 
     fn ask(&self, name: impl AsRef<str>) -> Ask<LockName> {

@@ -13,6 +13,7 @@ use tokio::time::{Instant, sleep};
 use tokio_util::task::TaskTracker;
 
 use super::attempt::Attempt;
+use super::ballots::{Ballots, NodeVotes};
 use super::calls::Calls;
 use super::deferred::DeferredReleases;
 use super::in_flight::InFlight;
@@ -50,6 +51,8 @@ pub(crate) struct Coordinator {
     pub(super) unfinished: Arc<Unfinished>,
     /// The names whose register was ahead of our proposal.
     pub(super) overtaken: Overtaken,
+    /// How the nodes voted.
+    pub(super) ballots: Ballots,
     /// Our clock was found to be wrong.
     is_off: AtomicBool,
     tasks: Tasks,
@@ -233,6 +236,7 @@ impl Coordinator {
             clock,
             randomness,
             deferred: nodes.iter().map(outbox).collect(),
+            ballots: Ballots::new(nodes.len()),
             nodes,
             drift,
             node_timeout,
@@ -271,12 +275,16 @@ impl Coordinator {
         let mut attempt = Attempt::begin(self, claim.clone(), take);
         let limit = self.node_timeout.min(deadline.since(start));
         let mut timer = pin!(sleep(limit));
+        let mut asked = start;
         let token = loop {
             let (node, answer) = attempt.round.next(timer.as_mut(), limit).await;
+            self.ballots
+                .cast(node, &answer, self.clock.now().since(asked));
             match attempt.answered(node, answer) {
                 AcquireStep::Wait => {}
                 AcquireStep::Raise { nodes, to } => {
                     attempt.raise(nodes, to);
+                    asked = self.clock.now();
                     timer.as_mut().reset(Instant::now() + limit);
                 }
                 AcquireStep::Certified(token) => break token,
@@ -332,6 +340,8 @@ impl Coordinator {
         loop {
             let (node, answer) = round.next(timer.as_mut(), limit).await;
             under_way.ended.answered(node, &answer);
+            self.ballots
+                .cast(node, &answer, self.clock.now().since(start));
             match votes.answered(node, answer) {
                 ExtendStep::Wait => {}
                 ExtendStep::Extended => break,
@@ -411,6 +421,36 @@ impl Coordinator {
         answers
     }
 
+    /// Asks every node the same thing until `is_enough` says so of an answer, and each at most for one
+    /// node time-out. What is in flight then ends in the background.
+    pub(crate) async fn ask_until(
+        &self,
+        name: &LockName,
+        command: &Command,
+        mut is_enough: impl FnMut(usize, Result<Reply, NodeError>) -> bool,
+    ) {
+        let mut round = Calls::default();
+        for (index, node) in self.nodes.iter().enumerate() {
+            round.add(index, node.call(name, command.clone()));
+        }
+        let limit = self.node_timeout;
+        let mut timer = pin!(sleep(limit));
+        while !round.is_empty() {
+            let (node, answer) = round.next(timer.as_mut(), limit).await;
+            if is_enough(node, answer) {
+                break;
+            }
+        }
+        if !round.is_empty() {
+            self.in_background(async move {
+                let mut timer = pin!(sleep(limit));
+                while !round.is_empty() {
+                    let _ = round.next(timer.as_mut(), limit).await;
+                }
+            });
+        }
+    }
+
     /// Enqueues these tickets on all nodes, or keeps them there. They are in flight when this
     /// returns.
     pub(crate) fn queue(&self, name: &LockName, tickets: &[Ticket]) -> Queueing {
@@ -484,6 +524,12 @@ impl Coordinator {
     /// other.
     pub(crate) fn spread(&self, time: Duration) -> Duration {
         spread(time, self.randomness.share())
+    }
+
+    /// How each node has voted so far.
+    pub(crate) fn votes(&self) -> Vec<NodeVotes> {
+        self.ballots
+            .seen(self.nodes.iter().map(|node| node.address()))
     }
 
     pub(crate) fn nodes(&self) -> &[Arc<dyn Node>] {

@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | `coordinator` | asks all nodes of one client at once, and hands each answer to the decisions |
 //! | `attempt` | one attempt to acquire, in flight |
+//! | `ballots` | how the nodes voted, for metrics |
 //! | `calls` | calls in flight, answered in any order |
 //! | `in_flight` | calls that are unanswered after the outcome was decided |
 //! | `overtaken` | the names whose register is ahead of our clock |
@@ -15,6 +16,7 @@
 //! | `waiters` | one task per contended name |
 
 mod attempt;
+pub(crate) mod ballots;
 mod calls;
 pub(crate) mod coordinator;
 mod deferred;

@@ -83,5 +83,11 @@ pub(super) fn broken() -> Vec<Variant> {
             RELEASED,
             ServiceFlaw::NoTombstone,
         ),
+        breaks(
+            "service-looks-before-it-sets",
+            "plain commands look for the tombstone before they set the lock, and a release comes between",
+            RELEASED,
+            ServiceFlaw::LooksBeforeItSets,
+        ),
     ]
 }

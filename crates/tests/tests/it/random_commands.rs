@@ -5,6 +5,7 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use fencepost::{AttemptValue, FencingToken, Owner, Ttl};
+use fencepost_core::LeaseId;
 use fencepost_core::lock::{Command, Holder, Precedence, Repair, Snapshot, TicketDisposition};
 use fencepost_core::ticket::{ClientId, Standing, Ticket, TicketId, TicketMode, TicketNumber};
 use proptest::prelude::*;
@@ -35,14 +36,21 @@ pub(crate) fn layout() -> impl Strategy<Value = Layout> {
 fn value(layout: Layout) -> impl Strategy<Value = AttemptValue> {
     // What stands for all readers is nobody's value; somebody may send it all the same.
     let mark = Just(AttemptValue::shared());
-    let one = (1..=3_u8).prop_map(move |n| {
+    let one = (1..=5_u8).prop_map(move |n| {
         AttemptValue::reported(match layout {
+            // Two of a lease that a client chose, one of an id that the service made.
+            Layout::Plain if n == 4 => format!("{n:032x}:~{:032x}.0~owner-{n}", 18),
+            Layout::Plain if n > 2 => format!("{n:032x}:~{:032x}.{n}.900~owner-{n}", 17),
             Layout::Plain => format!("{n:032x}:owner-{n}"),
             Layout::Reentrant => format!("00000000-0000-8000-8000-{n:012x}:{n}"),
         })
     });
     let marks = if layout == Layout::Plain { 1 } else { 0 };
     prop_oneof![24 => one, marks => mark]
+}
+
+fn lease() -> impl Strategy<Value = LeaseId> {
+    (17..=19_u128).prop_map(LeaseId::new)
 }
 
 /// Minutes, so that the seconds that a case really takes do not matter.
@@ -167,7 +175,8 @@ pub(crate) fn step(layout: Layout) -> impl Strategy<Value = Step> {
         2 => (value(), ttl(), proposal(), prop::collection::vec(value(), 0..3)).prop_map(
             |(value, ttl, proposed, from)| Command::Steal { value, ttl, proposed, from },
         ),
-        1 => value().prop_map(|value| Command::LookForTombstone { value }),
+        2 => (lease(), minutes())
+            .prop_map(|(lease, tombstone)| Command::ReleaseLease { lease, tombstone }),
     ];
     let advance = prop_oneof![
         4 => (1..=5_u64).prop_map(|n| Duration::from_secs(n * 600 - 300)),

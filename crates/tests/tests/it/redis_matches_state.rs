@@ -307,6 +307,7 @@ impl Models {
             holder: holder.as_ref().map(|holder| &holder.value),
             lifted,
             head,
+            is_buried: self.states[which].is_buried(plain),
         };
         match (plain.decide(&seen), holder) {
             (Verdict::Granted, _) => Reply::Granted {
@@ -316,6 +317,16 @@ impl Models {
             (Verdict::NotRaised, _) => Reply::NotRaised(plain.proposed),
             (Verdict::Held, Some(holder)) => Reply::Held(holder),
             (Verdict::Held, None) => panic!("held by nobody"),
+            (Verdict::Tombstoned, _) => {
+                let release = Command::Release {
+                    value: plain.value.clone(),
+                    tombstone: None,
+                    ticket: Default::default(),
+                    follower: None,
+                };
+                self.apply(which, &release, now, wake);
+                Reply::Tombstoned
+            }
             (Verdict::AskScript { is_taken }, _) => {
                 if is_taken {
                     let release = Command::Release {

@@ -302,6 +302,12 @@ impl Keys {
         self.side(TOMBSTONE_KEY, value.unique_part())
     }
 
+    /// Where the tombstone of the lease stands that an attempt is for.
+    pub(super) fn lease_tombstone<'a>(&'a self, value: &'a AttemptValue) -> Option<SideKey<'a>> {
+        let lease = value.lease_digits()?;
+        Some(self.side(TOMBSTONE_KEY, lease))
+    }
+
     /// Where Redisson tells that a reentrant lock is free. Our scripts have the same rule.
     pub(super) fn foreign_channel(&self) -> String {
         match self.lock.contains('{') {

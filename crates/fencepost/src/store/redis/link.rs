@@ -291,7 +291,6 @@ impl Link {
                 Command::Acquire { .. }
                     | Command::Share { .. }
                     | Command::Steal { .. }
-                    | Command::LookForTombstone { .. }
                     | Command::Raise { .. }
             )
         {
@@ -313,11 +312,9 @@ impl Link {
         let before = self.released.count();
         if let Some(plain) = &self.plain
             && plain::suits(command, plain.at(clock.now()))
-            && let Some(commands) = prepared.plain()
+            && let Some((commands, count)) = prepared.plain()
         {
-            let sending = self
-                .connection
-                .send_encoded(commands, plain::COMMANDS, urgency);
+            let sending = self.connection.send_encoded(commands, count, urgency);
             let answers = self.counted(sending, clock).await;
             let answers = answers.map_err(|error| fault::node_error(&error))?;
             return match (plain::read(command, &answers), command) {
@@ -393,6 +390,10 @@ impl Link {
                 },
                 false => Err(error),
             },
+            Outcome::Decided(Verdict::Tombstoned) => {
+                self.give_back(keys, value, clock).await?;
+                Ok(Reply::Tombstoned)
+            }
             Outcome::Decided(verdict) => {
                 if verdict == (Verdict::AskScript { is_taken: true }) {
                     self.give_back(keys, value, clock).await?;
@@ -551,6 +552,7 @@ pub(super) fn is_vote(command: &Command) -> bool {
     !matches!(
         command,
         Command::Release { .. }
+            | Command::ReleaseLease { .. }
             | Command::Enqueue { .. }
             | Command::Leave { .. }
             | Command::Inspect

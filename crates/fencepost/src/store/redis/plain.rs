@@ -28,8 +28,8 @@ use fencepost_core::value::Stored;
 
 /// The first Redis whose `SET` takes `NX` and `GET` together. Every Valkey calls itself a later one.
 const SINCE_VERSION: u32 = 7;
-/// How many commands an acquire is.
-pub(super) const COMMANDS: usize = 3;
+/// How many commands an acquire is; one more for a lease id that a client of the service chose.
+const COMMANDS: usize = 3;
 /// A connection that no server has, to ask whether it would close one.
 const NO_CONNECTION: i64 = i64::MAX;
 
@@ -143,8 +143,8 @@ pub(super) fn suits(command: &Command, server_now: Option<u64>) -> bool {
     server_now.is_some_and(|now| proposed.get() <= now.saturating_add(ahead))
 }
 
-/// The commands of an acquire, if it can be had by plain ones.
-pub(super) fn commands(command: &Command, keys: &Keys) -> Option<Vec<u8>> {
+/// The commands of an acquire and how many they are, if it can be had by plain ones.
+pub(super) fn commands(command: &Command, keys: &Keys) -> Option<(Vec<u8>, usize)> {
     let acquire = PlainAcquire::of(command)?;
     let token = Number::of(acquire.proposed.get());
     let ttl = Number::of(acquire.ttl.as_millis());
@@ -166,7 +166,14 @@ pub(super) fn commands(command: &Command, keys: &Keys) -> Option<Vec<u8>> {
     for word in ["0", "0"] {
         text(&mut bytes, &[word]);
     }
-    Some(bytes)
+    let mut count = COMMANDS;
+    if acquire.looks_for_tombstone() {
+        // Behind the SET: a release between the two would find nothing otherwise, and not be seen.
+        begin(&mut bytes, "EXISTS", 2);
+        text(&mut bytes, &keys.lease_tombstone(acquire.value)?.parts());
+        count += 1;
+    }
+    Some((bytes, count))
 }
 
 /// The head of a command of so many words. They are written as they are, without a list of them in between:
@@ -234,8 +241,13 @@ pub(super) fn read(command: &Command, answers: &Value) -> Outcome {
     let Value::Array(each) = answers else {
         return nonsense();
     };
-    let (Some(acquire), [set, lifted, head]) = (PlainAcquire::of(command), &each[..]) else {
+    let Some(acquire) = PlainAcquire::of(command) else {
         return nonsense();
+    };
+    let (set, lifted, head, buried) = match (&each[..], acquire.looks_for_tombstone()) {
+        ([set, lifted, head], false) => (set, lifted, head, &Value::Int(0)),
+        ([set, lifted, head, buried], true) => (set, lifted, head, buried),
+        _ => return nonsense(),
     };
     match set {
         Value::Nil => {}
@@ -245,6 +257,7 @@ pub(super) fn read(command: &Command, answers: &Value) -> Outcome {
                 holder: Some(&holder.value),
                 lifted: false,
                 head: None,
+                is_buried: false,
             });
             return match verdict {
                 Verdict::Held => Outcome::Held(holder),
@@ -281,10 +294,16 @@ pub(super) fn read(command: &Command, answers: &Value) -> Outcome {
         Value::ServerError(error) => return failed(error, "the queue"),
         _ => return nonsense(),
     };
+    let is_buried = match buried {
+        Value::Int(found) => *found > 0,
+        Value::ServerError(error) => return failed(error, "the tombstone"),
+        _ => return nonsense(),
+    };
     Outcome::Decided(acquire.decide(&Seen {
         holder: None,
         lifted,
         head: head.as_ref(),
+        is_buried,
     }))
 }
 
@@ -422,7 +441,7 @@ mod tests {
             .keys(&fencepost_core::name::LockName::new("job").unwrap())
             .unwrap();
         let command = acquire(1_700_000_000_000_001, Precedence::MayPass);
-        let bytes = commands(&command, &keys).unwrap();
+        let (bytes, count) = commands(&command, &keys).unwrap();
         let stored = format!("{:032x}:1700000000000001:me", 1);
         let expected = [
             &["SET", "app:job", &stored, "NX", "GET", "PX", "10000"][..],
@@ -434,9 +453,49 @@ mod tests {
             String::from_utf8(bytes).unwrap(),
             String::from_utf8(expected.concat()).unwrap()
         );
-        assert_eq!(expected.len(), COMMANDS);
+        assert_eq!(expected.len(), count);
         for number in [0, 9, 10, 4096, u64::MAX] {
             assert_eq!(Number::of(number).as_str(), number.to_string());
+        }
+    }
+
+    #[test]
+    fn the_tombstone_of_a_chosen_lease_is_looked_for_behind_the_lock_and_seen() {
+        use fencepost_core::{LeaseAttempt, LeaseId};
+        let keys = super::super::keys::Prefix::new("app:").unwrap();
+        let keys = keys
+            .keys(&fencepost_core::name::LockName::new("job").unwrap())
+            .unwrap();
+        let of = LeaseAttempt {
+            lease: LeaseId::new(7),
+            attempt: 1,
+            max_hold: None,
+        };
+        let command = Command::Acquire {
+            value: AttemptValue::leased(1, of, &Owner::readable("me")),
+            ttl: Ttl::new(Duration::from_secs(10)).unwrap(),
+            proposed: FencingToken::new(5).unwrap(),
+            turn: Precedence::MayPass,
+        };
+        let (bytes, count) = commands(&command, &keys).unwrap();
+        let look = words(&["EXISTS", &format!("{{app:job}}:gone:{:032x}", 7)]);
+        assert!(bytes.ends_with(&look.get_packed_command()) && count == 4);
+        let seen = |answers: &[u8]| {
+            let list = super::super::resp::read(answers).unwrap().unwrap().0;
+            read(&command, &list)
+        };
+        let buried = Outcome::Decided(Verdict::Tombstoned);
+        let granted = Outcome::Decided(Verdict::Granted);
+        assert_eq!(seen(b"*4\r\n$-1\r\n:1\r\n*0\r\n:1\r\n"), buried);
+        assert_eq!(seen(b"*4\r\n$-1\r\n:1\r\n*0\r\n:0\r\n"), granted);
+        for no_look in [
+            &b"*3\r\n$-1\r\n:1\r\n*0\r\n"[..],
+            b"*4\r\n$-1\r\n:1\r\n*0\r\n-NOPERM no\r\n",
+        ] {
+            assert!(matches!(
+                seen(no_look),
+                Outcome::Failed { is_taken: true, .. }
+            ));
         }
     }
 

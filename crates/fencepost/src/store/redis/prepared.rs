@@ -16,7 +16,7 @@ pub(super) struct Prepared {
     prefix: Option<Prefix>,
     pub(super) keys: Keys,
     pub(super) command: Command,
-    plain: OnceLock<Option<Vec<u8>>>,
+    plain: OnceLock<Option<(Vec<u8>, usize)>>,
     script: OnceLock<Vec<u8>>,
 }
 
@@ -57,12 +57,13 @@ impl Prepared {
         Ok(made)
     }
 
-    /// The plain commands that carry it out, if they can.
-    pub(super) fn plain(&self) -> Option<&[u8]> {
+    /// The plain commands that carry it out, and how many they are, if they can.
+    pub(super) fn plain(&self) -> Option<(&[u8], usize)> {
         let plain = self
             .plain
             .get_or_init(|| plain::commands(&self.command, &self.keys));
-        plain.as_deref()
+        let (commands, count) = plain.as_ref()?;
+        Some((commands, *count))
     }
 
     /// The script that carries it out, by its digest.

@@ -67,9 +67,10 @@ pub(super) fn taker(command: &Command) -> Option<&AttemptValue> {
         | Command::Steal { value, .. } => Some(value),
         Command::Raise { .. }
         | Command::Release { .. }
+        // What comes behind it finds its tombstone.
+        | Command::ReleaseLease { .. }
         | Command::Enqueue { .. }
         | Command::Leave { .. }
-        | Command::LookForTombstone { .. }
         | Command::Inspect => None,
     }
 }

@@ -158,7 +158,14 @@ static QUEUE: LazyLock<Lua> = lua!(
 );
 static LEAVE: LazyLock<Lua> = lua!("hash", "holder", "line", "readers", "leave");
 static INSPECT: LazyLock<Lua> = lua!("hash", "holder", "register", "inspect");
-static TOMBSTONE: LazyLock<Lua> = lua!("tombstone");
+static RELEASE_LEASE: LazyLock<Lua> = lua!(
+    "lease/released",
+    "hash",
+    "holder",
+    "line",
+    "readers",
+    "lease/release"
+);
 
 /// Forgets old registers. Sent with its text: once a minute is not worth a digest.
 pub(super) const FORGET: &str = include_str!("scripts/forget.lua");
@@ -191,7 +198,7 @@ impl Lua {
             Command::Enqueue { .. } => &QUEUE,
             Command::Leave { .. } => &LEAVE,
             Command::Inspect => &INSPECT,
-            Command::LookForTombstone { .. } => &TOMBSTONE,
+            Command::ReleaseLease { .. } => &RELEASE_LEASE,
         }
     }
 }
@@ -212,7 +219,7 @@ pub(super) fn to_load() -> impl Iterator<Item = &'static str> {
 /// Every script's text.
 pub(super) fn sources() -> impl Iterator<Item = &'static str> {
     let reentrant = in_layouts().map(|layouts| layouts.reentrant.source);
-    let shared = [&SHARE, &EXTEND_SHARED, &TOMBSTONE].map(|lua| lua.source);
+    let shared = [&SHARE, &EXTEND_SHARED, &RELEASE_LEASE].map(|lua| lua.source);
     to_load().chain(reentrant).chain(shared).chain([FORGET])
 }
 
@@ -236,12 +243,14 @@ fn write(verb: &str, script: &str, command: &Command, keys: &Keys) -> Cmd {
             proposed,
             turn,
         } => {
-            cmd.arg(5)
+            let lease = keys.lease_tombstone(value);
+            cmd.arg(5 + lease.iter().len())
                 .arg(&keys.lock)
                 .arg(keys.register())
                 .arg(keys.tombstone(value))
                 .arg(keys.queue())
-                .arg(keys.leases());
+                .arg(keys.leases())
+                .arg(lease);
             take(&mut cmd, value, *ttl, *proposed);
             match turn {
                 Precedence::MayPass => {}
@@ -263,8 +272,9 @@ fn write(verb: &str, script: &str, command: &Command, keys: &Keys) -> Cmd {
             proposed,
             turn,
         } => {
-            cmd.arg(6);
-            six_keys(&mut cmd, keys, value);
+            let lease = keys.lease_tombstone(value);
+            cmd.arg(6 + lease.iter().len());
+            six_keys(&mut cmd, keys, value).arg(lease);
             take(&mut cmd, value, *ttl, *proposed);
             if let Precedence::Ticket(id) = turn {
                 cmd.arg(id.as_str());
@@ -276,19 +286,18 @@ fn write(verb: &str, script: &str, command: &Command, keys: &Keys) -> Cmd {
             proposed,
             from,
         } => {
-            cmd.arg(5)
+            let lease = keys.lease_tombstone(value);
+            cmd.arg(5 + lease.iter().len())
                 .arg(&keys.lock)
                 .arg(keys.register())
                 .arg(keys.tombstone(value))
                 .arg(keys.stolen())
-                .arg(keys.readers());
+                .arg(keys.readers())
+                .arg(lease);
             take(&mut cmd, value, *ttl, *proposed);
             for value in from {
                 cmd.arg(value.as_str());
             }
-        }
-        Command::LookForTombstone { value } => {
-            cmd.arg(1).arg(keys.tombstone(value));
         }
         Command::Raise { value, to } => {
             cmd.arg(3)
@@ -305,11 +314,13 @@ fn write(verb: &str, script: &str, command: &Command, keys: &Keys) -> Cmd {
             entries,
             repair,
         } => {
-            cmd.arg(4)
+            let lease = keys.lease_tombstone(value);
+            cmd.arg(4 + lease.iter().len())
                 .arg(&keys.lock)
                 .arg(keys.register())
                 .arg(keys.tombstone(value))
-                .arg(keys.stolen());
+                .arg(keys.stolen())
+                .arg(lease);
             keep(&mut cmd, value, *ttl, *token);
             cmd.arg(match repair {
                 Repair::Always => "always",
@@ -320,9 +331,22 @@ fn write(verb: &str, script: &str, command: &Command, keys: &Keys) -> Cmd {
             }
         }
         Command::ExtendShared { value, ttl, token } => {
-            cmd.arg(7);
-            six_keys(&mut cmd, keys, value).arg(keys.stolen());
-            keep(&mut cmd, value, *ttl, *token);
+            let lease = keys.lease_tombstone(value);
+            cmd.arg(7 + lease.iter().len());
+            let cmd = six_keys(&mut cmd, keys, value);
+            cmd.arg(keys.stolen()).arg(lease);
+            keep(cmd, value, *ttl, *token);
+        }
+        Command::ReleaseLease { lease, tombstone } => {
+            let mark = AttemptValue::of_lease(*lease);
+            cmd.arg(5)
+                .arg(&keys.lock)
+                .arg(keys.queue())
+                .arg(keys.leases())
+                .arg(keys.tombstone(&mark))
+                .arg(keys.readers())
+                .arg(mark.unique_part())
+                .arg(millis_up(*tombstone));
         }
         Command::Release {
             value,
@@ -447,6 +471,10 @@ pub(super) fn read(value: Value) -> Result<Reply, NodeError> {
         b"extended" => Some(Reply::Extended),
         b"repaired" => Some(Reply::Repaired),
         b"released" => Some(Reply::Released),
+        b"lease released" => {
+            let values: Vec<_> = rest.iter().filter_map(stored).collect();
+            (values.len() == rest.len()).then_some(Reply::LeaseReleased(values))
+        }
         b"not held" => Some(Reply::NotHeld(holder(rest))),
         b"stolen" => rest
             .first()

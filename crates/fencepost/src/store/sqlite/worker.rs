@@ -137,7 +137,10 @@ fn work(mut store: Store, mut jobs: mpsc::Receiver<Job>, watch: &Watch) {
         };
         // The caller has given up. A release is still right; an acquire would be for no holder.
         if job.answer.is_closed()
-            && !matches!(job.command, Command::Release { .. } | Command::Leave { .. })
+            && !matches!(
+                job.command,
+                Command::Release { .. } | Command::ReleaseLease { .. } | Command::Leave { .. }
+            )
         {
             continue;
         }

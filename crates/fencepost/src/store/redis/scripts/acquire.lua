@@ -1,8 +1,8 @@
 -- Takes the lock if it is free and it is the caller's turn.
--- KEYS: lock, register, tombstone, queue, leases. ARGV: value, ttl ms, proposed token, largest skew us, the caller's
+-- KEYS: lock, register, tombstone, queue, leases, tombstone of the lease (or none). ARGV: value, ttl ms, proposed token, largest skew us, the caller's
 -- ticket (or none), 'f' if it passes nobody, and 'stays' if the ticket stays in the queue: it is that of many slots.
 -- A grant is answered with the bare register: a table costs the server a microsecond more.
-local holder, withdrawn, wrong = see(KEYS[1], KEYS[3])
+local holder, withdrawn, wrong = see(KEYS[1], KEYS[3], KEYS[6])
 if wrong then
   return wrong
 end

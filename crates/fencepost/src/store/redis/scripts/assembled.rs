@@ -22,7 +22,7 @@ fn all() -> Vec<(String, &'static str)> {
         ("queue", &QUEUE),
         ("leave", &LEAVE),
         ("inspect", &INSPECT),
-        ("tombstone", &TOMBSTONE),
+        ("release_lease", &RELEASE_LEASE),
     ];
     let layouts = layouts.into_iter().flat_map(|(name, of)| {
         let reentrant = format!("{name}_reentrant");

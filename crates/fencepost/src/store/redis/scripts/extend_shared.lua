@@ -1,5 +1,6 @@
 -- Keeps the lock as a reader for another TTL; takes it again where it was forgotten. A writer becomes a reader by it.
--- KEYS: lock, register, tombstone, queue, leases, readers, whom a steal evicted. ARGV: value, ttl ms, token.
+-- KEYS: lock, register, tombstone, queue, leases, readers, whom a steal evicted, tombstone of the
+-- lease (or none). ARGV: value, ttl ms, token.
 local holder = call('GET', KEYS[1])
 local writes = is_mine(holder)
 if holder and holder ~= shared and not writes then
@@ -20,7 +21,7 @@ if not held then
   if thief then
     return {'stolen', thief}
   end
-  if known > token or call('EXISTS', KEYS[3]) == 1 then
+  if known > token or call('EXISTS', KEYS[3], KEYS[8] or KEYS[3]) > 0 then
     return {'not held'}
   end
 end

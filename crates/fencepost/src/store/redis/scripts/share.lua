@@ -1,6 +1,6 @@
 -- Takes the lock together with others who read, if nobody has it for itself and no writer waits before the caller.
--- KEYS: lock, register, tombstone, queue, leases, readers. ARGV: value, ttl ms, proposed token, largest skew us, the
--- caller's ticket (or none).
+-- KEYS: lock, register, tombstone, queue, leases, readers, tombstone of the lease (or none). ARGV: value, ttl ms, proposed
+-- token, largest skew us, the caller's ticket (or none).
 local holder = call('GET', KEYS[1])
 if holder and holder ~= shared then
   return {'held', holder, call('PTTL', KEYS[1])}
@@ -23,7 +23,7 @@ if not mine and next_in_line(KEYS[4], KEYS[5])[1] then
     end
   end
 end
-if call('EXISTS', KEYS[3]) == 1 then
+if call('EXISTS', KEYS[3], KEYS[7] or KEYS[3]) > 0 then
   return {'withdrawn'}
 end
 if not mine then

@@ -1,7 +1,7 @@
 -- Takes the lock from whoever has it.
--- KEYS: lock, register, tombstone, whom a steal evicted, readers. ARGV: value, ttl ms, proposed token, largest skew us, and the values that it may be
--- taken from: from anybody if there are none.
-local holder, withdrawn, wrong = see(KEYS[1], KEYS[3])
+-- KEYS: lock, register, tombstone, whom a steal evicted, readers, tombstone of the lease (or none). ARGV: value, ttl ms,
+-- proposed token, largest skew us, and the values that it may be taken from: from anybody if there are none.
+local holder, withdrawn, wrong = see(KEYS[1], KEYS[3], KEYS[6])
 if wrong then
   return wrong
 end

@@ -1,8 +1,9 @@
 -- The layout of every Redlock client: the key is a string, the holder's value.
--- The holder and the tombstone, if they are there. A key of another type looks missing.
-local function see(lock, tombstone)
-  local seen = redis.call('MGET', lock, tombstone)
-  return seen[1], seen[2]
+-- The holder and the tombstone, if they are there: that of the attempt, or that of its lease if it is for one. A key of
+-- another type looks missing.
+local function see(lock, tombstone, of_lease)
+  local seen = redis.call('MGET', lock, tombstone, of_lease or tombstone)
+  return seen[1], seen[2] or seen[3]
 end
 -- Holds a free lock. MGET calls a key of another type missing, as it does one that is: NX tells the two apart.
 local function take(key, token, ttl)
