@@ -21,7 +21,7 @@ use nix::unistd::Pid;
 use crate::bench::{Bench, LIMIT};
 
 /// How long all scenes may take on a busy machine, beside the minutes that are asked for.
-const ALL_SCENES: Duration = Duration::from_secs(400);
+const ALL_SCENES: Duration = Duration::from_secs(500);
 const CHROMIUMS: [&str; 3] = ["chromium", "chromium-browser", "google-chrome"];
 
 fn ui_tests() -> PathBuf {
