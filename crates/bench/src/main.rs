@@ -172,6 +172,12 @@ fn main() -> ExitCode {
         .enable_all()
         .build()
         .expect("a runtime");
+    // Peers write there too, whatever directory was named.
+    for directory in arguments.out.iter().chain([&root().join(FIGURES)]) {
+        if !arguments.quick {
+            std::fs::create_dir_all(directory).expect("the directory can be made");
+        }
+    }
     let awake = || (!arguments.asleep).then(Awake::start);
     match arguments.command.as_str() {
         "table" => {
