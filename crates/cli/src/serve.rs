@@ -78,9 +78,15 @@ pub(crate) fn until_told(
         let builder = builder.holder_process(HolderProcess::Unbound).replica();
         let client = builder.connect().await.map_err(|error| fault(&error))?;
         let listen = served.listen;
-        let listener = bind(listen).await?;
+        let cannot = |address: SocketAddr, error: std::io::Error| {
+            let why = format!("cannot listen at {address}: {error}");
+            Failure::new(Exit::Unavailable, why)
+        };
+        let listener = TcpListener::bind(listen).await;
+        let listener = listener.map_err(|error| cannot(listen, error))?;
         if let Some(at) = served.metrics {
-            options.metrics = Some(bind(at).await?);
+            let bound = std::net::TcpListener::bind(at);
+            options.metrics = Some(bound.map_err(|error| cannot(at, error))?);
         }
         let address = listener.local_addr().unwrap_or(listen);
         let url = format!("{}://{address}{}", served.scheme, served.path);
@@ -96,13 +102,6 @@ pub(crate) fn until_told(
         let served = serve(listener, client, options, told_to_stop).await;
         served.map_err(|error| Failure::new(Exit::Internal, error.to_string()))?;
         Ok(ExitCode::SUCCESS)
-    })
-}
-
-async fn bind(address: SocketAddr) -> Result<TcpListener, Failure> {
-    TcpListener::bind(address).await.map_err(|error| {
-        let why = format!("cannot listen at {address}: {error}");
-        Failure::new(Exit::Unavailable, why)
     })
 }
 

@@ -141,6 +141,10 @@ impl Metrics {
             this.leases.clone(),
         );
         registry.register_collector(Box::new(Arc::clone(&this.nodes)));
+        // So that the first loss is a rise, which an alert sees, and not the beginning of a series.
+        for reason in ["expired", "stolen", "max_hold", "unknown"] {
+            drop(this.lost.get_or_create(&Reason { reason }));
+        }
         Self { registry, ..this }
     }
 

@@ -69,7 +69,7 @@ pub struct Options {
     /// The other replicas, whose timelines are shown together with this one's.
     pub peers: Peers,
     /// Where metrics are offered instead of beside the locks: by plain HTTP, and to whoever asks.
-    pub metrics: Option<TcpListener>,
+    pub metrics: Option<std::net::TcpListener>,
 }
 
 impl Options {
@@ -138,7 +138,7 @@ impl Tls {
 /// on: the nodes have them.
 ///
 /// # Errors
-/// When the timeline cannot be read or written.
+/// When the timeline cannot be read or written, or the listener of the metrics cannot be used.
 pub async fn serve(
     listener: TcpListener,
     client: Client,
@@ -169,7 +169,14 @@ pub async fn serve(
         mode: options.mode,
         loopback,
     });
-    let scraped = options.metrics.map(|listener| {
+    let metrics = match options.metrics {
+        None => None,
+        Some(listener) => {
+            listener.set_nonblocking(true)?;
+            Some(TcpListener::from_std(listener)?)
+        }
+    };
+    let scraped = metrics.map(|listener| {
         let front = Front {
             router: routes::metrics_router(service.clone()),
             guarded: None,

@@ -8,6 +8,7 @@ mod client;
 mod events;
 mod hostile;
 mod leases;
+mod metrics;
 mod quorum;
 mod schemathesis;
 mod service;

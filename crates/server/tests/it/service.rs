@@ -71,6 +71,23 @@ impl Replica {
         headers: &[(&str, &str)],
         body: &str,
     ) -> Reply {
+        Reply::ask(self.address, method, path, headers, body)
+    }
+}
+
+impl Reply {
+    /// What is answered at that address.
+    pub(crate) fn get(address: SocketAddr, path: &str) -> Self {
+        Self::ask(address, "GET", path, &[], "")
+    }
+
+    fn ask(
+        address: SocketAddr,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &str,
+    ) -> Self {
         let agent: ureq::Agent = ureq::Agent::config_builder()
             .http_status_as_error(false)
             .timeout_global(Some(Duration::from_secs(30)))
@@ -78,7 +95,7 @@ impl Replica {
             .into();
         let mut request = ureq::http::Request::builder()
             .method(method)
-            .uri(format!("http://{}{path}", self.address));
+            .uri(format!("http://{address}{path}"));
         for (name, value) in headers {
             request = request.header(*name, *value);
         }

@@ -1,0 +1,114 @@
+//! What is counted, and where it is offered.
+
+use std::collections::BTreeSet;
+use std::net::TcpListener;
+
+use fencepost::{Client, RestartPolicy};
+use fencepost_server::Options;
+use fencepost_tests::RedisServer;
+use serde_json::{Value, json};
+
+use crate::service::{Replica, Reply};
+
+/// A replica whose metrics are elsewhere, and what is asked for there.
+fn elsewhere() -> (Replica, impl Fn(&str) -> Reply) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = listener.local_addr().unwrap();
+    let mut options = Options::new();
+    options.metrics = Some(listener);
+    let replica = Replica::in_memory(options);
+    (replica, move |path| Reply::get(at, path))
+}
+
+#[test]
+fn metrics_at_an_address_of_their_own_are_there_and_nowhere_else() {
+    let (replica, look) = elsewhere();
+    replica.get("/metrics").is_problem(404, "not_found");
+    let metrics = look("/metrics");
+    assert_eq!(metrics.status, 200);
+    assert!(
+        metrics.text.contains("fencepost_service_waiters 0"),
+        "{}",
+        metrics.text
+    );
+    assert_eq!(look("/livez").status, 200);
+    assert_eq!(look("/readyz").status, 200);
+    look("/v1/locks").is_problem(404, "not_found");
+}
+
+fn value(text: &str, metric: &str) -> f64 {
+    let line = text.lines().find_map(|line| line.strip_prefix(metric));
+    let value = line.unwrap_or_else(|| panic!("no {metric} in {text}"));
+    value.trim().parse().unwrap()
+}
+
+#[test]
+fn leases_votes_losses_and_nodes_are_counted_and_every_metric_says_what_it_is() {
+    let mut servers = RedisServer::start_many(3);
+    let urls: Vec<_> = servers.iter().map(RedisServer::url).collect();
+    let replica = Replica::start(Options::new(), async move || {
+        let builder = Client::builder().url(urls.join(","));
+        let builder = builder.restart_policy(RestartPolicy::Trust).replica();
+        builder.connect().await.unwrap()
+    });
+    let acquire = |name: &str| -> Value {
+        let body = json!({ "name": name, "ttl": "30s" });
+        replica.post("/v1/acquire", &body).json()
+    };
+    let (one, two) = (acquire("one"), acquire("two"));
+    let lease = json!({ "name": "one", "lease": one["lease"], "token": one["token"] });
+    let extend = json!({ "leases": [lease], "ttl": "30s" });
+    replica.post("/v1/extend", &extend);
+    let text = replica.get("/metrics").text;
+    assert_eq!(value(&text, "fencepost_service_leases "), 2.0);
+    assert_eq!(value(&text, "fencepost_service_votes_beyond_quorum "), 1.0);
+    assert_eq!(
+        value(
+            &text,
+            "fencepost_service_acquires_total{outcome=\"acquired\"} "
+        ),
+        2.0
+    );
+    assert_eq!(
+        value(
+            &text,
+            "fencepost_service_extends_total{outcome=\"extended\"} "
+        ),
+        1.0
+    );
+    let granted = text.lines().filter(|line| {
+        line.starts_with("fencepost_service_node_votes_total{") && line.contains("granted")
+    });
+    let granted: f64 = granted
+        .map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap())
+        .sum();
+    assert!(
+        (6.0..=9.0).contains(&granted),
+        "three decisions of two or three votes: {text}"
+    );
+
+    for held in [&one, &two] {
+        let release = json!({ "name": held["name"], "lease": held["lease"] });
+        assert_eq!(replica.post("/v1/release", &release).status, 200);
+    }
+    assert_eq!(replica.post("/v1/extend", &extend).status, 200);
+    drop(servers.pop());
+    let text = replica.get("/metrics").text;
+    assert_eq!(value(&text, "fencepost_service_leases "), 0.0);
+    assert_eq!(
+        value(&text, "fencepost_service_lost_total{reason=\"unknown\"} "),
+        1.0
+    );
+    assert_eq!(value(&text, "fencepost_service_votes_beyond_quorum "), 0.0);
+    assert_eq!(text.matches("fencepost_service_node_up{").count(), 3);
+
+    let named = |what: &str| -> BTreeSet<String> {
+        let lines = text.lines().filter_map(|line| line.strip_prefix(what));
+        lines
+            .map(|line| line.split(' ').next().unwrap().to_owned())
+            .collect()
+    };
+    let (types, helps) = (named("# TYPE "), named("# HELP "));
+    assert_eq!(types, helps);
+    assert!(types.len() >= 15, "{types:?}");
+}
