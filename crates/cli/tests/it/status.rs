@@ -67,7 +67,9 @@ fn a_node_that_is_away_is_part_of_the_answer_and_a_missing_majority_is_69() {
 /// Three servers, of which two have the lock for somebody else each, and one for nobody.
 fn split() -> (Vec<RedisServer>, [String; 4]) {
     let servers = RedisServer::start_many(3);
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .expect("after 1970");
     let token = now.as_micros().to_string();
     for (server, owner) in servers.iter().zip(["web-1", "web-2"]) {
         server.cli(&["SET", "job", owner, "PX", "600000"]);
