@@ -195,6 +195,8 @@ struct LockClient {
     stopped: watch::Receiver<bool>,
     random: Random,
     turns: u64,
+    /// The end of the present lease, as it was last written down.
+    known_until: Time,
 }
 
 impl LockClient {
@@ -237,6 +239,7 @@ impl LockClient {
             stopped,
             random: Random::from_seed(u64::from(options.id) * 7919),
             turns: 0,
+            known_until: Time(0),
             options,
         })
     }
@@ -289,6 +292,7 @@ impl LockClient {
         match answer {
             Ok(lease) => {
                 let (token, valid_until) = (lease.token().get(), end_of(&lease));
+                self.known_until = valid_until;
                 self.scribe.step(of, Step::Acquired { token, valid_until });
                 Some(lease)
             }
@@ -311,6 +315,8 @@ impl LockClient {
             }
         });
         self.use_resource(of, &lease).await?;
+        // It may have been renewed while the resource took its time, when nobody looked.
+        self.note_validity(of, &lease);
         if lease.loss().is_none() {
             watch.abort();
         }
@@ -456,18 +462,12 @@ impl LockClient {
             _ => self.random.millis(2..=25),
         };
         let end = now().after(work);
-        let mut valid_until = end_of(lease);
         if self.options.manner == Manner::Try && self.random.one_in(3) {
             // A failure takes nothing away.
             let _ = lease.extend().await;
         }
         loop {
-            let seen = end_of(lease);
-            // A lease that is over ends now by its own word, whenever now is.
-            if lease.is_valid() && seen > valid_until.after(SAME_END) {
-                valid_until = seen;
-                self.scribe.step(of, Step::Extended { valid_until });
-            }
+            self.note_validity(of, lease);
             if careful && !lease.is_valid() {
                 return false;
             }
@@ -475,6 +475,16 @@ impl LockClient {
                 return true;
             }
             tokio::time::sleep(LOOK.min(work)).await;
+        }
+    }
+
+    /// Writes down if the lease is valid for longer than was known.
+    fn note_validity(&mut self, of: &LeaseRef, lease: &Lease) {
+        let valid_until = end_of(lease);
+        // A lease that is over ends now by its own word, whenever now is.
+        if lease.is_valid() && valid_until > self.known_until.after(SAME_END) {
+            self.known_until = valid_until;
+            self.scribe.step(of, Step::Extended { valid_until });
         }
     }
 
