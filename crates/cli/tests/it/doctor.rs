@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use fencepost_tests::{
-    GroupSetup, RedisServer, SentinelGroups, ServerOptions, eventually, free_port,
+    GroupSetup, RedisCluster, RedisServer, SentinelGroups, ServerOptions, eventually, free_port,
 };
 use serde_json::Value;
 
@@ -304,6 +304,24 @@ fn a_sentinel_group_is_judged_by_what_a_failover_would_do() {
         (&3.into(), &1.into())
     );
 
+    // Two seconds are more than half of three.
+    let (_, json) = diagnose(&bench, &store, &["--max-ttl", "3s"]);
+    finds(
+        &json,
+        0,
+        "max-lag",
+        "warning",
+        &["is 2s", "half of --max-ttl"],
+    );
+    let (_, json) = diagnose(&bench, &format!("{store}&replicas=2"), &ttl);
+    finds(
+        &json,
+        0,
+        "promotable",
+        "warning",
+        &["2 replicas, and 1 can"],
+    );
+
     let group = &groups.groups[0];
     group.servers[0].cli(&["CONFIG", "SET", "min-replicas-to-write", "0"]);
     group.servers[1].cli(&["CONFIG", "SET", "replica-priority", "0"]);
@@ -347,5 +365,88 @@ fn a_sentinel_group_is_judged_by_what_a_failover_would_do() {
         "sentinel",
         "unsafe",
         &["redis+sentinel://SENTINEL1,SENTINEL2,SENTINEL3/MASTER"],
+    );
+}
+
+#[test]
+fn a_redis_cluster_is_judged_by_what_a_failover_of_a_shard_would_do() {
+    let bench = Bench::new();
+    let cluster = RedisCluster::start(3, 1);
+    let store = cluster.url();
+    let ttl = ["--max-ttl", "5s"];
+    let (_, json) = diagnose(&bench, &store, &ttl);
+    let waits = ["waits for 7s once", "init --fresh"];
+    finds(&json, 0, "membership", "unsafe", &waits);
+    let made = bench.run(&["init", "--fresh", "--store", &store, ttl[0], ttl[1]]);
+    assert_eq!(made.code, Some(0), "{made:?}");
+    let (code, json) = diagnose(&bench, &store, &ttl);
+    assert_eq!(code, Some(0), "{json:#}");
+    // One second until it is noticed, then the TTL and two failover times of one second.
+    finds(
+        &json,
+        0,
+        "failover",
+        "note",
+        &["for about 8s", "Sentinel groups"],
+    );
+    finds(
+        &json,
+        0,
+        "min-replicas",
+        "note",
+        &["min-replicas-to-write is 0"],
+    );
+    let facts = &json["nodes"][0]["redis_cluster"];
+    assert_eq!(
+        (&facts["listed"], &facts["answering"]),
+        (&3.into(), &3.into())
+    );
+    assert_eq!(facts["shards"][0]["promotable"], 1);
+
+    let master = &cluster.servers[0];
+    master.cli(&["CONFIG", "SET", "min-replicas-to-write", "1"]);
+    cluster.servers[4].cli(&["CONFIG", "SET", "cluster-replica-no-failover", "yes"]);
+    let demanding = format!("{store}&replicas=2");
+    eventually(
+        "the replica is told not to",
+        Duration::from_secs(20),
+        || {
+            let (code, json) = diagnose(&bench, &demanding, &ttl);
+            assert_eq!(code, Some(69), "{json:#}");
+            finds(
+                &json,
+                0,
+                "max-lag",
+                "warning",
+                &["is 10s", "half of --max-ttl"],
+            );
+            finds(
+                &json,
+                0,
+                "promotable",
+                "warning",
+                &["2 replicas, and 1 of 127.0.0.1"],
+            );
+            finds(
+                &json,
+                0,
+                "replicas",
+                "unsafe",
+                &["2 replicas, and 1 are attached"],
+            );
+            findings(&json, 0)
+                .iter()
+                .any(|(what, ..)| what == "no-replica")
+        },
+    );
+
+    let (code, json) = diagnose(&bench, &master.url(), &[]);
+    assert_eq!(code, Some(69), "{json:#}");
+    finds(
+        &json,
+        0,
+        "cluster",
+        "unsafe",
+        &["redis+cluster://NODE1,NODE2,NODE3"],
     );
 }

@@ -195,6 +195,9 @@ impl Stamp {
 }
 
 #[cfg(test)]
+mod every_order;
+
+#[cfg(test)]
 mod tests {
     use super::*;
 

@@ -10,8 +10,10 @@ use fencepost::internals::clock::SystemClock;
 use fencepost::internals::memory::MemoryNode;
 use fencepost::internals::redis::{ClusterNode, RedisNode, RedisOptions, Roster};
 use fencepost::internals::sqlite::SqliteNode;
-use fencepost_tests::{RedisCluster, RedisServer, random_number};
+use fencepost_tests::{RedisCluster, RedisServer, random_number, until};
 use tokio::runtime::Handle;
+
+const LATE: Duration = Duration::from_secs(30);
 
 /// A node, and what has to live as long.
 pub(crate) struct Engine {
@@ -79,6 +81,8 @@ async fn cluster_engine(start: impl FnOnce() -> Arc<RedisCluster> + Send + 'stat
     let (max_ttl, clock) = (Duration::from_secs(60), Arc::new(SystemClock));
     let (url, runtime) = (cluster.url(), Handle::current());
     let node = ClusterNode::open_fresh(&url, options, max_ttl, clock, &runtime).unwrap();
+    // On a busy machine the first handshakes take longer than they may.
+    until("it votes", LATE, async || node.hello().await.is_ok()).await;
     Engine {
         node: Arc::new(node),
         _keep: Box::new(cluster),

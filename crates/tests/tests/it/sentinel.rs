@@ -287,6 +287,12 @@ async fn work(client: Client, name: &str, since: Instant, until: Instant) -> Vec
     turns
 }
 
+/// `FENCEPOST_FAILOVER_SECONDS`, for a longer run.
+fn work_time() -> Option<Duration> {
+    let seconds = std::env::var("FENCEPOST_FAILOVER_SECONDS").ok()?;
+    seconds.parse().ok().map(Duration::from_secs)
+}
+
 /// Two clients at work for that long, while something is done. What they did, which was allowed.
 async fn at_work(
     groups: &SentinelGroups,
@@ -324,7 +330,7 @@ async fn forced_failovers_under_load_make_no_two_holders() {
     let groups = SentinelGroups::start(1, &setup);
     groups.init(MAX_TTL).await;
     let rest = QUARANTINE + Duration::from_secs(3);
-    let time = 3 * rest;
+    let time = work_time().unwrap_or(3 * rest);
     let end = Instant::now() + time;
     let mut failovers = 0;
     let turns = at_work(&groups, time, async {
@@ -412,4 +418,98 @@ async fn one_isolated_master_of_three_groups_costs_nobody_a_lock() {
     }
     held.release().await.unwrap();
     drop(b.lock("job").timeout(LATE).await.unwrap());
+}
+
+/// The groups fail over one after the other, every few seconds, and none waits for the quarantine of another.
+#[tokio::test(flavor = "multi_thread")]
+async fn three_groups_that_fail_over_all_the_time_make_no_two_holders() {
+    let setup = GroupSetup {
+        priorities: vec![100, 100],
+        ..GroupSetup::default()
+    };
+    let groups = SentinelGroups::start(3, &setup);
+    groups.init(MAX_TTL).await;
+    let time = work_time().unwrap_or(Duration::from_secs(12));
+    let end = Instant::now() + time;
+    let mut failovers = 0;
+    let turns = at_work(&groups, time, async {
+        let mut round = 0;
+        while Instant::now() + Duration::from_secs(3) < end {
+            let group = round % 3;
+            round += 1;
+            let from = groups.named_by(0, group);
+            let name = &groups.groups[group].name;
+            // It refuses while the last one is still under way, or no replica is fit.
+            let answer = groups.sentinels[round % 3].cli(&["SENTINEL", "FAILOVER", name]);
+            if answer == "OK" {
+                groups.failed_over(group, from).await;
+                failovers += 1;
+            }
+            sleep(Duration::from_secs(2)).await;
+        }
+    })
+    .await;
+    println!("{failovers} failovers, {} turns", turns.len());
+    assert!(failovers > 0);
+    let again = client(&groups, "c").await;
+    let lease = again.lock("job").timeout(LATE).await.unwrap();
+    let largest = turns.iter().map(|turn| turn.token).max();
+    assert!(lease.token().get() > largest.expect("somebody had it"));
+}
+
+/// How many groups give that key to the naive client, each at the server that its Sentinels name.
+fn set_in_all(groups: &SentinelGroups, value: &str) -> usize {
+    let set = |group: &usize| {
+        let master = &groups.groups[*group].servers[groups.named_by(0, *group)];
+        master.is_running() && master.cli(&["SET", "naive", value, "NX", "PX", "60000"]) == "OK"
+    };
+    (0..groups.groups.len()).filter(set).count()
+}
+
+/// Two of three groups fail over to a replica that has not the lock.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_that_a_majority_of_groups_lost_is_not_granted_while_it_may_be_held() {
+    let setup = GroupSetup {
+        priorities: vec![0, 100],
+        ..GroupSetup::default()
+    };
+    let mut groups = SentinelGroups::start(3, &setup);
+    groups.init(MAX_TTL).await;
+    let (a, b) = (client(&groups, "a").await, client(&groups, "b").await);
+    for group in &groups.groups[..2] {
+        group.detach(0, 2);
+    }
+    let held = a.lock("job").await.unwrap();
+    assert_eq!(set_in_all(&groups, "first"), 3);
+    let begin = Instant::now();
+    for group in &mut groups.groups[..2] {
+        group.servers[0].kill();
+    }
+    for group in 0..2 {
+        assert_eq!(groups.failed_over(group, 0).await, 2);
+    }
+    // A client that only counts has a majority a second time: the first was granted for a minute.
+    wait_until("the naive client has it twice", LATE, || {
+        set_in_all(&groups, "second") > 0;
+        let has = |group: &usize| {
+            let master = &groups.groups[*group].servers[2];
+            master.cli(&["GET", "naive"]) == "second"
+        };
+        (0..2).filter(has).count() == 2
+    })
+    .await;
+    assert!(begin.elapsed() < Duration::from_secs(50));
+
+    let lost = async {
+        let reason = held.lost().await;
+        (reason, Instant::now())
+    };
+    let granted = async {
+        let lease = b.lock("job").timeout(LATE).await.unwrap();
+        (lease, Instant::now())
+    };
+    let ((reason, lost_at), (lease, granted_at)) = tokio::join!(lost, granted);
+    assert_eq!(reason, LossReason::NoQuorum);
+    assert!(lost_at < granted_at);
+    assert!(lease.token() > held.token());
 }

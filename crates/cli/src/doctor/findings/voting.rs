@@ -26,10 +26,11 @@ impl Examination {
     /// What keeps it from voting in the cluster of these nodes; `is_made`: others are members already.
     pub(super) fn membership(&mut self, facts: &RedisFacts, addresses: &[String], is_made: bool) {
         const WAIT: &str = "wait; it votes again by itself";
-        if !self.needs_cluster() && facts.group.is_none() {
+        let wait = facts.group.as_ref().map(|group| group.quarantine);
+        let wait = wait.or(facts.sharded.as_ref().map(|sharded| sharded.quarantine));
+        if !self.needs_cluster() && wait.is_none() {
             return;
         }
-        let wait = facts.group.as_ref().map(|group| group.quarantine);
         let max_ttl = Readable(wait.unwrap_or(self.policy.max_ttl));
         let (why, fix) = match &facts.cluster {
             ClusterFacts::None if is_made => (

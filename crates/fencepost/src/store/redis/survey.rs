@@ -110,7 +110,9 @@ async fn survey_cluster(
         let surveyed = server.survey(link, user, max_ttl, None, &*clock).await;
         let (mut facts, _) = surveyed?;
         facts.replicas_needed = cluster.replicas();
-        (facts.quarantine, facts.sharded) = cluster.facts(&options, max_ttl).await?;
+        let seen = cluster.facts(&options, max_ttl).await?;
+        (facts.quarantine, facts.cluster) = (seen.quarantine, seen.cluster);
+        facts.sharded = Some(seen.facts);
         Ok(facts)
     };
     let facts = facts.await;

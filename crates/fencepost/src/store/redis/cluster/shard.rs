@@ -391,6 +391,7 @@ impl Inner {
         let (mut since_us, mut missing, mut kept) = (None, Vec::new(), Vec::new());
         // Whether one is gone that this connection had seen there.
         let mut is_forgotten = false;
+        let mut is_used = false;
         for (place, found) in places.into_iter().zip(found) {
             let raw = match found {
                 Ok(raw) => raw,
@@ -398,6 +399,7 @@ impl Inner {
                 Err(error) if Refusal::of(&error).is_some_and(Refusal::is_passing) => continue,
                 Err(error) => return Err(error),
             };
+            is_used |= raw.is_some();
             let marker = match raw.as_deref().map(str::parse::<Marker>) {
                 None => None,
                 Some(Ok(marker)) => Some(marker),
@@ -427,7 +429,8 @@ impl Inner {
         let is_moved = before.filter(|_| !is_forgotten);
         let since_us = since_us
             .or_else(|| is_moved.map(|before| before.since_us))
-            .unwrap_or_else(|| match self.membership.is_fresh() {
+            .unwrap_or_else(|| match self.membership.is_fresh() && !is_used {
+                // Nobody promises that of a shard that has failed over.
                 true => 0,
                 false => sight.now_us,
             });

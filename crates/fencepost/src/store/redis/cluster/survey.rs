@@ -18,9 +18,9 @@ use super::shard::places;
 use super::url::ClusterSpec;
 use crate::error::{Error, NodeError};
 use crate::runtime::clock::Clock;
-use crate::store::facts::{ShardFacts, ShardedFacts};
+use crate::store::facts::{ClusterFacts, ShardFacts, ShardedFacts};
 use fencepost_core::quorum::failover::quarantine;
-use fencepost_core::quorum::membership::{Marker, Sight, Stage, Verdict, judge};
+use fencepost_core::quorum::membership::{Marker, Sight, Stage, Terms, Verdict, judge};
 use fencepost_core::quorum::slots::SLOTS;
 
 /// A Cluster whose nodes are being asked.
@@ -69,20 +69,21 @@ impl WatchedCluster {
         self.map().route(&owner)
     }
 
-    /// For how long some shard does not vote, and what all of them are like.
+    /// What all shards are like.
     pub(in super::super) async fn facts(
         &self,
         options: &RedisOptions,
         max_ttl: Duration,
-    ) -> Result<(Option<Duration>, Option<ShardedFacts>), NodeError> {
+    ) -> Result<Surveyed, NodeError> {
         let map = self.map();
         let failover = map.failover()?;
-        let limit = options.connect_timeout;
+        // It connects, and asks twice.
+        let limit = 3 * options.connect_timeout;
         let asked = map.owners().into_iter().map(async |owner| {
             let outcome = within(limit, look(map, &owner, failover)).await;
             let slots = map.slots_of(&owner).len();
             let fault = outcome.as_ref().err().map(ToString::to_string);
-            let (seen, left) = outcome.unwrap_or_default();
+            let seen = outcome.unwrap_or_default();
             let facts = ShardFacts {
                 master: map.address(&owner),
                 slots,
@@ -91,9 +92,9 @@ impl WatchedCluster {
                 min_replicas: seen.min_replicas,
                 max_lag: seen.max_lag,
             };
-            (facts, left)
+            (facts, (seen.left, seen.terms))
         });
-        let (shards, left): (Vec<_>, Vec<_>) = join_all(asked).await.into_iter().unzip();
+        let (shards, seen): (Vec<_>, Vec<_>) = join_all(asked).await.into_iter().unzip();
         let (answering, others) = map.asked();
         let served: usize = shards.iter().map(|shard| shard.slots).sum();
         let facts = ShardedFacts {
@@ -106,8 +107,31 @@ impl WatchedCluster {
             unserved: usize::from(SLOTS).saturating_sub(served),
             shards,
         };
-        Ok((left.into_iter().flatten().max(), Some(facts)))
+        // Where a shard has no marker, the first client makes it.
+        let terms: Option<Vec<_>> = seen.iter().map(|(_, terms)| terms.as_ref()).collect();
+        let cluster = match terms.as_deref() {
+            Some([terms, ..]) => ClusterFacts::Member {
+                nodes: terms.nodes().to_vec(),
+                max_ttl: terms.max_ttl,
+            },
+            _ if facts.shards.iter().any(|shard| shard.fault.is_some()) => ClusterFacts::Unknown,
+            _ => ClusterFacts::None,
+        };
+        Ok(Surveyed {
+            facts,
+            quarantine: seen.iter().filter_map(|(left, _)| *left).max(),
+            cluster,
+        })
     }
+}
+
+/// What was seen.
+pub(in super::super) struct Surveyed {
+    pub(in super::super) facts: ShardedFacts,
+    /// For how long some shard does not vote.
+    pub(in super::super) quarantine: Option<Duration>,
+    /// By whom it is used.
+    pub(in super::super) cluster: ClusterFacts,
 }
 
 #[derive(Default)]
@@ -115,14 +139,13 @@ struct Seen {
     promotable: Option<usize>,
     min_replicas: Option<u64>,
     max_lag: Option<Duration>,
+    /// What its markers say: how long it does not vote, and on which terms it is used.
+    left: Option<Duration>,
+    terms: Option<Terms>,
 }
 
 /// Looks at one shard's master.
-async fn look(
-    map: &Map,
-    owner: &str,
-    failover: Duration,
-) -> Result<(Seen, Option<Duration>), NodeError> {
+async fn look(map: &Map, owner: &str, failover: Duration) -> Result<Seen, NodeError> {
     let route = map.route(owner)?;
     let limit = Duration::from_secs(1);
     let dialed = keeper::dial(&route, map.login(), limit, None).await;
@@ -144,10 +167,11 @@ async fn look(
         .unwrap_or_default();
     let number = |name: &str| config.get(name).and_then(|text| text.parse::<u64>().ok());
     let nodes: Option<String> = nodes.ok().and_then(|nodes| from_redis_value(nodes).ok());
-    let seen = Seen {
+    let mut seen = Seen {
         promotable: nodes.map(|nodes| promotable(&nodes, owner)),
         min_replicas: number("min-replicas-to-write"),
         max_lag: number("min-replicas-max-lag").map(Duration::from_secs),
+        ..Seen::default()
     };
     let facts = Facts::read(&from_redis_value::<String>(info?).unwrap_or_default());
     let (seconds, micros): (u64, u64) = from_redis_value(time?).unwrap_or_default();
@@ -160,13 +184,13 @@ async fn look(
     };
     let slots = map.slots_of(owner);
     let places = slots.first().map(|first| places(&slots, *first));
-    let mut markers = Vec::new();
-    for place in places.into_iter().flatten() {
+    let markers = places.into_iter().flatten().map(async |place| {
         let mut get = redis::cmd("GET");
         let found = send(&connection, get.arg(of_slot::marker(place))).await;
         let found: Option<String> = found.ok().and_then(|found| from_redis_value(found).ok());
-        markers.extend(found.and_then(|text| text.parse::<Marker>().ok()));
-    }
+        found.and_then(|text| text.parse::<Marker>().ok())
+    });
+    let markers: Vec<Marker> = join_all(markers).await.into_iter().flatten().collect();
     // Where there is none yet, nobody knows from when it will count.
     let left = markers.iter().map(|marker| {
         // By its own terms: whether they are the client's is for others to judge.
@@ -176,7 +200,9 @@ async fn look(
             _ => None,
         }
     });
-    Ok((seen, left.min().flatten()))
+    seen.left = left.min().flatten();
+    seen.terms = markers.into_iter().next().map(|marker| marker.terms);
+    Ok(seen)
 }
 
 /// How many replicas of a master may be promoted, by what `CLUSTER NODES` says.
