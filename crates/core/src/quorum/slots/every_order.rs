@@ -15,13 +15,13 @@ const DEPTH: usize = 9;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Flaw {
     /// A slot votes wherever its shard does.
-    NoStamp,
+    Unstamped,
     /// A slot under another stamp votes at once.
-    NoCalm,
+    Hasty,
     /// A stamp does not name the epoch.
-    NoEpoch,
+    Timeless,
     /// A promoted master votes at once.
-    NoQuarantine,
+    Trusting,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -67,7 +67,7 @@ impl State {
         let stamp = Stamp {
             run_id: shard.process.to_string(),
             epoch: match flaw {
-                Some(Flaw::NoEpoch) => 0,
+                Some(Flaw::Timeless) => 0,
                 _ => shard.epoch,
             },
         };
@@ -75,10 +75,10 @@ impl State {
         if shard.is_quarantined {
             return false;
         }
-        if flaw == Some(Flaw::NoStamp) || stamp.vouches_for(self.stamp.as_deref()) {
+        if flaw == Some(Flaw::Unstamped) || stamp.vouches_for(self.stamp.as_deref()) {
             return true;
         }
-        let may_stamp = is_calm || flaw == Some(Flaw::NoCalm);
+        let may_stamp = is_calm || flaw == Some(Flaw::Hasty);
         if may_stamp {
             self.stamp = Some(stamp.written("x"));
         }
@@ -96,7 +96,7 @@ impl State {
                 next.shards[shard] = Shard {
                     process: next.max_epoch + 100,
                     epoch: next.max_epoch,
-                    is_quarantined: flaw != Some(Flaw::NoQuarantine),
+                    is_quarantined: flaw != Some(Flaw::Trusting),
                 };
                 if loses && next.owner == shard {
                     next.stored = None;
@@ -170,12 +170,7 @@ fn no_order_of_failovers_and_moves_makes_two_holders() {
 
 #[test]
 fn without_any_of_the_rules_some_order_does() {
-    for flaw in [
-        Flaw::NoStamp,
-        Flaw::NoCalm,
-        Flaw::NoEpoch,
-        Flaw::NoQuarantine,
-    ] {
+    for flaw in [Flaw::Unstamped, Flaw::Hasty, Flaw::Timeless, Flaw::Trusting] {
         assert!(has_two_holders(Some(flaw)), "{flaw:?}");
     }
 }
