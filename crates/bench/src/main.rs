@@ -8,6 +8,7 @@
 //! | `waiting` | many who want the same lock |
 //! | `peers` | beside the clients of other languages |
 //! | `faults` | with two of five nodes killed |
+//! | `failovers` | on stores that fail over: a Sentinel group, `replicas=1`, a Redis Cluster |
 //! | `leases` | very many leases held at once |
 //! | `service` | over HTTP, beside the library without the service and beside etcd; and many who wait |
 //! | `floor` | what a client could be at best, written by hand |
@@ -26,6 +27,7 @@ mod columns;
 mod contender;
 mod core;
 mod delay;
+mod failovers;
 mod faults;
 mod figures;
 mod floor;
@@ -57,6 +59,8 @@ usage: cargo run --release -p fencepost-bench -- COMMAND [OPTIONS]
   waiting   4 and 32 workers that want one lock, n = 5, beside rslock, and beside what no lock can
             beat: a mutex in memory, and a hand-off written by hand; and what 500 waiters cost
   faults    acquire, extend and release with five nodes up, and with two of five killed
+  failovers acquire and release on a plain server, a Sentinel group and a Redis Cluster, each also
+            with replicas=1
   peers     the same work for fencepost and for the clients of other languages (interop/README.md)
   service   cycles and latency over HTTP on memory, a file, one and five servers, beside the library
             without the service and beside etcd's lock API, where that is installed
@@ -208,6 +212,10 @@ fn main() -> ExitCode {
         "faults" => {
             let _awake = awake();
             runtime.block_on(faults::run(arguments.effort));
+        }
+        "failovers" => {
+            let _awake = awake();
+            runtime.block_on(failovers::run(arguments.effort));
         }
         "peers" => {
             let _awake = awake();

@@ -15,13 +15,13 @@ const DEPTH: usize = 9;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Flaw {
     /// A slot votes wherever its shard does.
-    StampIgnored,
+    Unstamped,
     /// A slot under another stamp votes at once.
-    AtOnce,
+    Hasty,
     /// A stamp does not name the epoch.
-    EpochLeftOut,
+    Timeless,
     /// A promoted master votes at once.
-    PromotedVotes,
+    Trusting,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -67,7 +67,7 @@ impl State {
         let stamp = Stamp {
             run_id: shard.process.to_string(),
             epoch: match flaw {
-                Some(Flaw::EpochLeftOut) => 0,
+                Some(Flaw::Timeless) => 0,
                 _ => shard.epoch,
             },
         };
@@ -75,10 +75,10 @@ impl State {
         if shard.is_quarantined {
             return false;
         }
-        if flaw == Some(Flaw::StampIgnored) || stamp.vouches_for(self.stamp.as_deref()) {
+        if flaw == Some(Flaw::Unstamped) || stamp.vouches_for(self.stamp.as_deref()) {
             return true;
         }
-        let may_stamp = is_calm || flaw == Some(Flaw::AtOnce);
+        let may_stamp = is_calm || flaw == Some(Flaw::Hasty);
         if may_stamp {
             self.stamp = Some(stamp.written("x"));
         }
@@ -96,7 +96,7 @@ impl State {
                 next.shards[shard] = Shard {
                     process: next.max_epoch + 100,
                     epoch: next.max_epoch,
-                    is_quarantined: flaw != Some(Flaw::PromotedVotes),
+                    is_quarantined: flaw != Some(Flaw::Trusting),
                 };
                 if loses && next.owner == shard {
                     next.stored = None;
@@ -170,12 +170,7 @@ fn no_order_of_failovers_and_moves_makes_two_holders() {
 
 #[test]
 fn without_any_of_the_rules_some_order_does() {
-    for flaw in [
-        Flaw::StampIgnored,
-        Flaw::AtOnce,
-        Flaw::EpochLeftOut,
-        Flaw::PromotedVotes,
-    ] {
+    for flaw in [Flaw::Unstamped, Flaw::Hasty, Flaw::Timeless, Flaw::Trusting] {
         assert!(has_two_holders(Some(flaw)), "{flaw:?}");
     }
 }
