@@ -7,6 +7,9 @@ use fencepost_faults::row::Row;
 use fencepost_faults::rows;
 use fencepost_faults::run::{Extent, run};
 
+/// How often it is tried.
+const RUNS: usize = 6;
+
 /// A majority of three servers and one of five need no server in common.
 #[test]
 fn where_nobody_looks_clients_with_differing_lists_hold_the_lock_together() {
@@ -23,10 +26,11 @@ fn where_nobody_looks_clients_with_differing_lists_hold_the_lock_together() {
         faults_for: Duration::from_secs(4),
         watch_for: Duration::ZERO,
     };
-    let verdict = run(row, extent).expect("it comes to its end");
-    let by = |checker: &str| {
-        let violations = verdict.violations.iter();
-        violations.filter(|it| it.checker == checker).count()
-    };
-    assert!(by("overlap") > 0, "{:?}", verdict.violations);
+    // Who meets whom is up to chance: one of a few runs has to show it.
+    let shows = (0..RUNS).any(|_| {
+        let verdict = run(row, extent).expect("it comes to its end");
+        let mut violations = verdict.violations.iter();
+        violations.any(|it| it.checker == "overlap")
+    });
+    assert!(shows, "no two holders in {RUNS} runs");
 }
