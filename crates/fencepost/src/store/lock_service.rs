@@ -47,6 +47,7 @@ impl Wanted {
     }
 
     /// The number of the attempt that is sent next. It voids the answers to all earlier ones.
+    #[cfg(feature = "service")]
     pub(crate) fn next_attempt(&self) -> u32 {
         self.attempts.fetch_add(1, Ordering::Relaxed) + 1
     }

@@ -3,10 +3,13 @@
 //! A node carries out the [`Command`]s of the [the core](fencepost_core::lock) machine, one lock at a time,
 //! each of them atomically. It knows nothing of other nodes or of a quorum.
 
+#[cfg(feature = "redis")]
 use std::any::Any;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
+#[cfg(feature = "redis")]
+use std::sync::OnceLock;
 
 use futures_util::future::try_join_all;
 
@@ -49,6 +52,7 @@ pub struct Request {
     pub name: LockName,
     /// What to do with it.
     pub command: Command,
+    #[cfg(feature = "redis")]
     made: OnceLock<Arc<dyn Any + Send + Sync>>,
 }
 
@@ -59,6 +63,7 @@ impl Request {
         Self {
             name: name.clone(),
             command,
+            #[cfg(feature = "redis")]
             made: OnceLock::new(),
         }
     }
