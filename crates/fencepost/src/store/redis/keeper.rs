@@ -360,6 +360,11 @@ impl Keeper {
         self.seat
             .claim(facts.run_id.as_deref())
             .map_err(NodeError::SameServer)?;
+        if let Connection::Ours(wire) = &connection
+            && self.seat.is_alone()
+        {
+            wire.is_alone();
+        }
         // Before anything is sent for a lock: what the connection before may still bring has to be over.
         let before = &mut memory.before;
         let (server_clock, clock) = (&self.server_clock, &*self.clock);

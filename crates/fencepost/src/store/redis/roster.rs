@@ -90,6 +90,11 @@ impl RosterEntry {
         Ok(())
     }
 
+    /// Whether the client has no other node.
+    pub(super) fn is_alone(&self) -> bool {
+        self.roster.lock().taken.len() == 1
+    }
+
     /// Gives the place back.
     pub(super) fn leave(&self) {
         let mut seats = self.roster.lock();

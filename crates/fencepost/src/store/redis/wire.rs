@@ -66,6 +66,11 @@ pub(super) type OnNews = Box<dyn FnMut(Heard<'_>) + Send>;
 
 /// With so many commands under way, the next one waits for the connection's task.
 const MANY: usize = 4;
+/// To a server that is alone, at least so many commands are written together, or a quarter of what those send
+/// who were answered together: it is to work while the others are sent. Of several servers one works while the
+/// others are written to, and what is answered together wakes its caller once, so there all go together.
+/// Measured with 64 tasks: 1.4 times the cycles on one server, and it would be 0.85 times on five.
+const TOGETHER: usize = 4;
 /// How much is read at once.
 const READ: usize = 4 * 1024;
 /// A buffer that had to grow beyond that is not kept.
@@ -110,6 +115,9 @@ impl Wire {
             written: 0,
             is_held: false,
             flush: Flush::Idle,
+            gathered: 0,
+            together: usize::MAX,
+            is_alone: false,
             waiting: VecDeque::new(),
             answers: 0,
             task: Waker::noop().clone(),
@@ -126,6 +134,13 @@ impl Wire {
             complete: Vec::new(),
         };
         (Self { outgoing }, task)
+    }
+
+    /// Its client has no other server to write to meanwhile.
+    pub(super) fn is_alone(&self) {
+        let mut outgoing = self.outgoing();
+        outgoing.is_alone = true;
+        outgoing.together = TOGETHER;
     }
 
     /// Sends one command when first polled, and waits for its answer.
@@ -195,6 +210,11 @@ struct Outgoing {
     /// It is unwritten only because it waits for the next command.
     is_held: bool,
     flush: Flush,
+    /// How many commands are unwritten, and how many may be.
+    gathered: usize,
+    together: usize,
+    /// Its client has no other server.
+    is_alone: bool,
     /// Who waits for an answer, in the order of the commands.
     waiting: VecDeque<Waiting>,
     /// How many have come.
@@ -230,6 +250,13 @@ impl Outgoing {
             come: Vec::new(),
         });
         write(&mut self.unwritten);
+        self.gathered += 1;
+        if self.gathered >= self.together && self.written == 0 && self.flush != Flush::Idle {
+            // The task comes for the rest.
+            let flush = self.flush;
+            let _ = self.write(&mut Context::from_waker(Waker::noop()));
+            self.flush = flush;
+        }
         let done = may_write
             && !self.is_held
             && self
@@ -252,6 +279,7 @@ impl Outgoing {
     fn write(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         self.is_held = false;
         self.flush = Flush::Idle;
+        self.gathered = 0;
         while self.written < self.unwritten.len() {
             let rest = &self.unwritten[self.written..];
             match ready!(Pin::new(&mut self.stream).poll_write(cx, rest)) {
@@ -395,6 +423,9 @@ impl Task {
                 }
                 true
             });
+            if outgoing.is_alone {
+                outgoing.together = (self.complete.len() / 4).max(TOGETHER);
+            }
             // Several are woken: what they send next goes together.
             if self.complete.len() > 1 && outgoing.flush == Flush::Idle {
                 outgoing.flush = Flush::Due;
