@@ -1,9 +1,9 @@
--- What stands for all readers is nobody's value.
+-- The value that stands for all readers belongs to no holder.
 if ARGV[1] == 'fencepost:shared' then
   return {'withdrawn'}
 end
--- A value of ours is kept as 'random:token:label' and known by 'random:', which no other attempt has. A foreign one is
--- kept as it is.
+-- A value of ours is stored as 'random:token:label' and identified by 'random:', which is unique to its attempt. A foreign
+-- one is stored as is.
 local head = string.find(ARGV[1], '^%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x:') and string.sub(ARGV[1], 1, 33)
 local function is_mine(holder)
   return holder == ARGV[1] or (head and holder and string.sub(holder, 1, 33) == head)
@@ -11,18 +11,17 @@ end
 local function with_token(token)
   return head and head .. token .. string.sub(ARGV[1], 33) or ARGV[1]
 end
--- What is wrong with a key that holds something else than it should.
+-- The error for a key of the wrong type.
 local function another_kind(key, what)
   return redis.error_reply('WRONGTYPE ' .. key .. ' is ' .. what .. '; take another name for one of the two')
 end
 -- The layout of every Redlock client: the key is a string, the holder's value.
--- The holder and the tombstone, if they are there: that of the attempt, or that of its lease if it is for one. A key of
--- another type looks missing.
+-- The holder and the tombstone, if any: that of the attempt, or of its lease. A key of another type looks missing.
 local function see(lock, tombstone, of_lease)
   local seen = redis.call('MGET', lock, tombstone, of_lease or tombstone)
   return seen[1], seen[2] or seen[3]
 end
--- Holds a free lock. MGET calls a key of another type missing, as it does one that is: NX tells the two apart.
+-- Acquires a free lock. MGET reports a key of another type as missing: NX tells the two apart.
 local function take(key, token, ttl)
   if redis.call('SET', key, with_token(token), 'PX', ttl, 'NX') then
     return
@@ -32,8 +31,8 @@ local function take(key, token, ttl)
   end
   return another_kind(key, 'no lock at all')
 end
--- The fence register of a lock: the largest token ever raised here, zero where none was, at most the largest token there
--- is. And what is wrong with the register's key if it cannot be read.
+-- The fence register of a lock: the largest token ever raised here, zero if none, at most the largest token. And the error
+-- if the register's key cannot be read.
 local function register(fences, lock)
   local score = redis.pcall('ZSCORE', fences, lock)
   if type(score) == 'table' then
@@ -42,7 +41,7 @@ local function register(fences, lock)
   return score and math.min(math.max(math.floor(tonumber(score)), 0), 9007199254740991) or 0
 end
 local call = redis.call
--- The time in microseconds. A call costs more than what most commands do, so it is asked for once.
+-- The time in microseconds. TIME costs more than most commands, so it is called once.
 local now
 local function now_us()
   if not now then
@@ -51,31 +50,32 @@ local function now_us()
   end
   return now
 end
-local function leave(line, leases, id)
-  local was_there = call('ZREM', line, id) == 1
+local function leave(queue, leases, id)
+  local was_there = call('ZREM', queue, id) == 1
   if was_there then
     call('ZREM', leases, id)
   end
   return was_there
 end
--- The first two in line, after those are dropped who have been silent for too long.
-local function next_in_line(line, leases)
-  local next = call('ZRANGE', line, 0, 1)
+-- The first two waiters, after expired tickets were dropped.
+local function next_waiters(queue, leases)
+  local next = call('ZRANGE', queue, 0, 1)
   if next[1] then
     local silent = call('ZRANGEBYSCORE', leases, '-inf', now_us())
     if silent[1] then
       for _, id in ipairs(silent) do
-        leave(line, leases, id)
+        leave(queue, leases, id)
       end
-      next = call('ZRANGE', line, 0, 1)
+      next = call('ZRANGE', queue, 0, 1)
     end
   end
   return next
 end
--- Takes the lock if it is free and it is the caller's turn.
--- KEYS: lock, register, tombstone, queue, leases, tombstone of the lease (or none). ARGV: value, ttl ms, proposed token, largest skew us, the caller's
--- ticket (or none), 'f' if it passes nobody, and 'stays' if the ticket stays in the queue: it is that of many slots.
--- A grant is answered with the bare register: a table costs the server a microsecond more.
+-- Acquires the lock if it is free and it is the caller's turn.
+-- KEYS: lock, register, tombstone, queue, leases, tombstone of the lease (or none). ARGV: value, ttl ms, proposed token,
+-- largest skew us, the caller's ticket (or none), 'f' if it passes no waiter, and 'stays' if the ticket stays in the
+-- queue: it is shared by many slots.
+-- A grant replies with the bare register: a table costs the server a microsecond more.
 local holder, withdrawn, wrong = see(KEYS[1], KEYS[3], KEYS[6])
 if wrong then
   return wrong
@@ -83,7 +83,7 @@ end
 if holder and not is_mine(holder) then
   return {'held', holder, call('PTTL', KEYS[1])}
 end
-local first = not holder and next_in_line(KEYS[4], KEYS[5])[1]
+local first = not holder and next_waiters(KEYS[4], KEYS[5])[1]
 if first and first ~= ARGV[5] and (ARGV[6] == 'f' or string.find(first, '^[fr]', 49)) then
   local left = (call('ZSCORE', KEYS[5], first) or 0) - now_us()
   return {'held', first, math.max(left, 0) / 1000}
@@ -106,7 +106,7 @@ if known >= 9007199254740991 then
   return {'exhausted'}
 end
 local token = known + 1
--- The proposal is text already; only another number has to be written out.
+-- The proposal is already text; only another number has to be formatted.
 local text
 local proposed = tonumber(ARGV[3])
 if proposed > token then

@@ -1,22 +1,22 @@
--- The holder is the field, and its token stands behind the number of its entries: 'entries:token'. Both together are told
--- as 'field:token'.
+-- The holder is the field, and its token follows the number of its entries: 'entries:token'. The two are reported as
+-- 'field:token'.
 local head = ARGV[1] .. ':'
 local function is_mine(holder)
   return holder == ARGV[1] or (holder and string.sub(holder, 1, #head) == head)
 end
--- What is wrong with a key that holds something else than it should.
+-- The error for a key of the wrong type.
 local function another_kind(key, what)
   return redis.error_reply('WRONGTYPE ' .. key .. ' is ' .. what .. '; take another name for one of the two')
 end
--- The holder of a hash with one field, with its token if it is one of ours.
+-- The holder of a hash with one field, with its token if it is ours.
 local function holder_and_token(key)
   local held = redis.call('HGETALL', key)
   local token = string.match(held[2], ':(%d+)$')
   return token and held[1] .. ':' .. token or held[1]
 end
--- The layout of Redisson's RLock: the key is a hash, its one field is the holder, the field's value how often it has
--- entered, and its token.
--- The holder, the tombstone, and what is wrong with the lock's key if it is of another kind.
+-- The layout of Redisson's RLock: the key is a hash, its only field is the holder, the field's value the number of
+-- entries and the token.
+-- The holder, the tombstone, and the error if the lock's key is of another kind.
 local function see(lock, tombstone)
   local fields = redis.pcall('HLEN', lock)
   if type(fields) == 'table' then
@@ -30,13 +30,13 @@ local function see(lock, tombstone)
   end
   return fields == 1 and holder_and_token(lock), redis.call('GET', tombstone)
 end
--- Holds a free lock.
+-- Acquires a free lock.
 local function take(key, token, ttl, entries)
   redis.call('HSET', key, ARGV[1], (entries or 1) .. ':' .. token)
   redis.call('PEXPIRE', key, ttl)
 end
--- The fence register of a lock: the largest token ever raised here, zero where none was, at most the largest token there
--- is. And what is wrong with the register's key if it cannot be read.
+-- The fence register of a lock: the largest token ever raised here, zero if none, at most the largest token. And the error
+-- if the register's key cannot be read.
 local function register(fences, lock)
   local score = redis.pcall('ZSCORE', fences, lock)
   if type(score) == 'table' then
@@ -45,7 +45,7 @@ local function register(fences, lock)
   return score and math.min(math.max(math.floor(tonumber(score)), 0), 9007199254740991) or 0
 end
 local call = redis.call
--- The time in microseconds. A call costs more than what most commands do, so it is asked for once.
+-- The time in microseconds. TIME costs more than most commands, so it is called once.
 local now
 local function now_us()
   if not now then
@@ -54,31 +54,32 @@ local function now_us()
   end
   return now
 end
-local function leave(line, leases, id)
-  local was_there = call('ZREM', line, id) == 1
+local function leave(queue, leases, id)
+  local was_there = call('ZREM', queue, id) == 1
   if was_there then
     call('ZREM', leases, id)
   end
   return was_there
 end
--- The first two in line, after those are dropped who have been silent for too long.
-local function next_in_line(line, leases)
-  local next = call('ZRANGE', line, 0, 1)
+-- The first two waiters, after expired tickets were dropped.
+local function next_waiters(queue, leases)
+  local next = call('ZRANGE', queue, 0, 1)
   if next[1] then
     local silent = call('ZRANGEBYSCORE', leases, '-inf', now_us())
     if silent[1] then
       for _, id in ipairs(silent) do
-        leave(line, leases, id)
+        leave(queue, leases, id)
       end
-      next = call('ZRANGE', line, 0, 1)
+      next = call('ZRANGE', queue, 0, 1)
     end
   end
   return next
 end
--- Takes the lock if it is free and it is the caller's turn.
--- KEYS: lock, register, tombstone, queue, leases, tombstone of the lease (or none). ARGV: value, ttl ms, proposed token, largest skew us, the caller's
--- ticket (or none), 'f' if it passes nobody, and 'stays' if the ticket stays in the queue: it is that of many slots.
--- A grant is answered with the bare register: a table costs the server a microsecond more.
+-- Acquires the lock if it is free and it is the caller's turn.
+-- KEYS: lock, register, tombstone, queue, leases, tombstone of the lease (or none). ARGV: value, ttl ms, proposed token,
+-- largest skew us, the caller's ticket (or none), 'f' if it passes no waiter, and 'stays' if the ticket stays in the
+-- queue: it is shared by many slots.
+-- A grant replies with the bare register: a table costs the server a microsecond more.
 local holder, withdrawn, wrong = see(KEYS[1], KEYS[3], KEYS[6])
 if wrong then
   return wrong
@@ -86,7 +87,7 @@ end
 if holder and not is_mine(holder) then
   return {'held', holder, call('PTTL', KEYS[1])}
 end
-local first = not holder and next_in_line(KEYS[4], KEYS[5])[1]
+local first = not holder and next_waiters(KEYS[4], KEYS[5])[1]
 if first and first ~= ARGV[5] and (ARGV[6] == 'f' or string.find(first, '^[fr]', 49)) then
   local left = (call('ZSCORE', KEYS[5], first) or 0) - now_us()
   return {'held', first, math.max(left, 0) / 1000}
@@ -109,7 +110,7 @@ if known >= 9007199254740991 then
   return {'exhausted'}
 end
 local token = known + 1
--- The proposal is text already; only another number has to be written out.
+-- The proposal is already text; only another number has to be formatted.
 local text
 local proposed = tonumber(ARGV[3])
 if proposed > token then

@@ -1,9 +1,9 @@
--- What stands for all readers is nobody's value.
+-- The value that stands for all readers belongs to no holder.
 if ARGV[1] == 'fencepost:shared' then
   return {'not held'}
 end
--- A value of ours is kept as 'random:token:label' and known by 'random:', which no other attempt has. A foreign one is
--- kept as it is.
+-- A value of ours is stored as 'random:token:label' and identified by 'random:', which is unique to its attempt. A foreign
+-- one is stored as is.
 local head = string.find(ARGV[1], '^%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x:') and string.sub(ARGV[1], 1, 33)
 local function is_mine(holder)
   return holder == ARGV[1] or (head and holder and string.sub(holder, 1, 33) == head)
@@ -11,13 +11,13 @@ end
 local function with_token(token)
   return head and head .. token .. string.sub(ARGV[1], 33) or ARGV[1]
 end
--- The holder of a hash with one field, with its token if it is one of ours.
+-- The holder of a hash with one field, with its token if it is ours.
 local function holder_and_token(key)
   local held = redis.call('HGETALL', key)
   local token = string.match(held[2], ':(%d+)$')
   return token and held[1] .. ':' .. token or held[1]
 end
--- Who holds the lock, in whichever layout: its key is a string, or a hash whose one field is the holder.
+-- The holder, in either layout: the key is a string, or a hash whose only field is the holder.
 local function whoever_holds(key)
   local holder = redis.pcall('GET', key)
   if type(holder) ~= 'table' then
@@ -26,13 +26,13 @@ local function whoever_holds(key)
   local fields = redis.call('HLEN', key)
   return fields == 1 and holder_and_token(key) or 'a hash of ' .. fields .. ' fields'
 end
--- What is wrong with a key that holds something else than it should.
+-- The error for a key of the wrong type.
 local function another_kind(key, what)
   return redis.error_reply('WRONGTYPE ' .. key .. ' is ' .. what .. '; take another name for one of the two')
 end
 -- The layout of every Redlock client: the key is a string, the holder's value.
 local look = whoever_holds
--- Keeps what is ours with that token at least. The token is text already.
+-- Extends what is ours, with at least this token. The token is already text.
 local function keep(key, holder, ttl, token)
   if holder == with_token(token) then
     return redis.call('PEXPIRE', key, ttl)
@@ -53,13 +53,12 @@ local function free(key)
   redis.call('DEL', key)
 end
 -- The layout of every Redlock client: the key is a string, the holder's value.
--- The holder and the tombstone, if they are there: that of the attempt, or that of its lease if it is for one. A key of
--- another type looks missing.
+-- The holder and the tombstone, if any: that of the attempt, or of its lease. A key of another type looks missing.
 local function see(lock, tombstone, of_lease)
   local seen = redis.call('MGET', lock, tombstone, of_lease or tombstone)
   return seen[1], seen[2] or seen[3]
 end
--- Holds a free lock. MGET calls a key of another type missing, as it does one that is: NX tells the two apart.
+-- Acquires a free lock. MGET reports a key of another type as missing: NX tells the two apart.
 local function take(key, token, ttl)
   if redis.call('SET', key, with_token(token), 'PX', ttl, 'NX') then
     return
@@ -69,8 +68,8 @@ local function take(key, token, ttl)
   end
   return another_kind(key, 'no lock at all')
 end
--- The fence register of a lock: the largest token ever raised here, zero where none was, at most the largest token there
--- is. And what is wrong with the register's key if it cannot be read.
+-- The fence register of a lock: the largest token ever raised here, zero if none, at most the largest token. And the error
+-- if the register's key cannot be read.
 local function register(fences, lock)
   local score = redis.pcall('ZSCORE', fences, lock)
   if type(score) == 'table' then
@@ -78,9 +77,10 @@ local function register(fences, lock)
   end
   return score and math.min(math.max(math.floor(tonumber(score)), 0), 9007199254740991) or 0
 end
--- Keeps the lock for another TTL; takes it again where it was forgotten.
--- KEYS: lock, register, tombstone, whom a steal evicted, tombstone of the lease (or none). ARGV: value, ttl ms, token,
--- whether a lock that was forgotten is taken again ('always', or 'compares': not where the register is above the token), how often the holder has entered.
+-- Extends the lock; acquires it again where it was forgotten.
+-- KEYS: lock, register, tombstone, victims of a steal, tombstone of the lease (or none). ARGV: value, ttl ms, token,
+-- whether a forgotten lock is acquired again ('always', or 'compares': not if the register is above the token), the
+-- holder's number of entries.
 local holder = look(KEYS[1], ARGV[1])
 if holder and not is_mine(holder) then
   return {'not held', holder, redis.call('PTTL', KEYS[1])}
@@ -89,7 +89,7 @@ local known, wrong = register(KEYS[2], KEYS[1])
 if wrong then
   return wrong
 end
--- A late extension with a shorter TTL takes away nothing that its holder was promised.
+-- A late extension with a smaller TTL must not take away what its holder was promised.
 local ttl = ARGV[2]
 local left = holder and redis.call('PTTL', KEYS[1]) or 0
 if left > tonumber(ttl) then

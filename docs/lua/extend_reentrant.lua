@@ -1,16 +1,16 @@
--- The holder is the field, and its token stands behind the number of its entries: 'entries:token'. Both together are told
--- as 'field:token'.
+-- The holder is the field, and its token follows the number of its entries: 'entries:token'. The two are reported as
+-- 'field:token'.
 local head = ARGV[1] .. ':'
 local function is_mine(holder)
   return holder == ARGV[1] or (holder and string.sub(holder, 1, #head) == head)
 end
--- The holder of a hash with one field, with its token if it is one of ours.
+-- The holder of a hash with one field, with its token if it is ours.
 local function holder_and_token(key)
   local held = redis.call('HGETALL', key)
   local token = string.match(held[2], ':(%d+)$')
   return token and held[1] .. ':' .. token or held[1]
 end
--- Who holds the lock, in whichever layout: its key is a string, or a hash whose one field is the holder.
+-- The holder, in either layout: the key is a string, or a hash whose only field is the holder.
 local function whoever_holds(key)
   local holder = redis.pcall('GET', key)
   if type(holder) ~= 'table' then
@@ -19,19 +19,19 @@ local function whoever_holds(key)
   local fields = redis.call('HLEN', key)
   return fields == 1 and holder_and_token(key) or 'a hash of ' .. fields .. ' fields'
 end
--- What is wrong with a key that holds something else than it should.
+-- The error for a key of the wrong type.
 local function another_kind(key, what)
   return redis.error_reply('WRONGTYPE ' .. key .. ' is ' .. what .. '; take another name for one of the two')
 end
--- The layout of Redisson's RLock: the key is a hash, its one field is the holder, the field's value how often it has
--- entered. Behind that stands our token: nobody but the holder reads the field's value.
+-- The layout of Redisson's RLock: the key is a hash, its only field is the holder, the field's value the number of
+-- entries. Our token follows it: only the holder reads the field's value.
 local function look(key, value)
   if redis.pcall('HEXISTS', key, value) == 1 then
     return value
   end
   return whoever_holds(key)
 end
--- The larger of that token and the one that is stored.
+-- The larger of this token and the stored one.
 local function entries_and_token(key, token)
   local entries, known = string.match(redis.call('HGET', key, ARGV[1]), '^(%d+):?(%d*)')
   if known ~= '' and tonumber(known) > tonumber(token) then
@@ -48,15 +48,15 @@ local function raise_token(key, holder, token)
   local entries, larger = entries_and_token(key, token)
   redis.call('HSET', key, ARGV[1], entries .. ':' .. larger)
 end
--- Those of Redisson who wait are told, too. A user who may not publish costs them their time-out, not the command.
+-- Wakes Redisson's waiters too. A missing permission to publish costs them their timeout, not the command.
 local function free(key)
   redis.call('DEL', key)
   local name = string.find(key, '{', 1, true) and key or '{' .. key .. '}'
   redis.pcall('PUBLISH', 'redisson_lock__channel:' .. name, '0')
 end
--- The layout of Redisson's RLock: the key is a hash, its one field is the holder, the field's value how often it has
--- entered, and its token.
--- The holder, the tombstone, and what is wrong with the lock's key if it is of another kind.
+-- The layout of Redisson's RLock: the key is a hash, its only field is the holder, the field's value the number of
+-- entries and the token.
+-- The holder, the tombstone, and the error if the lock's key is of another kind.
 local function see(lock, tombstone)
   local fields = redis.pcall('HLEN', lock)
   if type(fields) == 'table' then
@@ -70,13 +70,13 @@ local function see(lock, tombstone)
   end
   return fields == 1 and holder_and_token(lock), redis.call('GET', tombstone)
 end
--- Holds a free lock.
+-- Acquires a free lock.
 local function take(key, token, ttl, entries)
   redis.call('HSET', key, ARGV[1], (entries or 1) .. ':' .. token)
   redis.call('PEXPIRE', key, ttl)
 end
--- The fence register of a lock: the largest token ever raised here, zero where none was, at most the largest token there
--- is. And what is wrong with the register's key if it cannot be read.
+-- The fence register of a lock: the largest token ever raised here, zero if none, at most the largest token. And the error
+-- if the register's key cannot be read.
 local function register(fences, lock)
   local score = redis.pcall('ZSCORE', fences, lock)
   if type(score) == 'table' then
@@ -84,9 +84,10 @@ local function register(fences, lock)
   end
   return score and math.min(math.max(math.floor(tonumber(score)), 0), 9007199254740991) or 0
 end
--- Keeps the lock for another TTL; takes it again where it was forgotten.
--- KEYS: lock, register, tombstone, whom a steal evicted, tombstone of the lease (or none). ARGV: value, ttl ms, token,
--- whether a lock that was forgotten is taken again ('always', or 'compares': not where the register is above the token), how often the holder has entered.
+-- Extends the lock; acquires it again where it was forgotten.
+-- KEYS: lock, register, tombstone, victims of a steal, tombstone of the lease (or none). ARGV: value, ttl ms, token,
+-- whether a forgotten lock is acquired again ('always', or 'compares': not if the register is above the token), the
+-- holder's number of entries.
 local holder = look(KEYS[1], ARGV[1])
 if holder and not is_mine(holder) then
   return {'not held', holder, redis.call('PTTL', KEYS[1])}
@@ -95,7 +96,7 @@ local known, wrong = register(KEYS[2], KEYS[1])
 if wrong then
   return wrong
 end
--- A late extension with a shorter TTL takes away nothing that its holder was promised.
+-- A late extension with a smaller TTL must not take away what its holder was promised.
 local ttl = ARGV[2]
 local left = holder and redis.call('PTTL', KEYS[1]) or 0
 if left > tonumber(ttl) then

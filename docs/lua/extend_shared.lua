@@ -1,9 +1,9 @@
--- What stands for all readers is nobody's value.
+-- The value that stands for all readers belongs to no holder.
 if ARGV[1] == 'fencepost:shared' then
   return {'not held'}
 end
--- A value of ours is kept as 'random:token:label' and known by 'random:', which no other attempt has. A foreign one is
--- kept as it is.
+-- A value of ours is stored as 'random:token:label' and identified by 'random:', which is unique to its attempt. A foreign
+-- one is stored as is.
 local head = string.find(ARGV[1], '^%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x:') and string.sub(ARGV[1], 1, 33)
 local function is_mine(holder)
   return holder == ARGV[1] or (head and holder and string.sub(holder, 1, 33) == head)
@@ -11,8 +11,8 @@ end
 local function with_token(token)
   return head and head .. token .. string.sub(ARGV[1], 33) or ARGV[1]
 end
--- The fence register of a lock: the largest token ever raised here, zero where none was, at most the largest token there
--- is. And what is wrong with the register's key if it cannot be read.
+-- The fence register of a lock: the largest token ever raised here, zero if none, at most the largest token. And the error
+-- if the register's key cannot be read.
 local function register(fences, lock)
   local score = redis.pcall('ZSCORE', fences, lock)
   if type(score) == 'table' then
@@ -21,7 +21,7 @@ local function register(fences, lock)
   return score and math.min(math.max(math.floor(tonumber(score)), 0), 9007199254740991) or 0
 end
 local call = redis.call
--- The time in microseconds. A call costs more than what most commands do, so it is asked for once.
+-- The time in microseconds. TIME costs more than most commands, so it is called once.
 local now
 local function now_us()
   if not now then
@@ -30,46 +30,46 @@ local function now_us()
   end
   return now
 end
-local function leave(line, leases, id)
-  local was_there = call('ZREM', line, id) == 1
+local function leave(queue, leases, id)
+  local was_there = call('ZREM', queue, id) == 1
   if was_there then
     call('ZREM', leases, id)
   end
   return was_there
 end
--- The first two in line, after those are dropped who have been silent for too long.
-local function next_in_line(line, leases)
-  local next = call('ZRANGE', line, 0, 1)
+-- The first two waiters, after expired tickets were dropped.
+local function next_waiters(queue, leases)
+  local next = call('ZRANGE', queue, 0, 1)
   if next[1] then
     local silent = call('ZRANGEBYSCORE', leases, '-inf', now_us())
     if silent[1] then
       for _, id in ipairs(silent) do
-        leave(line, leases, id)
+        leave(queue, leases, id)
       end
-      next = call('ZRANGE', line, 0, 1)
+      next = call('ZRANGE', queue, 0, 1)
     end
   end
   return next
 end
--- What stands in the lock's key while many read it. Only then do the readers' ends, in microseconds, mean anything.
+-- The value of the lock's key while readers hold it. Only then are the readers' expiries, in microseconds, valid.
 local shared = 'fencepost:shared'
 local function reads(id)
   return string.sub(id, 49, 49) == 'r'
 end
--- Who may take the lock that this one holds: the first in line, or all readers up to the first writer. And who is next.
--- The first two in line are given where they are known.
-local function called(line, holder, next)
+-- The waiters that may acquire the lock under this holder: the head of the queue, or all readers ahead of the first
+-- writer. And the next waiter. The first two waiters are passed in where they are known.
+local function called(queue, holder, next)
   if holder and holder ~= shared then
     return {}
   end
-  next = next or call('ZRANGE', line, 0, 1)
+  next = next or call('ZRANGE', queue, 0, 1)
   if not next[1] or (holder and not reads(next[1])) then
     return {}
   elseif not reads(next[1]) then
     return {next[1]}, next[2]
   end
   local readers = {}
-  for _, id in ipairs(call('ZRANGE', line, 0, -1)) do
+  for _, id in ipairs(call('ZRANGE', queue, 0, -1)) do
     if not reads(id) then
       return readers, id
     end
@@ -77,17 +77,18 @@ local function called(line, holder, next)
   end
   return readers
 end
--- Tells one, unless it or its client sees by itself. A user who may not publish costs a poll, not the command.
-local function tell(place, id, except)
+-- Wakes one waiter, unless it or its client sees by itself. A missing permission to publish costs a poll, not the command.
+local function tell(queue, place, id, except)
   local client = string.sub(id, 1, 32)
   if not except[id] and not except[client] then
-    -- Whoever waits for one of many slots is told which.
+    -- A waiter for any slot is woken with the number of the released one.
     local slot = string.match(KEYS[1], '}.*:semaphore:(%d+)$')
-    redis.pcall('PUBLISH', 'fencepost:wake:' .. client, place .. (slot and ':' .. slot .. ':' or '') .. id)
+    local message = place .. (slot and ':' .. slot .. ':' or '') .. id
+    redis.pcall('PUBLISH', 'fencepost:wake:' .. client, message)
   end
 end
--- Tells those who may go and could not before, and who is next; not those who see by themselves.
-local function wake(before, except, after, second)
+-- Wakes the waiters that may now acquire the lock and could not before, and the next one; not those that see by themselves.
+local function wake(queue, before, except, after, second)
   local told, news = {}, false
   for _, id in ipairs(before) do
     told[id] = true
@@ -95,19 +96,19 @@ local function wake(before, except, after, second)
   for _, id in ipairs(after) do
     if not told[id] then
       news = true
-      tell(1, id, except)
+      tell(queue, 1, id, except)
     end
   end
   if news and second then
-    tell(2, second, except)
+    tell(queue, 2, second, except)
   end
 end
--- Drops the readers whose time is up; the time.
+-- Drops expired readers; returns the time.
 local function living(readers)
   call('ZREMRANGEBYSCORE', readers, '-inf', string.format('%.0f', now_us()))
   return now
 end
--- Keeps the lock's key for as long as the last reader; who has the lock then.
+-- Extends the lock's key to the last reader's expiry; returns the holder.
 local function keep_for_readers(lock, readers, now)
   local last = call('ZRANGE', readers, -1, -1, 'WITHSCORES')[2]
   if not last then
@@ -119,8 +120,8 @@ local function keep_for_readers(lock, readers, now)
   call('PEXPIRE', readers, left)
   return shared
 end
--- Keeps the lock as a reader for another TTL; takes it again where it was forgotten. A writer becomes a reader by it.
--- KEYS: lock, register, tombstone, queue, leases, readers, whom a steal evicted, tombstone of the
+-- Extends the lock as a reader; acquires it again where it was forgotten. A writer becomes a reader.
+-- KEYS: lock, register, tombstone, queue, leases, readers, victims of a steal, tombstone of the
 -- lease (or none). ARGV: value, ttl ms, token.
 local holder = call('GET', KEYS[1])
 local writes = is_mine(holder)
@@ -146,7 +147,7 @@ if not held then
     return {'not held'}
   end
 end
--- A late extension with a shorter TTL takes away nothing that its holder was promised.
+-- A late extension with a smaller TTL must not take away what its holder was promised.
 local promised = writes and now + call('PTTL', KEYS[1]) * 1000 or tonumber(held or 0)
 local ends = math.max(promised, now + ARGV[2] * 1000)
 call('ZADD', KEYS[6], string.format('%.0f', ends), ARGV[1])
@@ -154,7 +155,7 @@ if known < token then
   call('ZADD', KEYS[2], ARGV[3], KEYS[1])
 end
 keep_for_readers(KEYS[1], KEYS[6], now)
-if writes and next_in_line(KEYS[4], KEYS[5])[1] then
-  wake({}, {}, called(KEYS[4], shared))
+if writes and next_waiters(KEYS[4], KEYS[5])[1] then
+  wake(KEYS[4], {}, {}, called(KEYS[4], shared))
 end
 return held and 'extended' or 'repaired'

@@ -1,10 +1,10 @@
--- The holder of a hash with one field, with its token if it is one of ours.
+-- The holder of a hash with one field, with its token if it is ours.
 local function holder_and_token(key)
   local held = redis.call('HGETALL', key)
   local token = string.match(held[2], ':(%d+)$')
   return token and held[1] .. ':' .. token or held[1]
 end
--- Who holds the lock, in whichever layout: its key is a string, or a hash whose one field is the holder.
+-- The holder, in either layout: the key is a string, or a hash whose only field is the holder.
 local function whoever_holds(key)
   local holder = redis.pcall('GET', key)
   if type(holder) ~= 'table' then
@@ -13,8 +13,8 @@ local function whoever_holds(key)
   local fields = redis.call('HLEN', key)
   return fields == 1 and holder_and_token(key) or 'a hash of ' .. fields .. ' fields'
 end
--- The fence register of a lock: the largest token ever raised here, zero where none was, at most the largest token there
--- is. And what is wrong with the register's key if it cannot be read.
+-- The fence register of a lock: the largest token ever raised here, zero if none, at most the largest token. And the error
+-- if the register's key cannot be read.
 local function register(fences, lock)
   local score = redis.pcall('ZSCORE', fences, lock)
   if type(score) == 'table' then
@@ -22,7 +22,7 @@ local function register(fences, lock)
   end
   return score and math.min(math.max(math.floor(tonumber(score)), 0), 9007199254740991) or 0
 end
--- Looks, and changes nothing.
+-- Reads the state without changing it.
 -- KEYS: lock, register, leases, readers.
 local holder = whoever_holds(KEYS[1])
 local known, wrong = register(KEYS[2], KEYS[1])

@@ -1,10 +1,10 @@
--- The holder of a hash with one field, with its token if it is one of ours.
+-- The holder of a hash with one field, with its token if it is ours.
 local function holder_and_token(key)
   local held = redis.call('HGETALL', key)
   local token = string.match(held[2], ':(%d+)$')
   return token and held[1] .. ':' .. token or held[1]
 end
--- Who holds the lock, in whichever layout: its key is a string, or a hash whose one field is the holder.
+-- The holder, in either layout: the key is a string, or a hash whose only field is the holder.
 local function whoever_holds(key)
   local holder = redis.pcall('GET', key)
   if type(holder) ~= 'table' then
@@ -14,7 +14,7 @@ local function whoever_holds(key)
   return fields == 1 and holder_and_token(key) or 'a hash of ' .. fields .. ' fields'
 end
 local call = redis.call
--- The time in microseconds. A call costs more than what most commands do, so it is asked for once.
+-- The time in microseconds. TIME costs more than most commands, so it is called once.
 local now
 local function now_us()
   if not now then
@@ -23,46 +23,46 @@ local function now_us()
   end
   return now
 end
-local function leave(line, leases, id)
-  local was_there = call('ZREM', line, id) == 1
+local function leave(queue, leases, id)
+  local was_there = call('ZREM', queue, id) == 1
   if was_there then
     call('ZREM', leases, id)
   end
   return was_there
 end
--- The first two in line, after those are dropped who have been silent for too long.
-local function next_in_line(line, leases)
-  local next = call('ZRANGE', line, 0, 1)
+-- The first two waiters, after expired tickets were dropped.
+local function next_waiters(queue, leases)
+  local next = call('ZRANGE', queue, 0, 1)
   if next[1] then
     local silent = call('ZRANGEBYSCORE', leases, '-inf', now_us())
     if silent[1] then
       for _, id in ipairs(silent) do
-        leave(line, leases, id)
+        leave(queue, leases, id)
       end
-      next = call('ZRANGE', line, 0, 1)
+      next = call('ZRANGE', queue, 0, 1)
     end
   end
   return next
 end
--- What stands in the lock's key while many read it. Only then do the readers' ends, in microseconds, mean anything.
+-- The value of the lock's key while readers hold it. Only then are the readers' expiries, in microseconds, valid.
 local shared = 'fencepost:shared'
 local function reads(id)
   return string.sub(id, 49, 49) == 'r'
 end
--- Who may take the lock that this one holds: the first in line, or all readers up to the first writer. And who is next.
--- The first two in line are given where they are known.
-local function called(line, holder, next)
+-- The waiters that may acquire the lock under this holder: the head of the queue, or all readers ahead of the first
+-- writer. And the next waiter. The first two waiters are passed in where they are known.
+local function called(queue, holder, next)
   if holder and holder ~= shared then
     return {}
   end
-  next = next or call('ZRANGE', line, 0, 1)
+  next = next or call('ZRANGE', queue, 0, 1)
   if not next[1] or (holder and not reads(next[1])) then
     return {}
   elseif not reads(next[1]) then
     return {next[1]}, next[2]
   end
   local readers = {}
-  for _, id in ipairs(call('ZRANGE', line, 0, -1)) do
+  for _, id in ipairs(call('ZRANGE', queue, 0, -1)) do
     if not reads(id) then
       return readers, id
     end
@@ -70,17 +70,18 @@ local function called(line, holder, next)
   end
   return readers
 end
--- Tells one, unless it or its client sees by itself. A user who may not publish costs a poll, not the command.
-local function tell(place, id, except)
+-- Wakes one waiter, unless it or its client sees by itself. A missing permission to publish costs a poll, not the command.
+local function tell(queue, place, id, except)
   local client = string.sub(id, 1, 32)
   if not except[id] and not except[client] then
-    -- Whoever waits for one of many slots is told which.
+    -- A waiter for any slot is woken with the number of the released one.
     local slot = string.match(KEYS[1], '}.*:semaphore:(%d+)$')
-    redis.pcall('PUBLISH', 'fencepost:wake:' .. client, place .. (slot and ':' .. slot .. ':' or '') .. id)
+    local message = place .. (slot and ':' .. slot .. ':' or '') .. id
+    redis.pcall('PUBLISH', 'fencepost:wake:' .. client, message)
   end
 end
--- Tells those who may go and could not before, and who is next; not those who see by themselves.
-local function wake(before, except, after, second)
+-- Wakes the waiters that may now acquire the lock and could not before, and the next one; not those that see by themselves.
+local function wake(queue, before, except, after, second)
   local told, news = {}, false
   for _, id in ipairs(before) do
     told[id] = true
@@ -88,19 +89,19 @@ local function wake(before, except, after, second)
   for _, id in ipairs(after) do
     if not told[id] then
       news = true
-      tell(1, id, except)
+      tell(queue, 1, id, except)
     end
   end
   if news and second then
-    tell(2, second, except)
+    tell(queue, 2, second, except)
   end
 end
--- Drops the readers whose time is up; the time.
+-- Drops expired readers; returns the time.
 local function living(readers)
   call('ZREMRANGEBYSCORE', readers, '-inf', string.format('%.0f', now_us()))
   return now
 end
--- Keeps the lock's key for as long as the last reader; who has the lock then.
+-- Extends the lock's key to the last reader's expiry; returns the holder.
 local function keep_for_readers(lock, readers, now)
   local last = call('ZRANGE', readers, -1, -1, 'WITHSCORES')[2]
   if not last then
@@ -112,15 +113,15 @@ local function keep_for_readers(lock, readers, now)
   call('PEXPIRE', readers, left)
   return shared
 end
--- Waits no longer.
--- KEYS: lock, line, leases. ARGV: the tickets' ids.
+-- Leaves the queue.
+-- KEYS: lock, queue, leases. ARGV: the tickets' ids.
 local holder = whoever_holds(KEYS[1])
-local next = next_in_line(KEYS[2], KEYS[3])
+local next = next_waiters(KEYS[2], KEYS[3])
 if next[1] then
   local before = called(KEYS[2], holder, next)
   for _, id in ipairs(ARGV) do
     leave(KEYS[2], KEYS[3], id)
   end
-  wake(before, {}, called(KEYS[2], holder))
+  wake(KEYS[2], before, {}, called(KEYS[2], holder))
 end
 return 'left'

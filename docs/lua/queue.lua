@@ -1,10 +1,10 @@
--- The holder of a hash with one field, with its token if it is one of ours.
+-- The holder of a hash with one field, with its token if it is ours.
 local function holder_and_token(key)
   local held = redis.call('HGETALL', key)
   local token = string.match(held[2], ':(%d+)$')
   return token and held[1] .. ':' .. token or held[1]
 end
--- Who holds the lock, in whichever layout: its key is a string, or a hash whose one field is the holder.
+-- The holder, in either layout: the key is a string, or a hash whose only field is the holder.
 local function whoever_holds(key)
   local holder = redis.pcall('GET', key)
   if type(holder) ~= 'table' then
@@ -13,8 +13,8 @@ local function whoever_holds(key)
   local fields = redis.call('HLEN', key)
   return fields == 1 and holder_and_token(key) or 'a hash of ' .. fields .. ' fields'
 end
--- The fence register of a lock: the largest token ever raised here, zero where none was, at most the largest token there
--- is. And what is wrong with the register's key if it cannot be read.
+-- The fence register of a lock: the largest token ever raised here, zero if none, at most the largest token. And the error
+-- if the register's key cannot be read.
 local function register(fences, lock)
   local score = redis.pcall('ZSCORE', fences, lock)
   if type(score) == 'table' then
@@ -23,7 +23,7 @@ local function register(fences, lock)
   return score and math.min(math.max(math.floor(tonumber(score)), 0), 9007199254740991) or 0
 end
 local call = redis.call
--- The time in microseconds. A call costs more than what most commands do, so it is asked for once.
+-- The time in microseconds. TIME costs more than most commands, so it is called once.
 local now
 local function now_us()
   if not now then
@@ -32,56 +32,60 @@ local function now_us()
   end
   return now
 end
-local function leave(line, leases, id)
-  local was_there = call('ZREM', line, id) == 1
+local function leave(queue, leases, id)
+  local was_there = call('ZREM', queue, id) == 1
   if was_there then
     call('ZREM', leases, id)
   end
   return was_there
 end
--- The first two in line, after those are dropped who have been silent for too long.
-local function next_in_line(line, leases)
-  local next = call('ZRANGE', line, 0, 1)
+-- The first two waiters, after expired tickets were dropped.
+local function next_waiters(queue, leases)
+  local next = call('ZRANGE', queue, 0, 1)
   if next[1] then
     local silent = call('ZRANGEBYSCORE', leases, '-inf', now_us())
     if silent[1] then
       for _, id in ipairs(silent) do
-        leave(line, leases, id)
+        leave(queue, leases, id)
       end
-      next = call('ZRANGE', line, 0, 1)
+      next = call('ZRANGE', queue, 0, 1)
     end
   end
   return next
 end
--- Puts a ticket into the line for another lease, which is given in milliseconds.
-local function stand(line, leases, number, id, lease)
-  call('ZADD', line, string.format('%.0f', math.min(number, 9007199254740991)), id)
-  call('ZADD', leases, string.format('%.0f', now_us() + lease * 1000), id)
-  -- Both have the same time to live.
-  if call('PTTL', line) < lease then
-    call('PEXPIRE', line, lease)
-    call('PEXPIRE', leases, lease)
+-- Keeps the queue for another lease of its tickets, in milliseconds. Both keys have the same TTL, a little longer than needed,
+-- so that it is not set each time.
+local function keep_queue(queue, leases, lease)
+  if call('PTTL', queue) < lease then
+    call('PEXPIRE', queue, lease + math.floor(lease / 4))
+    call('PEXPIRE', leases, lease + math.floor(lease / 4))
   end
 end
--- What stands in the lock's key while many read it. Only then do the readers' ends, in microseconds, mean anything.
+-- Puts a ticket into the queue for another lease.
+local function stand(queue, leases, number, id, lease)
+  call('ZADD', queue, string.format('%.0f', math.min(number, 9007199254740991)), id)
+  call('ZADD', leases, string.format('%.0f', now_us() + lease * 1000), id)
+  keep_queue(queue, leases, lease)
+end
+-- The value of the lock's key while readers hold it. Only then are the readers' expiries, in microseconds, valid.
 local shared = 'fencepost:shared'
 local function reads(id)
   return string.sub(id, 49, 49) == 'r'
 end
--- Who may take the lock that this one holds: the first in line, or all readers up to the first writer. And who is next.
--- The first two in line are given where they are known.
-local function called(line, holder, next)
+-- The waiters that may acquire the lock under this holder: the head of the queue, or all readers ahead of the first
+-- writer. And the next waiter. The first two waiters are passed in where they are known.
+local function called(queue, holder, next)
   if holder and holder ~= shared then
     return {}
   end
-  next = next or call('ZRANGE', line, 0, 1)
+  next = next or call('ZRANGE', queue, 0, 1)
   if not next[1] or (holder and not reads(next[1])) then
     return {}
   elseif not reads(next[1]) then
     return {next[1]}, next[2]
   end
   local readers = {}
-  for _, id in ipairs(call('ZRANGE', line, 0, -1)) do
+  for _, id in ipairs(call('ZRANGE', queue, 0, -1)) do
     if not reads(id) then
       return readers, id
     end
@@ -89,17 +93,18 @@ local function called(line, holder, next)
   end
   return readers
 end
--- Tells one, unless it or its client sees by itself. A user who may not publish costs a poll, not the command.
-local function tell(place, id, except)
+-- Wakes one waiter, unless it or its client sees by itself. A missing permission to publish costs a poll, not the command.
+local function tell(queue, place, id, except)
   local client = string.sub(id, 1, 32)
   if not except[id] and not except[client] then
-    -- Whoever waits for one of many slots is told which.
+    -- A waiter for any slot is woken with the number of the released one.
     local slot = string.match(KEYS[1], '}.*:semaphore:(%d+)$')
-    redis.pcall('PUBLISH', 'fencepost:wake:' .. client, place .. (slot and ':' .. slot .. ':' or '') .. id)
+    local message = place .. (slot and ':' .. slot .. ':' or '') .. id
+    redis.pcall('PUBLISH', 'fencepost:wake:' .. client, message)
   end
 end
--- Tells those who may go and could not before, and who is next; not those who see by themselves.
-local function wake(before, except, after, second)
+-- Wakes the waiters that may now acquire the lock and could not before, and the next one; not those that see by themselves.
+local function wake(queue, before, except, after, second)
   local told, news = {}, false
   for _, id in ipairs(before) do
     told[id] = true
@@ -107,19 +112,19 @@ local function wake(before, except, after, second)
   for _, id in ipairs(after) do
     if not told[id] then
       news = true
-      tell(1, id, except)
+      tell(queue, 1, id, except)
     end
   end
   if news and second then
-    tell(2, second, except)
+    tell(queue, 2, second, except)
   end
 end
--- Drops the readers whose time is up; the time.
+-- Drops expired readers; returns the time.
 local function living(readers)
   call('ZREMRANGEBYSCORE', readers, '-inf', string.format('%.0f', now_us()))
   return now
 end
--- Keeps the lock's key for as long as the last reader; who has the lock then.
+-- Extends the lock's key to the last reader's expiry; returns the holder.
 local function keep_for_readers(lock, readers, now)
   local last = call('ZRANGE', readers, -1, -1, 'WITHSCORES')[2]
   if not last then
@@ -131,44 +136,82 @@ local function keep_for_readers(lock, readers, now)
   call('PEXPIRE', readers, left)
   return shared
 end
--- Waits in line, or goes on waiting.
+-- Enqueues, or renews tickets.
 -- KEYS: lock, queue, leases, register. ARGV: lease ms, largest skew us, then for each ticket: its id, its number, and whether
 -- that is 'proposed' or 'agreed'.
+-- A look that changes nothing is what waiting costs while nothing happens: it asks for nothing twice, or in vain.
 local holder = whoever_holds(KEYS[1])
-local next = next_in_line(KEYS[2], KEYS[3])
+local next = next_waiters(KEYS[2], KEYS[3])
 local before = next[1] and called(KEYS[2], holder, next)
 local is_empty = not before
-local shown = {}
+local shown, changed, some_fair = {}, false, false
 local lease = tonumber(ARGV[1])
-local known, wrong = register(KEYS[4], KEYS[1])
-if wrong then
-  return wrong
+local granted, wrong
+-- Tickets are kept together: a client may have thousands of them, and each call costs as much as what it does.
+local lease_end = string.format('%.0f', now_us() + lease * 1000)
+local numbers, ends, kept = {}, {}, 0
+local function stand_together()
+  if kept > 0 then
+    changed = call('ZADD', KEYS[2], 'CH', unpack(numbers, 1, 2 * kept)) > 0 or changed
+    call('ZADD', KEYS[3], unpack(ends, 1, 2 * kept))
+    kept = 0
+  end
 end
-local behind = known + 1
 for i = 3, #ARGV, 3 do
   local id, number = ARGV[i], tonumber(ARGV[i + 1])
   if ARGV[i + 2] == 'proposed' then
+    -- Behind all others, so these have to be there.
+    stand_together()
     local number_known = not is_empty and call('ZSCORE', KEYS[2], id)
-    local last = not is_empty and not number_known and call('ZRANGE', KEYS[2], -1, -1, 'WITHSCORES')[2]
-    number = number_known and tonumber(number_known)
-      or math.max(math.min(number, now_us() + ARGV[2]), last and last + 1 or 0, behind)
+    if number_known then
+      number = tonumber(number_known)
+    else
+      if not granted then
+        granted, wrong = register(KEYS[4], KEYS[1])
+        if wrong then
+          return wrong
+        end
+      end
+      local last = not is_empty and call('ZRANGE', KEYS[2], -1, -1, 'WITHSCORES')[2]
+      number = math.max(math.min(number, now_us() + ARGV[2]), last and last + 1 or 0, granted + 1)
+    end
   end
   number = math.min(number, 9007199254740991)
-  stand(KEYS[2], KEYS[3], number, id, lease)
+  kept = kept + 1
+  numbers[2 * kept - 1], numbers[2 * kept] = string.format('%.0f', number), id
+  ends[2 * kept - 1], ends[2 * kept] = lease_end, id
+  if kept == 500 then
+    stand_together()
+  end
+  some_fair = some_fair or string.find(id, '^[fr]', 49)
   shown[id] = number
   is_empty = false
 end
-if before then
-  wake(before, shown, called(KEYS[2], holder))
+stand_together()
+if #ARGV > 2 then
+  keep_queue(KEYS[2], KEYS[3], lease)
 end
-local head = call('ZRANGE', KEYS[2], 0, 0)[1]
--- Those who read together are not in each other's way.
+if changed then
+  next = call('ZRANGE', KEYS[2], 0, 1)
+  if before then
+    wake(KEYS[2], before, shown, called(KEYS[2], holder, next))
+  end
+end
+local head = next[1]
+-- Readers do not block each other.
 local in_front = head and reads(head) and #called(KEYS[2], false) or 0
-local left = shown[head] and lease or head and math.max((call('ZSCORE', KEYS[3], head) or now_us()) - now_us(), 0) / 1000
+-- How long the head's ticket is kept. Where nobody is fair it keeps nobody out.
+local left = head and 0
+if shown[head] then
+  left = lease
+elseif head and (some_fair or string.find(head, '^[fr]', 49)) then
+  left = math.max((call('ZSCORE', KEYS[3], head) or now_us()) - now_us(), 0) / 1000
+end
 local reply = {'line', holder, holder and call('PTTL', KEYS[1]), head or false, left or false}
+local size = #reply
 for i = 3, #ARGV, 3 do
-  reply[#reply + 1] = shown[ARGV[i]]
   local rank = call('ZRANK', KEYS[2], ARGV[i])
-  reply[#reply + 1] = rank < in_front and 0 or rank
+  reply[size + 1], reply[size + 2] = shown[ARGV[i]], rank < in_front and 0 or rank
+  size = size + 2
 end
 return reply

@@ -1,9 +1,9 @@
--- What stands for all readers is nobody's value.
+-- The value that stands for all readers belongs to no holder.
 if ARGV[1] == 'fencepost:shared' then
   return {'not held'}
 end
--- A value of ours is kept as 'random:token:label' and known by 'random:', which no other attempt has. A foreign one is
--- kept as it is.
+-- A value of ours is stored as 'random:token:label' and identified by 'random:', which is unique to its attempt. A foreign
+-- one is stored as is.
 local head = string.find(ARGV[1], '^%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x:') and string.sub(ARGV[1], 1, 33)
 local function is_mine(holder)
   return holder == ARGV[1] or (head and holder and string.sub(holder, 1, 33) == head)
@@ -11,13 +11,13 @@ end
 local function with_token(token)
   return head and head .. token .. string.sub(ARGV[1], 33) or ARGV[1]
 end
--- The holder of a hash with one field, with its token if it is one of ours.
+-- The holder of a hash with one field, with its token if it is ours.
 local function holder_and_token(key)
   local held = redis.call('HGETALL', key)
   local token = string.match(held[2], ':(%d+)$')
   return token and held[1] .. ':' .. token or held[1]
 end
--- Who holds the lock, in whichever layout: its key is a string, or a hash whose one field is the holder.
+-- The holder, in either layout: the key is a string, or a hash whose only field is the holder.
 local function whoever_holds(key)
   local holder = redis.pcall('GET', key)
   if type(holder) ~= 'table' then
@@ -28,7 +28,7 @@ local function whoever_holds(key)
 end
 -- The layout of every Redlock client: the key is a string, the holder's value.
 local look = whoever_holds
--- Keeps what is ours with that token at least. The token is text already.
+-- Extends what is ours, with at least this token. The token is already text.
 local function keep(key, holder, ttl, token)
   if holder == with_token(token) then
     return redis.call('PEXPIRE', key, ttl)
@@ -48,8 +48,8 @@ end
 local function free(key)
   redis.call('DEL', key)
 end
--- The fence register of a lock: the largest token ever raised here, zero where none was, at most the largest token there
--- is. And what is wrong with the register's key if it cannot be read.
+-- The fence register of a lock: the largest token ever raised here, zero if none, at most the largest token. And the error
+-- if the register's key cannot be read.
 local function register(fences, lock)
   local score = redis.pcall('ZSCORE', fences, lock)
   if type(score) == 'table' then

@@ -1,16 +1,16 @@
--- The holder is the field, and its token stands behind the number of its entries: 'entries:token'. Both together are told
--- as 'field:token'.
+-- The holder is the field, and its token follows the number of its entries: 'entries:token'. The two are reported as
+-- 'field:token'.
 local head = ARGV[1] .. ':'
 local function is_mine(holder)
   return holder == ARGV[1] or (holder and string.sub(holder, 1, #head) == head)
 end
--- The holder of a hash with one field, with its token if it is one of ours.
+-- The holder of a hash with one field, with its token if it is ours.
 local function holder_and_token(key)
   local held = redis.call('HGETALL', key)
   local token = string.match(held[2], ':(%d+)$')
   return token and held[1] .. ':' .. token or held[1]
 end
--- Who holds the lock, in whichever layout: its key is a string, or a hash whose one field is the holder.
+-- The holder, in either layout: the key is a string, or a hash whose only field is the holder.
 local function whoever_holds(key)
   local holder = redis.pcall('GET', key)
   if type(holder) ~= 'table' then
@@ -19,15 +19,15 @@ local function whoever_holds(key)
   local fields = redis.call('HLEN', key)
   return fields == 1 and holder_and_token(key) or 'a hash of ' .. fields .. ' fields'
 end
--- The layout of Redisson's RLock: the key is a hash, its one field is the holder, the field's value how often it has
--- entered. Behind that stands our token: nobody but the holder reads the field's value.
+-- The layout of Redisson's RLock: the key is a hash, its only field is the holder, the field's value the number of
+-- entries. Our token follows it: only the holder reads the field's value.
 local function look(key, value)
   if redis.pcall('HEXISTS', key, value) == 1 then
     return value
   end
   return whoever_holds(key)
 end
--- The larger of that token and the one that is stored.
+-- The larger of this token and the stored one.
 local function entries_and_token(key, token)
   local entries, known = string.match(redis.call('HGET', key, ARGV[1]), '^(%d+):?(%d*)')
   if known ~= '' and tonumber(known) > tonumber(token) then
@@ -44,14 +44,14 @@ local function raise_token(key, holder, token)
   local entries, larger = entries_and_token(key, token)
   redis.call('HSET', key, ARGV[1], entries .. ':' .. larger)
 end
--- Those of Redisson who wait are told, too. A user who may not publish costs them their time-out, not the command.
+-- Wakes Redisson's waiters too. A missing permission to publish costs them their timeout, not the command.
 local function free(key)
   redis.call('DEL', key)
   local name = string.find(key, '{', 1, true) and key or '{' .. key .. '}'
   redis.pcall('PUBLISH', 'redisson_lock__channel:' .. name, '0')
 end
--- The fence register of a lock: the largest token ever raised here, zero where none was, at most the largest token there
--- is. And what is wrong with the register's key if it cannot be read.
+-- The fence register of a lock: the largest token ever raised here, zero if none, at most the largest token. And the error
+-- if the register's key cannot be read.
 local function register(fences, lock)
   local score = redis.pcall('ZSCORE', fences, lock)
   if type(score) == 'table' then

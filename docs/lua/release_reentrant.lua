@@ -1,16 +1,16 @@
--- The holder is the field, and its token stands behind the number of its entries: 'entries:token'. Both together are told
--- as 'field:token'.
+-- The holder is the field, and its token follows the number of its entries: 'entries:token'. The two are reported as
+-- 'field:token'.
 local head = ARGV[1] .. ':'
 local function is_mine(holder)
   return holder == ARGV[1] or (holder and string.sub(holder, 1, #head) == head)
 end
--- The holder of a hash with one field, with its token if it is one of ours.
+-- The holder of a hash with one field, with its token if it is ours.
 local function holder_and_token(key)
   local held = redis.call('HGETALL', key)
   local token = string.match(held[2], ':(%d+)$')
   return token and held[1] .. ':' .. token or held[1]
 end
--- Who holds the lock, in whichever layout: its key is a string, or a hash whose one field is the holder.
+-- The holder, in either layout: the key is a string, or a hash whose only field is the holder.
 local function whoever_holds(key)
   local holder = redis.pcall('GET', key)
   if type(holder) ~= 'table' then
@@ -19,15 +19,15 @@ local function whoever_holds(key)
   local fields = redis.call('HLEN', key)
   return fields == 1 and holder_and_token(key) or 'a hash of ' .. fields .. ' fields'
 end
--- The layout of Redisson's RLock: the key is a hash, its one field is the holder, the field's value how often it has
--- entered. Behind that stands our token: nobody but the holder reads the field's value.
+-- The layout of Redisson's RLock: the key is a hash, its only field is the holder, the field's value the number of
+-- entries. Our token follows it: only the holder reads the field's value.
 local function look(key, value)
   if redis.pcall('HEXISTS', key, value) == 1 then
     return value
   end
   return whoever_holds(key)
 end
--- The larger of that token and the one that is stored.
+-- The larger of this token and the stored one.
 local function entries_and_token(key, token)
   local entries, known = string.match(redis.call('HGET', key, ARGV[1]), '^(%d+):?(%d*)')
   if known ~= '' and tonumber(known) > tonumber(token) then
@@ -44,14 +44,14 @@ local function raise_token(key, holder, token)
   local entries, larger = entries_and_token(key, token)
   redis.call('HSET', key, ARGV[1], entries .. ':' .. larger)
 end
--- Those of Redisson who wait are told, too. A user who may not publish costs them their time-out, not the command.
+-- Wakes Redisson's waiters too. A missing permission to publish costs them their timeout, not the command.
 local function free(key)
   redis.call('DEL', key)
   local name = string.find(key, '{', 1, true) and key or '{' .. key .. '}'
   redis.pcall('PUBLISH', 'redisson_lock__channel:' .. name, '0')
 end
 local call = redis.call
--- The time in microseconds. A call costs more than what most commands do, so it is asked for once.
+-- The time in microseconds. TIME costs more than most commands, so it is called once.
 local now
 local function now_us()
   if not now then
@@ -60,56 +60,60 @@ local function now_us()
   end
   return now
 end
-local function leave(line, leases, id)
-  local was_there = call('ZREM', line, id) == 1
+local function leave(queue, leases, id)
+  local was_there = call('ZREM', queue, id) == 1
   if was_there then
     call('ZREM', leases, id)
   end
   return was_there
 end
--- The first two in line, after those are dropped who have been silent for too long.
-local function next_in_line(line, leases)
-  local next = call('ZRANGE', line, 0, 1)
+-- The first two waiters, after expired tickets were dropped.
+local function next_waiters(queue, leases)
+  local next = call('ZRANGE', queue, 0, 1)
   if next[1] then
     local silent = call('ZRANGEBYSCORE', leases, '-inf', now_us())
     if silent[1] then
       for _, id in ipairs(silent) do
-        leave(line, leases, id)
+        leave(queue, leases, id)
       end
-      next = call('ZRANGE', line, 0, 1)
+      next = call('ZRANGE', queue, 0, 1)
     end
   end
   return next
 end
--- Puts a ticket into the line for another lease, which is given in milliseconds.
-local function stand(line, leases, number, id, lease)
-  call('ZADD', line, string.format('%.0f', math.min(number, 9007199254740991)), id)
-  call('ZADD', leases, string.format('%.0f', now_us() + lease * 1000), id)
-  -- Both have the same time to live.
-  if call('PTTL', line) < lease then
-    call('PEXPIRE', line, lease)
-    call('PEXPIRE', leases, lease)
+-- Keeps the queue for another lease of its tickets, in milliseconds. Both keys have the same TTL, a little longer than needed,
+-- so that it is not set each time.
+local function keep_queue(queue, leases, lease)
+  if call('PTTL', queue) < lease then
+    call('PEXPIRE', queue, lease + math.floor(lease / 4))
+    call('PEXPIRE', leases, lease + math.floor(lease / 4))
   end
 end
--- What stands in the lock's key while many read it. Only then do the readers' ends, in microseconds, mean anything.
+-- Puts a ticket into the queue for another lease.
+local function stand(queue, leases, number, id, lease)
+  call('ZADD', queue, string.format('%.0f', math.min(number, 9007199254740991)), id)
+  call('ZADD', leases, string.format('%.0f', now_us() + lease * 1000), id)
+  keep_queue(queue, leases, lease)
+end
+-- The value of the lock's key while readers hold it. Only then are the readers' expiries, in microseconds, valid.
 local shared = 'fencepost:shared'
 local function reads(id)
   return string.sub(id, 49, 49) == 'r'
 end
--- Who may take the lock that this one holds: the first in line, or all readers up to the first writer. And who is next.
--- The first two in line are given where they are known.
-local function called(line, holder, next)
+-- The waiters that may acquire the lock under this holder: the head of the queue, or all readers ahead of the first
+-- writer. And the next waiter. The first two waiters are passed in where they are known.
+local function called(queue, holder, next)
   if holder and holder ~= shared then
     return {}
   end
-  next = next or call('ZRANGE', line, 0, 1)
+  next = next or call('ZRANGE', queue, 0, 1)
   if not next[1] or (holder and not reads(next[1])) then
     return {}
   elseif not reads(next[1]) then
     return {next[1]}, next[2]
   end
   local readers = {}
-  for _, id in ipairs(call('ZRANGE', line, 0, -1)) do
+  for _, id in ipairs(call('ZRANGE', queue, 0, -1)) do
     if not reads(id) then
       return readers, id
     end
@@ -117,17 +121,18 @@ local function called(line, holder, next)
   end
   return readers
 end
--- Tells one, unless it or its client sees by itself. A user who may not publish costs a poll, not the command.
-local function tell(place, id, except)
+-- Wakes one waiter, unless it or its client sees by itself. A missing permission to publish costs a poll, not the command.
+local function tell(queue, place, id, except)
   local client = string.sub(id, 1, 32)
   if not except[id] and not except[client] then
-    -- Whoever waits for one of many slots is told which.
+    -- A waiter for any slot is woken with the number of the released one.
     local slot = string.match(KEYS[1], '}.*:semaphore:(%d+)$')
-    redis.pcall('PUBLISH', 'fencepost:wake:' .. client, place .. (slot and ':' .. slot .. ':' or '') .. id)
+    local message = place .. (slot and ':' .. slot .. ':' or '') .. id
+    redis.pcall('PUBLISH', 'fencepost:wake:' .. client, message)
   end
 end
--- Tells those who may go and could not before, and who is next; not those who see by themselves.
-local function wake(before, except, after, second)
+-- Wakes the waiters that may now acquire the lock and could not before, and the next one; not those that see by themselves.
+local function wake(queue, before, except, after, second)
   local told, news = {}, false
   for _, id in ipairs(before) do
     told[id] = true
@@ -135,19 +140,19 @@ local function wake(before, except, after, second)
   for _, id in ipairs(after) do
     if not told[id] then
       news = true
-      tell(1, id, except)
+      tell(queue, 1, id, except)
     end
   end
   if news and second then
-    tell(2, second, except)
+    tell(queue, 2, second, except)
   end
 end
--- Drops the readers whose time is up; the time.
+-- Drops expired readers; returns the time.
 local function living(readers)
   call('ZREMRANGEBYSCORE', readers, '-inf', string.format('%.0f', now_us()))
   return now
 end
--- Keeps the lock's key for as long as the last reader; who has the lock then.
+-- Extends the lock's key to the last reader's expiry; returns the holder.
 local function keep_for_readers(lock, readers, now)
   local last = call('ZRANGE', readers, -1, -1, 'WITHSCORES')[2]
   if not last then
@@ -159,15 +164,15 @@ local function keep_for_readers(lock, readers, now)
   call('PEXPIRE', readers, left)
   return shared
 end
--- Gives the lock back, and tells who is next.
--- KEYS: lock, line, leases, withdrawn attempt, readers, whom a steal evicted. ARGV: value, ms to refuse this attempt for
--- (0: do not), the client that follows by itself (or none), what becomes of the caller's ticket ('stays', 'leaves' or
+-- Releases the lock, and wakes the next waiters.
+-- KEYS: lock, queue, leases, tombstone, readers, victims of a steal. ARGV: value, ms to refuse this attempt for
+-- (0: do not), the client that follows by itself (or none), what happens to the caller's ticket ('stays', 'leaves' or
 -- 'returns'), and for the latter two the ticket: id, and number and lease ms.
 local holder = look(KEYS[1], ARGV[1])
 if ARGV[2] ~= '0' then
   call('SET', KEYS[4], '1', 'PX', ARGV[2])
 end
-local next = next_in_line(KEYS[2], KEYS[3])
+local next = next_waiters(KEYS[2], KEYS[3])
 local before = next[1] and called(KEYS[2], holder, next)
 local untold = {[ARGV[3]] = true}
 if ARGV[4] == 'leaves' then
@@ -189,10 +194,10 @@ elseif holder == shared then
   after = keep_for_readers(KEYS[1], KEYS[5], now)
 end
 if before then
-  wake(before, untold, called(KEYS[2], after, next))
+  wake(KEYS[2], before, untold, called(KEYS[2], after, next))
 end
 if writes then
-  -- Those of ours who are next are told before others look.
+  -- Our next waiters are woken before others look.
   free(KEYS[1])
 end
 if mine then

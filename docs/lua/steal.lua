@@ -1,9 +1,9 @@
--- What stands for all readers is nobody's value.
+-- The value that stands for all readers belongs to no holder.
 if ARGV[1] == 'fencepost:shared' then
   return {'withdrawn'}
 end
--- A value of ours is kept as 'random:token:label' and known by 'random:', which no other attempt has. A foreign one is
--- kept as it is.
+-- A value of ours is stored as 'random:token:label' and identified by 'random:', which is unique to its attempt. A foreign
+-- one is stored as is.
 local head = string.find(ARGV[1], '^%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x:') and string.sub(ARGV[1], 1, 33)
 local function is_mine(holder)
   return holder == ARGV[1] or (head and holder and string.sub(holder, 1, 33) == head)
@@ -11,18 +11,17 @@ end
 local function with_token(token)
   return head and head .. token .. string.sub(ARGV[1], 33) or ARGV[1]
 end
--- What is wrong with a key that holds something else than it should.
+-- The error for a key of the wrong type.
 local function another_kind(key, what)
   return redis.error_reply('WRONGTYPE ' .. key .. ' is ' .. what .. '; take another name for one of the two')
 end
 -- The layout of every Redlock client: the key is a string, the holder's value.
--- The holder and the tombstone, if they are there: that of the attempt, or that of its lease if it is for one. A key of
--- another type looks missing.
+-- The holder and the tombstone, if any: that of the attempt, or of its lease. A key of another type looks missing.
 local function see(lock, tombstone, of_lease)
   local seen = redis.call('MGET', lock, tombstone, of_lease or tombstone)
   return seen[1], seen[2] or seen[3]
 end
--- Holds a free lock. MGET calls a key of another type missing, as it does one that is: NX tells the two apart.
+-- Acquires a free lock. MGET reports a key of another type as missing: NX tells the two apart.
 local function take(key, token, ttl)
   if redis.call('SET', key, with_token(token), 'PX', ttl, 'NX') then
     return
@@ -32,7 +31,7 @@ local function take(key, token, ttl)
   end
   return another_kind(key, 'no lock at all')
 end
--- Who is evicted from a lock that is stolen: its holder or all its readers, by what is_mine knows them by.
+-- The victims of a steal: the holder or all readers, in the form that is_mine compares.
 local function evicted(lock, holder, readers, now)
   local values = {holder}
   if holder == 'fencepost:shared' then
@@ -44,8 +43,8 @@ local function evicted(lock, holder, readers, now)
   end
   return values
 end
--- The fence register of a lock: the largest token ever raised here, zero where none was, at most the largest token there
--- is. And what is wrong with the register's key if it cannot be read.
+-- The fence register of a lock: the largest token ever raised here, zero if none, at most the largest token. And the error
+-- if the register's key cannot be read.
 local function register(fences, lock)
   local score = redis.pcall('ZSCORE', fences, lock)
   if type(score) == 'table' then
@@ -53,9 +52,9 @@ local function register(fences, lock)
   end
   return score and math.min(math.max(math.floor(tonumber(score)), 0), 9007199254740991) or 0
 end
--- Takes the lock from whoever has it.
--- KEYS: lock, register, tombstone, whom a steal evicted, readers, tombstone of the lease (or none). ARGV: value, ttl ms,
--- proposed token, largest skew us, and the values that it may be taken from: from anybody if there are none.
+-- Steals the lock from its holder.
+-- KEYS: lock, register, tombstone, victims of a steal, readers, tombstone of the lease (or none). ARGV: value, ttl ms,
+-- proposed token, largest skew us, and the values that may be evicted: any holder if there are none.
 local holder, withdrawn, wrong = see(KEYS[1], KEYS[3], KEYS[6])
 if wrong then
   return wrong
@@ -63,7 +62,7 @@ end
 if holder and ARGV[5] and not is_mine(holder) then
   local may_be_taken = false
   for i = 5, #ARGV do
-    -- What a value of ours begins with, as it is stored with its token: as in is_mine.
+    -- The prefix of our values, as stored with their token: as in is_mine.
     local known = string.match(ARGV[i], '^%x+:')
     known = known and #known == 33 and known or string.find(ARGV[i], '^%x+%-') and ARGV[i] .. ':'
     may_be_taken = may_be_taken or holder == ARGV[i] or (known and string.sub(holder, 1, #known) == known)
@@ -101,7 +100,7 @@ if wrong then
   return wrong
 end
 redis.call('ZADD', KEYS[2], text, KEYS[1])
--- Whoever is evicted is told so when it asks, also when the lock is free again by then.
+-- An evicted holder learns of the steal when it asks, even if the lock is free again by then.
 if holder and left > 0 then
   redis.call('DEL', KEYS[4])
   for _, victim in ipairs(victims) do

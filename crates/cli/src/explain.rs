@@ -72,10 +72,8 @@ pub(crate) fn run(job: &ExplainJob) -> Result<ExitCode, Failure> {
         return Ok(voice::print(&index()));
     };
     let Some(page) = find(code) else {
-        let words: Vec<_> = PAGES.iter().map(|page| page.word).collect();
         return Err(Failure::usage(format!(
-            "{code:?} is no exit code or error of fencepost; known are {}, and the exit codes",
-            words.join(", ")
+            "no page for {code:?}; `fencepost explain` lists all exit codes and errors"
         )));
     };
     let mut text = readable(page.text, columns());

@@ -13,8 +13,8 @@ use crate::duration::Readable;
 use crate::exit::{Exit, Failure, Holder};
 use crate::table;
 
-const FRESH_HINT: &str = "`fencepost init --fresh` before the first client saves this wait, if no lock \
-                          from before is still held";
+const FRESH_HINT: &str = "new servers wait like this once; `fencepost init --fresh` skips it, but only before the \
+                          first client";
 const TRUST_HINT: &str = "--restart-policy trust lets restarted servers vote at once: safe only if \
                           they kept their data";
 
@@ -96,7 +96,9 @@ fn unreachable_store(exit: Exit, nodes: &[NodeReport]) -> Failure {
     let needed = all / 2 + 1;
     let message = match nodes {
         [_] => "cannot use the store".to_owned(),
-        _ => format!("cannot connect: {failed} of {all} nodes cannot be used, {needed} are needed"),
+        _ => {
+            format!("cannot connect: {failed} of {all} nodes cannot be used; a quorum is {needed}")
+        }
     };
     by_node(exit, message, nodes)
 }
@@ -194,6 +196,12 @@ pub(crate) fn loss(error: &Error) -> Option<(LockName, LossReason)> {
     Some((name, error.loss()?.clone()))
 }
 
+/// Whether it is the nodes that are waited for, and not another holder.
+pub(crate) fn lacks_nodes(error: &Error) -> bool {
+    let failed = error.nodes().iter().filter(|it| is_failed(&it.outcome));
+    failed.count() * 2 >= error.nodes().len() && !error.nodes().is_empty()
+}
+
 /// Whether waiting may help.
 pub(crate) fn may_pass(error: &Error) -> bool {
     use ErrorKind::{Held, NoQuorum, Timeout, TooLate};
@@ -260,7 +268,7 @@ mod tests {
         let text = unreachable_store(Exit::Unavailable, &nodes).to_string();
         assert!(
             text.starts_with(
-                "cannot connect: 2 of 3 nodes cannot be used, 2 are needed\n  \
+                "cannot connect: 2 of 3 nodes cannot be used; a quorum is 2\n  \
                  redis://a  no answer yet\n"
             ),
             "{text}"

@@ -26,6 +26,7 @@ pub(crate) fn run(job: &ServeJob) -> Result<ExitCode, Failure> {
         let tls = Tls::load(certificate, key, job.client_ca.as_deref());
         options.tls = Some(tls.map_err(|error| Failure::usage(format!("TLS: {error}")))?);
     }
+    options.limits.clone_from(&job.limits);
     options.timeline.clone_from(&job.timeline);
     let peers = Peers::new(&job.peers, job.peer_ca.as_deref());
     options.peers = peers.map_err(|error| Failure::usage(format!("--peer: {error}")))?;

@@ -8,6 +8,9 @@ use fencepost::{Builder, Client};
 
 use crate::exit::Failure;
 
+const SCHEMES: &str = "--store must begin with file:, redis://, rediss://, redis+unix://, redis+sentinel://, \
+                       redis+cluster:// or https://";
+
 /// Where the locks are.
 #[derive(Clone, Debug)]
 pub(crate) enum Store {
@@ -80,18 +83,15 @@ fn misuse(url: &str) -> Option<String> {
             | "valkeys+cluster" | "http" | "https",
         ) => None,
         Some("memory") => Some(
-            "--store memory: would exclude no other process: each has its own; use file:PATH or \
+            "--store memory: excludes no other process, because each has its own; use file:PATH or \
              redis://HOST"
                 .into(),
         ),
         _ if url.starts_with(['/', '.', '~']) => Some(format!(
-            "--store must begin with file:, redis://, rediss://, redis+unix://, redis+sentinel:// or \
-             redis+cluster://; for a file write file:{url}"
+            "{SCHEMES}; for a file write file:{url}"
         )),
-        _ => Some(
-            "--store must begin with file:, redis://, rediss://, redis+unix://, redis+sentinel:// or \
-             redis+cluster://; write redis://HOST:PORT for a server, and separate several by commas"
-                .into(),
-        ),
+        _ => Some(format!(
+            "{SCHEMES}; write redis://HOST:PORT for a server, and separate several by commas"
+        )),
     }
 }

@@ -87,7 +87,27 @@ pub(crate) fn wrapped(text: &str, width: Option<usize>, first: &str, others: &st
         lines[last].push_str(word);
         is_new = false;
     }
-    lines.join("\n") + "\n"
+    let lines = lines.iter().map(|line| format!("{}\n", line.trim_end()));
+    lines.collect()
+}
+
+/// Each line of the text, wrapped. What was aligned stays so: a line goes on below its second column, if it has two.
+pub(crate) fn wrapped_lines(text: &str, width: Option<usize>) -> String {
+    let Some(width) = width else {
+        return format!("{text}\n");
+    };
+    let line = |line: &str| {
+        let words = line.trim_start();
+        let lead = line.len() - words.len();
+        let column = words.find("  ").map(|gap| {
+            let rest = &words[gap..];
+            lead + words[..gap].width() + rest.len() - rest.trim_start().len()
+        });
+        let below = column.filter(|column| *column <= width / 2);
+        let indent = " ".repeat(below.unwrap_or(lead + 2));
+        wrapped(words, Some(width), &line[..lead], &indent)
+    };
+    text.lines().map(line).collect()
 }
 
 /// How many columns there are on stdout, as far as that matters: a terminal's, or what COLUMNS says.
@@ -207,6 +227,22 @@ mod tests {
         );
         // What is too long stays whole.
         assert_eq!(wrapped(text, Some(3), "", ""), "a\nword\nand\nanother\n");
+    }
+
+    #[test]
+    fn what_is_aligned_stays_so_when_it_is_wrapped() {
+        let text =
+            "no quorum: 1 of 3\n  a    agreed\n  b.c  does not vote yet\n  hint: wait for it";
+        assert_eq!(wrapped_lines(text, None), format!("{text}\n"));
+        assert_eq!(
+            wrapped_lines(text, Some(16)),
+            "no quorum: 1 of\n  3\n  a    agreed\n  b.c  does not\n       vote yet\n  hint: wait for\n    it\n"
+        );
+        // A column that begins too far to the right would leave no room.
+        assert_eq!(
+            wrapped_lines("  b.example  does not vote", Some(16)),
+            "  b.example\n    does not\n    vote\n"
+        );
     }
 
     #[test]

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use crate::duration::{Readable, millis};
 use crate::exit::{Exit, Failure, Holder};
 use crate::held::Held;
-use crate::table::since_json;
+use crate::table::{since_json, width_of, wrapped_lines};
 use crate::target::Target;
 use crate::teller;
 
@@ -137,7 +137,9 @@ impl Voice {
         if let Some(line) = line {
             let line = match self {
                 Self::Json => format!("{line}\n"),
-                Self::Plain | Self::Quiet => format!("fencepost: {line}\n"),
+                Self::Plain | Self::Quiet => {
+                    wrapped_lines(&format!("fencepost: {line}"), width_of(&std::io::stderr()))
+                }
             };
             teller::say(line);
         }

@@ -1,8 +1,8 @@
 //! The decisions of fencepost, and nothing else: no I/O, no task, no clock, no randomness.
 //!
-//! Events and the time go in, steps and actions come out. What sends, sleeps and spawns is the
-//! library `fencepost`, a thin driver around this crate; the model check and the simulation run these
-//! rules as they are.
+//! Events and the current time go in; steps and actions come out. The library `fencepost` is a thin
+//! driver around this crate that sends, sleeps and spawns. The model check and the simulation run
+//! the same rules unchanged.
 //!
 //! | module | what it is |
 //! | --- | --- |

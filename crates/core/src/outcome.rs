@@ -1,4 +1,4 @@
-//! A node's outcome and the reason of a loss: input of the decisions, and what people read of them.
+//! The outcome at a node and the reason of a loss: input of the decisions, and what users read.
 
 use std::fmt;
 use std::time::Duration;
@@ -9,20 +9,21 @@ use crate::words::{Owner, Readable};
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LossReason {
-    /// Its time ran out without being renewed, or the nodes forgot it.
+    /// It expired without being renewed, or the nodes forgot it.
     Expired,
-    /// Another has acquired it, and may have released it again.
+    /// Another client acquired it, and may have released it again.
     Stolen {
-        /// Who has it, or took it from this lease.
+        /// The client that holds it or stole it.
         by: Owner,
     },
-    /// It could not be renewed in time: too few nodes answered.
+    /// Too few nodes answered to renew it in time.
     NoQuorum,
-    /// It was renewed as long and as often as it was allowed to be.
+    /// It reached its maximum hold time or number of renewals.
     MaxHold,
-    /// The process or the machine slept past the end, or its runtime was blocked for that long.
+    /// The process or machine was suspended past the deadline, or its runtime was blocked for that
+    /// long.
     Suspended,
-    /// The runtime that renewed it is gone.
+    /// The async runtime that renewed it has shut down.
     ClientGone,
 }
 
@@ -47,42 +48,44 @@ impl fmt::Display for LossReason {
             Self::Expired => f.write_str("it expired"),
             Self::Stolen { by } => write!(f, "{by} acquired it"),
             Self::NoQuorum => f.write_str("too few nodes answered to renew it in time"),
-            Self::MaxHold => f.write_str("it was held as long as it may be"),
-            Self::Suspended => f.write_str("this process or machine slept past its end"),
-            Self::ClientGone => f.write_str("the runtime that renewed it is gone"),
+            Self::MaxHold => f.write_str("it reached its maximum hold time"),
+            Self::Suspended => {
+                f.write_str("this process or machine was suspended past its deadline")
+            }
+            Self::ClientGone => f.write_str("the async runtime that renewed it has shut down"),
         }
     }
 }
 
-/// What one node said, where an error lists the nodes.
+/// One node's outcome, in an error that lists the nodes.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NodeReport {
     /// The node's address, without a password.
     pub node: String,
-    /// What it said.
+    /// The outcome.
     pub outcome: NodeOutcome,
 }
 
-/// What a node had said when the outcome was decided.
+/// The outcome at one node when the request was decided.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum NodeOutcome {
-    /// It did what was asked.
+    /// It agreed.
     Agreed,
-    /// Another holder has the lock there.
+    /// Another client holds the lock there.
     Held {
-        /// Who.
+        /// The holder.
         by: Owner,
-        /// How long still. `None` when it never expires.
+        /// Remaining time. `None` without an expiry.
         remaining: Option<Duration>,
     },
-    /// It did not hold the lock for us.
+    /// It did not hold the lock for this client.
     NotHeld,
-    /// It had been released before it reached the node.
+    /// The attempt was released before its command arrived.
     Tombstoned,
-    /// It had not answered yet, and its answer could no longer change anything.
+    /// It had not answered when the outcome was already decided.
     Pending,
-    /// It could not be asked, or answered with an error.
+    /// The call failed.
     Failed(NodeError),
 }
 
@@ -90,154 +93,155 @@ impl fmt::Display for NodeOutcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Agreed => f.write_str("agreed"),
-            Self::Held { by, remaining } => write!(f, "held by {by}{}", still(*remaining)),
-            Self::NotHeld => f.write_str("does not have it"),
-            Self::Tombstoned => f.write_str("given up before it was reached"),
+            Self::Held { by, remaining } => write!(f, "held by {by}{}", expiry(*remaining)),
+            Self::NotHeld => f.write_str("not held"),
+            Self::Tombstoned => f.write_str("released before the request arrived"),
             Self::Pending => f.write_str("no answer yet"),
             Self::Failed(error) => error.fmt(f),
         }
     }
 }
 
-/// Why a node could not be asked, or does not vote.
+/// Why a call to a node failed, or why the node does not vote.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, thiserror::Error)]
 #[non_exhaustive]
 pub enum NodeError {
-    /// No answer in time.
+    /// No reply in time.
     #[error("no answer within {}", Readable(*.0))]
     Timeout(Duration),
     /// No connection.
     #[error("cannot connect: {0}")]
     Unreachable(String),
-    /// The connection broke; the command may or may not have been carried out.
+    /// The connection broke; the command may or may not have run.
     #[error("the connection broke: {0}")]
     Disconnected(String),
-    /// Wrong user or password, or none where one is needed.
-    #[error("not logged in: {0}; check user and password in the URL")]
+    /// Wrong or missing credentials.
+    #[error("authentication failed: {0}; check the user and password in the URL")]
     Auth(String),
-    /// The user may not do what a lock needs.
+    /// The user lacks a permission that locks need.
     #[error(
         "not permitted: {0}; the user needs +@scripting +@read +@write +time on the lock's keys"
     )]
     Permission(String),
-    /// A replica: it must not vote.
-    #[error("it is a replica; give the address of its master")]
+    /// A replica must not vote.
+    #[error("it is a replica; use the address of its master")]
     Replica,
-    /// A Sentinel, which stores nothing.
+    /// A Sentinel stores no locks.
     #[error(
         "it is a Sentinel, not a server that stores locks; write \
          redis+sentinel://SENTINEL1,SENTINEL2,SENTINEL3/MASTER"
     )]
     Sentinel,
-    /// One of many servers that share the keys.
+    /// A node of a Redis Cluster has only some of the keys.
     #[error(
         "it is a node of a Redis Cluster, which has only some of the keys; write \
          redis+cluster://NODE1,NODE2,NODE3"
     )]
     ClusterNode,
-    /// A server that was listed as a node of a Redis Cluster, and is none.
+    /// A server listed as a node of a Redis Cluster that is not one.
     #[error("it is not a node of a Redis Cluster (cluster-enabled no); write redis://")]
     NoClusterNode,
-    /// The Redis Cluster does not serve the lock's slot: it lacks a majority of its masters, or the slot's
-    /// shard.
+    /// The Redis Cluster does not serve the lock's slot: a majority of its masters or the slot's
+    /// shard is down.
     #[error("the Redis Cluster is down for this lock: {0}")]
     ClusterDown(String),
-    /// The lock's slot is on its way from one shard of a Redis Cluster to another.
-    #[error("slot {0} is being migrated; its locks answer again when it has arrived")]
+    /// The lock's slot is migrating between shards of a Redis Cluster.
+    #[error("slot {0} is being migrated; its locks are available again when the migration ends")]
     Migrating(u16),
-    /// No majority of those who know names it, so that another may have taken its place: a reply that came
-    /// nevertheless does not count.
+    /// No majority of the Sentinels or listed nodes names it, so another master may have replaced
+    /// it. A reply from it does not count.
     #[error("not named by a majority of its {0}")]
     Unnamed(String),
-    /// Fewer replicas than configured had it in time; the server has it nevertheless.
+    /// Fewer replicas than configured acknowledged the write in time; the server itself has it.
     #[error(
         "written to {have} of {needed} replicas in time; attach replicas, or lower replicas= in the URL"
     )]
     TooFewReplicas {
-        /// How many had it.
+        /// Replicas that acknowledged.
         have: u32,
-        /// How many were to have it.
+        /// Replicas required.
         needed: u32,
     },
-    /// It would go on granting locks where it is cut off, while another takes its place.
-    #[error("takes writes when cut off from its replicas: {0}")]
+    /// It would keep granting locks while partitioned, after another master has replaced it.
+    #[error("accepts writes while partitioned from its replicas: {0}")]
     Unfenced(String),
-    /// Its ACL hides what it is, and it would be one voter of several.
+    /// Its ACL hides its role, and it would be one voter of several.
     #[error(
-        "unknown whether it is a master, because INFO is hidden from this user; \
+        "cannot tell whether it is a master: this user may not run INFO; \
          run ACL SETUSER <user> +info"
     )]
     HidesInfo,
-    /// The process was forked after the client was made.
-    #[error("this client belongs to the process before the fork; make a client in the child")]
+    /// The process forked after the client was created.
+    #[error("this client was created before a fork; create a client in the child process")]
     Forked,
-    /// Another configured address reaches the same server.
-    #[error("it is the same server as {0}; give each server once")]
+    /// Another configured address is the same server.
+    #[error("duplicate of {0}; list each server once")]
     SameServer(String),
-    /// It may evict locks to make room.
+    /// It may evict locks.
     #[error("it evicts keys (maxmemory-policy {0}); set maxmemory-policy noeviction")]
     Evicts(String),
-    /// It may have forgotten locks: it was restarted or flushed, or its data were replaced.
+    /// It may have forgotten locks: it was restarted or flushed, or its data was replaced.
     #[error(
         "may have forgotten locks (restarted, flushed, failed over or new); votes again by itself in {}",
         Readable(*.0)
     )]
     Quarantined(Duration),
-    /// It, or another node of this client, belongs to another cluster, or to this one on other terms.
+    /// It, or another node of this client, belongs to another cluster, or to this one with other
+    /// settings.
     #[error("refused: {0}")]
     Differs(String),
-    /// The cluster has not been made yet.
+    /// The cluster does not exist yet.
     #[error("no cluster yet: {0}; a new cluster needs all its nodes once")]
     NoCluster(String),
-    /// It was to be promised that every write is synced, and it is not.
+    /// Configured as durable, but it does not sync every write.
     #[error(
         "does not sync every write; set appendonly yes, appendfsync always and \
          no-appendfsync-on-rewrite no, and wait until the append-only file is complete"
     )]
     NotDurable,
-    /// A lock service refuses it, and will again: who asks has no right, or it cannot be used.
+    /// A lock service refuses the request permanently: no permission, or not supported.
     #[error("refused: {0}")]
     Refused(String),
     /// It refuses writes.
     #[error("read-only: {0}")]
     ReadOnly(String),
-    /// It cannot write to its disk, and therefore refuses writes.
-    #[error("cannot save to its disk: {0}")]
+    /// It cannot write to disk, and refuses writes because of that.
+    #[error("cannot write to disk: {0}")]
     CannotSave(String),
-    /// It does not do what a lock needs, and never will.
+    /// It lacks something that locks need.
     #[error("not suitable for locks: {0}")]
     Unsuitable(String),
-    /// It has no memory left.
+    /// It is out of memory.
     #[error("out of memory: {0}")]
     OutOfMemory(String),
     /// It is still loading its data.
     #[error("still loading its data")]
     Loading,
-    /// A script that runs for long keeps it busy.
-    #[error("busy with a script that runs too long")]
+    /// It is busy with a slow script.
+    #[error("busy running a slow script")]
     Busy,
-    /// The lock's key has been used for something else, or for a lock of another kind.
-    #[error("the lock's key is in use for something that is not a lock of this kind: {0}")]
+    /// The key holds something else, or a lock of another kind.
+    #[error("the key holds something other than a lock of this kind: {0}")]
     WrongType(String),
-    /// The counter cannot grow any more.
+    /// The fence register is exhausted.
     #[error(
-        "the fence register has no number left for this lock; remove its entry once no holder is left (on Redis: ZREM fencepost:fences KEY)"
+        "fencing tokens are exhausted for this lock; remove its fence register once no client holds it (on Redis: ZREM fencepost:fences KEY)"
     )]
     Exhausted,
     /// The store on disk failed.
     #[error("the store failed: {0}")]
     Store(String),
-    /// The store on disk cannot be used as it is, and nothing was carried out: a full disk, or a
-    /// process that was forked. Only people can mend it.
+    /// The store on disk is unusable and the command did not run: a full disk, or a forked process.
+    /// Needs an operator.
     #[error("{0}")]
     Unusable(String),
-    /// Anything else that it said.
+    /// Any other error.
     #[error("{0}")]
     Other(String),
 }
 
 impl NodeError {
-    /// Whether the command may have been carried out all the same, or may still be.
+    /// Whether the command may have run all the same, or may still run.
     #[must_use]
     pub fn is_uncertain(&self) -> bool {
         matches!(
@@ -251,7 +255,7 @@ impl NodeError {
         )
     }
 
-    /// Whether only people can mend it: waiting does not.
+    /// Whether it needs an operator: waiting does not help.
     #[must_use]
     pub fn is_permanent(&self) -> bool {
         matches!(
@@ -276,7 +280,7 @@ impl NodeError {
         )
     }
 
-    /// Whether asking again may help once the node is back.
+    /// Whether a retry may succeed once the node is back.
     #[must_use]
     pub fn may_pass(&self) -> bool {
         self.is_uncertain()
@@ -292,16 +296,16 @@ impl NodeError {
     }
 }
 
-/// What is left of a hold, behind who has it.
-pub fn still(remaining: Option<Duration>) -> impl fmt::Display {
-    struct Still(Option<Duration>);
-    impl fmt::Display for Still {
+/// The remaining time of a hold, to print after its holder.
+pub fn expiry(remaining: Option<Duration>) -> impl fmt::Display {
+    struct Expiry(Option<Duration>);
+    impl fmt::Display for Expiry {
         fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             match self.0 {
-                Some(time) => write!(f, " for another {}", Readable(time)),
-                None => f.write_str(", without an end"),
+                Some(time) => write!(f, " (expires in {})", Readable(time)),
+                None => f.write_str(" (no expiry)"),
             }
         }
     }
-    Still(remaining)
+    Expiry(remaining)
 }

@@ -19,19 +19,19 @@
 //! # Ok(()) }
 //! ```
 //!
-//! The client is the [`Client`], and so are its requests and guards: whatever is awaited elsewhere is
-//! handed to [`block`](Client::block).
+//! The [`Client`], its requests and its guards are the same types as in async code: pass to
+//! [`block`](Client::block) what you would await.
 //!
 //! # The background thread
-//! Each client has one thread, called `fencepost`, on which its connections, the renewal of its
-//! leases and its releases go on while your threads work or sleep. It ends by itself when the last
-//! clone of the client and its last guard are gone, and releases that are under way get up to two
-//! seconds before that. Dropping waits for nothing.
+//! Each client has one thread, named `fencepost`. It drives the client's connections, renewals and
+//! releases while your threads work or sleep. It ends by itself when the last clone of the client
+//! and its last guard are gone; releases in flight get up to two seconds before that. Dropping
+//! blocks on nothing.
 //!
 //! # The end of the process
-//! The thread does not keep the process alive: when `main` returns, it is gone, and with it a
-//! release that was not sent yet. Such a lock ends by its TTL (on a `file:` store at once, with the
-//! process). Where that is too late, block on [`Lease::release`](crate::Lease::release) or
+//! The thread does not keep the process alive: when `main` returns, it is gone, and so is a release
+//! that was not sent yet. Such a lock ends by its TTL (on a `file:` store at once, with the
+//! process). If that is too late, block on [`Lease::release`](crate::Lease::release) or
 //! [`Client::shutdown`].
 //!
 //! # Inside of tokio
@@ -39,15 +39,15 @@
 //! `spawn_blocking`, hand the request to tokio's own `Handle::block_on`.
 //!
 //! # After a fork
-//! Threads are not forked. In the child, `block` of a client that was made before the fork fails with
-//! [`ErrorKind::NoThread`](crate::ErrorKind::NoThread), and a lease still belongs to the parent: do not
-//! let the child drop it. Make the client after the fork.
+//! Threads do not survive a fork. In the child, `block` of a client that was created before the
+//! fork fails with [`ErrorKind::NoThread`](crate::ErrorKind::NoThread), and leases still belong to
+//! the parent: do not drop them in the child. Create the client after the fork.
 
 use crate::client::{Builder, Client};
 use crate::error::Error;
 use crate::runtime::thread::{Background, NOT_BLOCKING, no_thread};
 
-/// Connects to the store at that URL, or to a quorum of several, separated by commas: see
+/// Connects to the store at this URL, or to a quorum of several, separated by commas: see
 /// [`Client::connect`] for the URLs.
 ///
 /// # Errors
@@ -57,7 +57,7 @@ pub fn connect(urls: impl AsRef<str>) -> Result<Client, Error> {
     Client::builder().url(urls).blocking()
 }
 
-/// A table in memory of its own: for one process, and for tests. Clones share it.
+/// A private table in memory: for one process, and for tests. Clones share it.
 ///
 /// # Errors
 /// [`ErrorKind::NoThread`](crate::ErrorKind::NoThread) when the background thread cannot be started.
@@ -89,18 +89,18 @@ fn start(
     opening: impl Future<Output = Result<Client, Error>> + Send + 'static,
 ) -> Result<Client, Error> {
     let (client, thread) = Background::start(opening, |client: &Client| {
-        // Only the nodes: the client itself would keep its thread from ending.
+        // Only the nodes: the client itself would keep its thread alive.
         let coordinator = client.shared.coordinator.clone();
         async move { coordinator.settled().await }
     })?;
-    // It is new, so nothing is there yet.
+    // It is new, so it is still empty.
     let _ = client.shared.thread.set(thread);
     Ok(client)
 }
 
 impl Client {
-    /// Carries out a request, or anything else that could be awaited, and blocks this thread until it
-    /// is done. For clients of [`blocking::connect`](connect) and [`Builder::blocking`].
+    /// Runs a request, or any other future, and blocks this thread until it is done. For clients of
+    /// [`blocking::connect`](connect) and [`Builder::blocking`].
     ///
     /// ```
     /// # fn main() -> Result<(), fencepost::Error> {
@@ -116,8 +116,9 @@ impl Client {
     /// ```
     ///
     /// # Errors
-    /// What the request fails with; and [`ErrorKind::NoThread`](crate::ErrorKind::NoThread) on a thread
-    /// of an async runtime, in a forked child, and for a client that lives on an async runtime.
+    /// The error of the request; and [`ErrorKind::NoThread`](crate::ErrorKind::NoThread) on a
+    /// thread of an async runtime, in a forked child, and for a client that lives on an async
+    /// runtime.
     pub fn block<T>(
         &self,
         request: impl IntoFuture<Output = Result<T, Error>>,

@@ -1,9 +1,9 @@
 //! [`DetachedLock`]: a lock that outlives the process that acquired it. Its name, value and token let
 //! another process extend or release it.
 //!
-//! A lease that may have been lost must never be reported as held. A detached lock has no deadline that
-//! another process could trust, so nothing here is answered from memory: an extension counts only
-//! when a majority of the nodes still had the lock under this very value.
+//! A lease that may have been lost must never be reported as held. A detached lock has no deadline
+//! that another process could trust, so nothing is answered from memory: an extension counts only
+//! if a majority of the nodes still held the lock under this exact value.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -19,18 +19,18 @@ use fencepost_core::quorum::{ReleaseStep, ReleaseTally};
 use fencepost_core::token::FencingToken;
 use fencepost_core::value::AttemptValue;
 
-/// The longest value that is taken, in bytes. Ours are at most 233 bytes long.
+/// The maximum length of a value, in bytes. Ours have at most 233.
 const LONGEST_VALUE: usize = 1024;
-/// How long commands to nodes that are slow may take to leave, when the outcome is decided.
+/// How long commands to slow nodes may take to be sent once the outcome is decided.
 const LINGER: Duration = Duration::from_millis(100);
-/// How often it is looked whether they have left.
+/// How often to check whether they were sent.
 const LINGER_LOOK: Duration = Duration::from_millis(2);
 
-/// What it takes to extend or release a lock from any process: made by
+/// What it takes to extend or release a lock from any process: created by
 /// [`Lease::detach`](crate::Lease::detach), or from its three parts.
 ///
-/// It is a credential: keep it as you would keep the lock. On Redis such a lock ends with
-/// its TTL; in a file also with the [process](crate::Builder::holder_process) that holds it.
+/// It is a credential: protect it as you would the lock. On Redis such a lock ends with its TTL; in
+/// a file also with the [process](crate::Builder::holder_process) that holds it.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -71,10 +71,7 @@ impl DetachedLock {
         if value.is_empty() || value.len() > LONGEST_VALUE {
             return Err(Error::from(Cause::InvalidOption {
                 option: "value",
-                why: format!(
-                    "a lock's value has 1 to {LONGEST_VALUE} bytes, and this one has {}",
-                    value.len()
-                ),
+                why: format!("expected 1 to {LONGEST_VALUE} bytes, got {}", value.len()),
             }));
         }
         Ok(Self::of(
@@ -94,7 +91,7 @@ impl DetachedLock {
         &self.name
     }
 
-    /// What the nodes store for it.
+    /// The value that the nodes store for it.
     #[must_use]
     pub fn value(&self) -> &str {
         self.value.as_str()
@@ -130,7 +127,7 @@ pub(crate) async fn extend(
     ttl: Duration,
 ) -> Result<Duration, Error> {
     match shared.service() {
-        // It shows no values, and compares them itself.
+        // A service shows no values, and compares them itself.
         Some(_) => extend_as(shared, detached, ttl, Access::Exclusive).await,
         None => {
             let seen = Status::ask(&shared.coordinator, detached.name.clone()).await;
@@ -139,7 +136,7 @@ pub(crate) async fn extend(
     }
 }
 
-/// The same when it was just looked what the nodes say of the lock.
+/// The same, with the nodes' state already known.
 pub(crate) async fn extend_seen(
     shared: &Shared,
     detached: &DetachedLock,
@@ -147,7 +144,7 @@ pub(crate) async fn extend_seen(
     seen: &Status,
 ) -> Result<Duration, Error> {
     match check(seen, detached, shared.coordinator.quorum.needed()) {
-        // A look does not tell whether it was stolen: a release does.
+        // A look cannot tell a steal from an expiry: a release can.
         Err(lost) if lost.loss() == Some(&LossReason::Expired) => {
             let released = release(shared, detached).await;
             return Err(released.err().filter(Error::is_lost).unwrap_or(lost));
@@ -190,8 +187,8 @@ async fn extend_as(
             }
         }
         Err(NotExtended::Lost(why)) => {
-            // Nodes that took it again must not count as having kept it when asked once more.
-            let _ = coordinator.release(claim, None, open).await;
+            // Nodes that acquired it again must not count as having held it throughout.
+            let _ = coordinator.release(claim, None, None, open).await;
             Err(detached.lost(why))
         }
         Err(NotExtended::TooLate) => Err(detached.lost(LossReason::Expired)),
@@ -225,7 +222,7 @@ pub(crate) async fn release(shared: &Shared, detached: &DetachedLock) -> Result<
     }
 }
 
-/// Whether it is worth asking for an extension, by what the nodes say.
+/// Whether an extension can succeed, by the nodes' replies.
 fn check(seen: &Status, detached: &DetachedLock, needed: usize) -> Result<(), Error> {
     let hold = |lock: &Snapshot| {
         let mut holders = lock.holder.iter().chain(&lock.readers);
@@ -259,14 +256,14 @@ fn check(seen: &Status, detached: &DetachedLock, needed: usize) -> Result<(), Er
             nodes: nodes.collect(),
         }));
     }
-    // The token was certified by a majority, and a majority has it still: they share a node.
-    // Of a reader no node keeps one.
+    // A majority certified the token, and a majority still holds the lock: they share a node. Nodes
+    // store no token for a reader.
     let fits = |token: &Option<FencingToken>| token.is_none_or(|token| token == detached.token);
     if !tokens.iter().any(fits) {
         return Err(Error::from(Cause::InvalidOption {
             option: "token",
             why: format!(
-                "{} does not go with this value; give the token that came with it",
+                "{} does not match this value; pass the token of the same acquisition",
                 detached.token
             ),
         }));
@@ -274,7 +271,7 @@ fn check(seen: &Status, detached: &DetachedLock, needed: usize) -> Result<(), Er
     Ok(())
 }
 
-/// Whether it is a reader's. A node that says so is right: a reader never becomes a writer.
+/// Whether it belongs to a reader. One node's word is enough: a reader never becomes a writer.
 fn access(seen: &Status, detached: &DetachedLock) -> Access {
     let nodes = seen.nodes.iter().filter_map(|node| node.lock.as_ref().ok());
     let mut readers = nodes.flat_map(|lock| &lock.readers);
@@ -284,7 +281,7 @@ fn access(seen: &Status, detached: &DetachedLock) -> Access {
     }
 }
 
-/// Lets commands that are no longer awaited leave this process, which may be about to end.
+/// Gives unawaited commands time to leave this process, which may be about to exit.
 pub(crate) async fn linger(mut late: InFlight) {
     let end = tokio::time::Instant::now() + LINGER;
     late.settle();

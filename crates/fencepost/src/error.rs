@@ -1,22 +1,22 @@
-//! [`Error`]: everything that can go wrong, with what the user needs to act: who holds the lock,
-//! for how long, and each node's own reason.
+//! [`Error`]: everything that can fail, with what the user needs to act: who holds the lock, for
+//! how long, and each node's own reason.
 //!
-//! No message may show a password, nor name a Rust item: the program prints them.
+//! No message may show a password or name a Rust item: the program prints them.
 
 use std::fmt;
 use std::time::{Duration, SystemTime};
 
 use fencepost_core::lock::Holder;
-use fencepost_core::outcome::still;
+use fencepost_core::outcome::expiry;
 use fencepost_core::{
     FencingToken, InvalidLabel, InvalidName, InvalidShare, InvalidTtl, LockName, Owner, Readable,
 };
 pub use fencepost_core::{LossReason, NodeError, NodeOutcome, NodeReport};
 
-/// What went wrong.
+/// The error of this crate.
 ///
-/// [`kind`](Self::kind) says what it is, the other methods what is known about it. Printed with `{}`
-/// it is one line; with `{:#}`, an error that lists nodes gives each of them a line of its own.
+/// [`kind`](Self::kind) classifies it; the other methods give details. With `{}` it prints as one
+/// line; with `{:#}`, an error that lists nodes prints one line per node.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -37,58 +37,58 @@ pub use fencepost_core::{LossReason, NodeError, NodeOutcome, NodeReport};
 #[derive(Clone, Debug, PartialEq)]
 pub struct Error(Cause);
 
-/// What an [`Error`] is.
+/// The kind of an [`Error`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
     /// The lock is held, and this was a single attempt.
     Held,
-    /// The timeout of a wait was over: the lock was held all the time.
+    /// The wait timed out: the lock was held the whole time.
     Timeout,
     /// Too few nodes answered. No holder of the lock is known.
     NoQuorum,
-    /// Fewer than a majority of the nodes could be reached when the client connected.
+    /// Fewer than a majority of the nodes were reachable when the client connected.
     Unreachable,
-    /// A majority agreed, but so late that nothing of the TTL is left to rely on.
+    /// A majority agreed, but too late: nothing of the TTL is left.
     TooLate,
-    /// The lease has ended: it expired, or a majority of the nodes no longer has it.
+    /// The lease has ended: it expired, or a majority of the nodes no longer holds it.
     Lost,
     /// A latch or a barrier did not open in time.
     NotOpen,
-    /// All places of a barrier are taken by others.
+    /// All places of a barrier are taken.
     NoPlace,
-    /// The name cannot be a lock's name.
+    /// The lock name is invalid.
     InvalidName,
-    /// The TTL cannot be used.
+    /// The TTL is invalid.
     InvalidTtl,
-    /// A URL cannot be used.
+    /// A URL is invalid.
     InvalidUrl,
-    /// An option has a value that cannot be used.
+    /// An option has an invalid value.
     InvalidOption,
     /// The store could not be opened.
     Store,
-    /// There is no tokio runtime to work on.
+    /// No tokio runtime is running.
     NoRuntime,
     /// The client cannot block this thread, or its background thread is gone.
     NoThread,
-    /// The operating system gave no random numbers.
+    /// The operating system returned no random numbers.
     NoRandomness,
 }
 
-/// Who holds a lock.
+/// The holder of a lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HolderStatus {
-    /// The label.
+    /// The owner label.
     pub owner: Owner,
-    /// Time until it expires, unless it is extended. `None` when it never expires.
+    /// Time until it expires, unless extended. `None` without an expiry.
     pub remaining: Option<Duration>,
-    /// The holder's own token. `None` for a client of another library, and for all who read together.
+    /// The holder's own token. `None` for a client of another library, and for readers.
     pub token: Option<FencingToken>,
 }
 
 impl HolderStatus {
-    /// What one node says.
+    /// The holder as one node reports it.
     pub(crate) fn of(holder: &Holder) -> Self {
         Self {
             owner: holder.value.owner(),
@@ -97,22 +97,23 @@ impl HolderStatus {
         }
     }
 
-    /// Since about when it is held: the time by the holder's own clock when it asked, which its token
-    /// tells. `None` where the token tells no time.
+    /// Approximately since when it is held: the holder's own clock when it sent the request, which
+    /// its token carries. `None` if the token carries no time.
     #[must_use]
     pub fn since(&self) -> Option<SystemTime> {
         self.token?.proposed_at(SystemTime::now())
     }
 }
 
-/// Who is in the way of an attempt.
+/// What blocks an attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum HeldBy {
-    /// This one holds the lock.
+    /// This client holds the lock.
     One(HolderStatus),
-    /// These hold it on some nodes each, and none on a majority.
+    /// These clients hold it on some nodes each, none on a majority.
     Split(Vec<Owner>),
-    /// It is free, and no token could be certified: other attempts were faster each time.
+    /// The lock is free, but no token could be certified: concurrent attempts were faster each
+    /// time.
     Overtaken,
 }
 
@@ -121,32 +122,36 @@ impl HeldBy {
         match self {
             Self::One(HolderStatus {
                 owner, remaining, ..
-            }) => write!(f, "lock \"{name}\" is held by {owner}{}", still(*remaining)),
+            }) => write!(
+                f,
+                "lock \"{name}\" is held by {owner}{}",
+                expiry(*remaining)
+            ),
             Self::Split(owners) => {
                 write!(f, "lock \"{name}\" is split between ")?;
                 for (place, owner) in owners.iter().enumerate() {
                     let link = if place == 0 { "" } else { " and " };
                     write!(f, "{link}{owner}")?;
                 }
-                f.write_str("; none of them has a majority of the nodes")
+                f.write_str("; no holder has a majority of the nodes")
             }
             Self::Overtaken => write!(
                 f,
-                "no token could be certified for lock \"{name}\": other attempts raised the fence \
-                 registers at the same moment; try again"
+                "no token could be certified for lock \"{name}\": concurrent attempts raised the \
+                 fence registers; retry"
             ),
         }
     }
 }
 
-/// What went wrong, for those who make errors.
+/// The cause of an error, for the code that creates it.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub(crate) enum Cause {
     #[error(fmt = held)]
     Held {
         name: LockName,
         by: HeldBy,
-        /// The limit of the wait that ended so, unless it was a single attempt.
+        /// The limit of the wait, unless it was a single attempt.
         waited: Option<Duration>,
     },
     #[error(fmt = no_quorum)]
@@ -182,8 +187,8 @@ pub(crate) enum Cause {
         all: usize,
     },
     #[error(
-        "the barrier \"{name}\" has no place left: all {all} are taken by others; a name is good \
-         for one round, so give the next round another one"
+        "the barrier \"{name}\" has no place left: all {all} are taken; a name serves one round, \
+         use a new name for the next"
     )]
     NoPlace { name: LockName, all: usize },
     #[error("the lock name {name:?} cannot be used: {why}")]
@@ -198,19 +203,19 @@ pub(crate) enum Cause {
         not(feature = "sqlite"),
         allow(dead_code, reason = "only a file is opened")
     )]
-    #[error("the store {store} cannot be opened: {why}")]
+    #[error("cannot open the store {store}: {why}")]
     Store { store: String, why: String },
     #[error("no tokio runtime is running: call this from async code, or make a blocking client")]
     NoRuntime,
     #[cfg_attr(not(feature = "blocking"), allow(dead_code))]
     #[error("this thread cannot wait for the client: {why}")]
     NoThread { why: String },
-    #[error("the operating system gave no random numbers")]
+    #[error("the operating system returned no random numbers")]
     NoRandomness,
 }
 
 impl Error {
-    /// What it is.
+    /// The kind.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         match &self.0 {
@@ -233,7 +238,7 @@ impl Error {
         }
     }
 
-    /// The lock, latch or barrier that it is about, if it is about one.
+    /// The lock, latch or barrier concerned, if any.
     #[must_use]
     pub fn name(&self) -> Option<&str> {
         match &self.0 {
@@ -247,8 +252,8 @@ impl Error {
         }
     }
 
-    /// Who holds the lock, if it is held or the wait for it has timed out. `None` where several attempts
-    /// have it on some nodes each, and none on a majority.
+    /// The holder, if the lock is held or the wait for it timed out. `None` if several attempts
+    /// hold it on some nodes each, none on a majority.
     #[must_use]
     pub fn holder(&self) -> Option<&HolderStatus> {
         match &self.0 {
@@ -260,7 +265,7 @@ impl Error {
         }
     }
 
-    /// What each node said, in the order in which they were configured, if too few agreed.
+    /// Each node's report, in configured order, if too few agreed.
     #[must_use]
     pub fn nodes(&self) -> &[NodeReport] {
         match &self.0 {
@@ -269,7 +274,7 @@ impl Error {
         }
     }
 
-    /// How the lease was lost, if it was.
+    /// Why the lease was lost, if it was.
     #[must_use]
     pub fn loss(&self) -> Option<&LossReason> {
         match &self.0 {
@@ -278,7 +283,7 @@ impl Error {
         }
     }
 
-    /// The option of a request or builder that cannot be used, by its name there.
+    /// The name of the invalid option of a request or builder.
     #[must_use]
     pub fn option(&self) -> Option<&str> {
         match &self.0 {
@@ -287,8 +292,7 @@ impl Error {
         }
     }
 
-    /// What is wrong with the name, TTL, URL, option or store that cannot be used, and what would be
-    /// right.
+    /// What is wrong with the invalid name, TTL, URL, option or store, and what would be valid.
     #[must_use]
     pub fn reason(&self) -> Option<&str> {
         match &self.0 {
@@ -302,20 +306,19 @@ impl Error {
         }
     }
 
-    /// Whether the lock that a single attempt wanted is held.
+    /// Whether a single attempt found the lock held.
     #[must_use]
     pub fn is_held(&self) -> bool {
         self.kind() == ErrorKind::Held
     }
 
-    /// Whether a wait ended by its limit, for a lock that was held or for a latch or barrier that did
-    /// not open.
+    /// Whether a wait timed out: for a lock that was held, or a latch or barrier that did not open.
     #[must_use]
     pub fn is_timeout(&self) -> bool {
         matches!(self.kind(), ErrorKind::Timeout | ErrorKind::NotOpen)
     }
 
-    /// Whether too few nodes could be asked.
+    /// Whether too few nodes answered.
     #[must_use]
     pub fn is_no_quorum(&self) -> bool {
         matches!(self.kind(), ErrorKind::NoQuorum | ErrorKind::Unreachable)
@@ -327,7 +330,7 @@ impl Error {
         self.kind() == ErrorKind::Lost
     }
 
-    /// Whether the same request may succeed later, with nothing changed but the time.
+    /// Whether the same request may succeed later, unchanged.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         use ErrorKind::{Held, NoQuorum, NotOpen, Timeout, TooLate, Unreachable};
@@ -341,12 +344,12 @@ impl Error {
         &self.0
     }
 
-    /// It is held: what one attempt learnt.
+    /// Held, as seen by one attempt.
     pub(crate) fn held(name: LockName, holder: HolderStatus) -> Self {
         Self::not_free(name, HeldBy::One(holder))
     }
 
-    /// Others are in the way.
+    /// Blocked by others.
     pub(crate) fn not_free(name: LockName, by: HeldBy) -> Self {
         Self(Cause::Held {
             name,
@@ -359,7 +362,7 @@ impl Error {
         Self(Cause::Lost { name, why })
     }
 
-    /// The same, at the end of a wait of that limit. A limit of zero is a single attempt.
+    /// The same error at the end of a wait with this limit. A limit of zero is a single attempt.
     pub(crate) fn after_wait(mut self, limit: Option<Duration>) -> Self {
         if let Cause::Held { waited, .. } = &mut self.0 {
             *waited = limit.filter(|limit| !limit.is_zero());
@@ -367,7 +370,7 @@ impl Error {
         self
     }
 
-    /// Whether an attempt was refused because the lock is held, waited for or not.
+    /// Whether the lock was held, with or without a wait.
     pub(crate) fn is_refusal(&self) -> bool {
         matches!(self.0, Cause::Held { .. })
     }
@@ -420,11 +423,11 @@ impl From<InvalidShare> for Error {
     }
 }
 
-/// That a lock service does not have it.
+/// The error for what a lock service does not support.
 pub(crate) fn not_offered(what: &str) -> Error {
     Error::from(Cause::InvalidOption {
         option: "store",
-        why: format!("a lock service does not offer {what}; connect to its nodes for that"),
+        why: format!("a lock service does not support {what}; connect to its nodes instead"),
     })
 }
 

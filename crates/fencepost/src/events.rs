@@ -106,7 +106,7 @@ pub(crate) fn dropped(lock: &LockName, token: FencingToken) {
     tracing::debug!(target: TARGET, %lock, %token, "dropped");
 }
 
-/// How a renewal went; why not in one word, and for people.
+/// The outcome of a renewal; the reason of a failure in one word, and in full.
 pub(crate) fn renewed(
     lock: &LockName,
     token: FencingToken,
@@ -133,12 +133,12 @@ pub(crate) fn node_up(node: &str, up: bool) {
     count::node_up(node, up);
 }
 
-/// Tells what each metric means. For every client anew: the recorder may be another one by now.
+/// Describes each metric to the recorder. Done for every client: the recorder may have changed.
 pub(crate) fn describe() {
     count::describe();
 }
 
-/// One request that waits, for as long as this lives.
+/// One waiting request, for as long as this lives.
 pub(crate) struct Waiting(());
 
 impl Waiting {
@@ -147,7 +147,7 @@ impl Waiting {
         Self(())
     }
 
-    /// It has waited so long, and the lock is acquired.
+    /// The request waited this long and acquired the lock.
     pub(crate) fn served(self, waited: Duration) {
         count::waited(waited);
     }
@@ -159,7 +159,7 @@ impl Drop for Waiting {
     }
 }
 
-/// A lease has ended, however, after that time.
+/// A lease has ended, for any reason, after this time.
 pub(crate) fn ended(held: Duration) {
     count::held(held);
 }

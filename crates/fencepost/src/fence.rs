@@ -1,7 +1,7 @@
-//! The resource's side: refuse what an old holder sends.
+//! The resource's side: reject requests of an old holder.
 //!
 //! A lock alone cannot protect a resource from a holder that was paused past the end of its lease
-//! and goes on as if nothing had happened. The token can, if the *resource* compares it.
+//! and then continues as if nothing had happened. The token can, if the *resource* compares it.
 #![doc = include_str!("fence.md")]
 
 use std::fmt;
@@ -32,7 +32,7 @@ pub struct Gate {
     newest: AtomicU64,
 }
 
-/// The token is older than one that was seen before: its holder has lost the lock since.
+/// The token is older than one seen before: its holder has lost the lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stale {
     /// The token that was refused.
@@ -54,13 +54,13 @@ impl fmt::Display for Stale {
 impl std::error::Error for Stale {}
 
 impl Gate {
-    /// A gate that has seen nothing.
+    /// A gate that has seen no token.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A gate that has seen that token: after a restart, the newest that the resource remembers.
+    /// A gate that has seen this token: after a restart, the newest that the resource has stored.
     #[must_use]
     pub fn starting_at(newest: FencingToken) -> Self {
         Self {
@@ -68,10 +68,10 @@ impl Gate {
         }
     }
 
-    /// Lets the token in and remembers it, unless a newer one has been here.
+    /// Admits the token and remembers it, unless a newer one was seen.
     ///
     /// # Errors
-    /// [`Stale`] when a newer one has been here.
+    /// [`Stale`] when a newer one was seen.
     pub fn admit(&self, token: FencingToken) -> Result<(), Stale> {
         let before = self.newest.fetch_max(token.get(), Ordering::AcqRel);
         if before > token.get() {

@@ -43,13 +43,13 @@
 //!
 //! # What is not promised
 //! - A holder that is paused past its deadline cannot be told before it runs again. Only a resource
-//!   that checks tokens is safe from what it does first: see [`fence`].
+//!   that checks tokens is safe until then: see [`fence`].
 //! - On Redis, two nodes of three that lose their data at the same time lose their locks, and a
 //!   node whose clock runs ahead by more than the [`Drift`] frees its locks too early.
-//! - Who waits longest is served first only where all ask for it: see [`LockOptions::fair`].
+//! - Waiters are served first in, first out only if all clients ask for it: see [`LockOptions::fair`].
 //!
 //! # The API
-//! A request is made by the [`Client`], takes options, and ends in one of three ways: `.await` gives a
+//! The [`Client`] makes requests. A request takes options and ends in one of three ways: `.await` returns a
 //! guard, `.run(body)` runs a body under it, and `client.block(request)` blocks a thread (`blocking`).
 //!
 //! | call | request | guard |
@@ -64,8 +64,8 @@
 //!
 //! - `try_*` is one attempt, with renewal, everywhere. `timeout(d)` limits the wait, everywhere.
 //! - Every request has the options of [`LockOptions`], and `on_progress`.
-//! - [`Latch`] and [`Barrier`] wait until k have come. [`Client::status`], [`Client::list`] and
-//!   [`diagnostics`] show what is there. [`DetachedLock`] outlives its process. [`fence`] is the
+//! - [`Latch`] and [`Barrier`] wait for k parties. [`Client::status`], [`Client::list`] and
+//!   [`diagnostics`] inspect locks and nodes. [`DetachedLock`] outlives its process. [`fence`] is the
 //!   resource's side.
 //! - An [`Error`] has a [`kind`](Error::kind), and tells the [holder](Error::holder), the
 //!   [nodes](Error::nodes) and the [loss](Error::loss).
@@ -110,12 +110,12 @@
 //! | `acquire` | the one path to a lease: any or all of several names, waited for |
 //! | `options` | the options and the endings of every request |
 //! | `lease` | [`Lease`]: its token, its deadline, its loss, its release; `run` |
-//! | `leased` | leases whose id the client of a lock service chose |
-//! | `detached`, `inspect` | locks that outlive their process; looking without taking part |
+//! | `leased` | leases whose id was chosen by a client of a lock service |
+//! | `detached`, `inspect` | locks that outlive their process; observing locks from outside |
 //! | `driver` | what sends, sleeps and spawns: coordinator, releases, renewer, waiters |
 //! | `store` | one place that stores locks: `redis`, `sqlite`, `memory`, `service` |
 //! | `runtime` | clocks, random numbers, tasks, the background thread |
-//! | [`events`], `error` | what logs and metrics tell; what can go wrong |
+//! | [`events`], `error` | logs and metrics; errors |
 //! | `fencepost_core` | the pure decisions and the words |
 //!
 //! # Features
@@ -172,7 +172,7 @@ pub use semaphore::{Permit, PermitHolder, PermitRequest, Semaphore};
 #[cfg(feature = "sqlite")]
 pub use store::sqlite::HolderProcess;
 
-/// What is known of the nodes themselves: see [`Builder::survey`].
+/// Facts about the nodes: see [`Builder::survey`].
 pub mod diagnostics {
     pub use crate::store::facts::*;
 }
@@ -187,7 +187,9 @@ pub mod internals {
     pub use crate::store::redis;
     #[cfg(feature = "sqlite")]
     pub use crate::store::sqlite;
-    pub use crate::store::{Call, Listener, Names, Node, Notice, Queued, WakeSink, memory};
+    pub use crate::store::{
+        Call, Inbox, Listener, Names, Node, Notice, Queued, Request, WakeSink, memory,
+    };
 }
 
 /// The README's example compiles.

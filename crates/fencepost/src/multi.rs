@@ -14,7 +14,7 @@ use crate::options::{Ask, request};
 use fencepost_core::name::LockName;
 use fencepost_core::token::FencingToken;
 
-/// The most locks that are acquired at once.
+/// The maximum number of locks in one request.
 const MOST_NAMES: usize = 1000;
 
 /// Sorted, each once.
@@ -35,11 +35,11 @@ pub(crate) fn checked(
 }
 
 request! {
-    /// Several locks that are being asked for. Await it.
+    /// A request for several locks. Await it.
     ///
-    /// The timeout is for all of them together, and `fair` holds in the queue of each. `max_hold` counts
-    /// from when the first of them was acquired: if it is over before the last of them was free, the
-    /// request ends with [`ErrorKind::Lost`](crate::ErrorKind::Lost).
+    /// The timeout covers all of them together, and `fair` applies to the queue of each. `max_hold`
+    /// counts from the acquisition of the first: if it ends before the last of them was acquired,
+    /// the request fails with [`ErrorKind::Lost`](crate::ErrorKind::Lost).
     MultiRequest(Vec<LockName>) -> MultiLease by lock_all
 }
 
@@ -55,17 +55,18 @@ async fn lock_all(ask: Ask<Vec<LockName>>) -> Result<MultiLease, Error> {
     all.acquire().await.map(MultiLease)
 }
 
-/// Several locks that are ours until the first of them is lost. Dropping it releases all of them.
+/// Several held locks. They are ours until the first of them is lost. Dropping it releases all of
+/// them.
 #[must_use = "the locks are released as soon as this is dropped"]
 pub struct MultiLease(Vec<Lease>);
 
 impl MultiLease {
-    /// The names, in their order.
+    /// The names, in order.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.0.iter().map(Lease::name)
     }
 
-    /// The fencing token of one of the locks. `None` when it is none of them.
+    /// The fencing token of one of the locks. `None` for any other name.
     #[must_use]
     pub fn token(&self, name: impl AsRef<str>) -> Option<FencingToken> {
         let name = name.as_ref();
@@ -78,40 +79,40 @@ impl MultiLease {
         self.0.iter().map(|lease| (lease.name(), lease.token()))
     }
 
-    /// How long all of them are still ours, if they are not renewed.
+    /// Remaining validity of all of them, unless renewed.
     #[must_use]
     pub fn remaining(&self) -> Duration {
         let remaining = self.0.iter().map(Lease::remaining);
         remaining.min().unwrap_or_default()
     }
 
-    /// When the first of them stops being ours, if it is not renewed: see [`Lease::deadline`].
+    /// When the first of them ends, unless renewed: see [`Lease::deadline`].
     #[must_use]
     pub fn deadline(&self) -> Instant {
         Instant::now() + self.remaining()
     }
 
-    /// Whether all of them are ours at this moment, by our own clock.
+    /// Whether all of them are ours right now, by our own clock.
     #[must_use]
     pub fn is_valid(&self) -> bool {
         !self.remaining().is_zero()
     }
 
-    /// Which of them was lost, and how, if one was.
+    /// Which of them was lost, and why, if one was.
     #[must_use]
     pub fn loss(&self) -> Option<LostOne> {
         one_lost(&self.0)
     }
 
-    /// Resolves when the first of them is lost, and says which and how: see [`Lease::lost`].
+    /// Resolves when the first of them is lost, and says which and why: see [`Lease::lost`].
     pub async fn lost(&self) -> LostOne {
         first_lost(&self.0).await
     }
 
-    /// Keeps all of them for another TTL from now.
+    /// Extends all of them for another TTL from now.
     ///
     /// # Errors
-    /// That of the first that could not be kept: see [`Lease::extend`].
+    /// The error of the first that could not be extended: see [`Lease::extend`].
     pub async fn extend(&self) -> Result<(), Error> {
         join_all(self.0.iter().map(Lease::extend))
             .await
@@ -122,8 +123,8 @@ impl MultiLease {
     /// Releases all of them and reports the outcome.
     ///
     /// # Errors
-    /// That of the first that was not released: see [`Lease::release`]. The others are released
-    /// all the same.
+    /// The error of the first that was not released: see [`Lease::release`]. The others are
+    /// released all the same.
     pub async fn release(self) -> Result<(), Error> {
         join_all(self.0.into_iter().map(Lease::release))
             .await

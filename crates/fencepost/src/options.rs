@@ -1,5 +1,5 @@
-//! The options of a request and its three endings: the same words for everything that can be asked
-//! for, written down once.
+//! The options of a request and its three endings: the same words for every primitive, defined
+//! once.
 
 use std::fmt;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ pub struct LockOptions {
 }
 
 impl LockOptions {
-    /// The defaults: the client's TTL, wait as long as it takes, renew.
+    /// The defaults: the client's TTL, no timeout, renewal.
     pub fn new() -> Self {
         Self::default()
     }
@@ -35,8 +35,8 @@ impl LockOptions {
         self
     }
 
-    /// The limit on waiting. Without it, a request waits for as long as it takes; with zero, it makes
-    /// a single attempt.
+    /// The limit on waiting. Without it, a request waits indefinitely; with zero, it makes a single
+    /// attempt.
     pub fn timeout(mut self, at_most: Duration) -> Self {
         self.timeout = Some(at_most);
         self
@@ -52,13 +52,13 @@ impl LockOptions {
         self
     }
 
-    /// Whether the lease renews itself every third of its TTL, as it does by default.
+    /// Whether the lease renews itself every third of its TTL. The default is true.
     pub fn renew(mut self, renew: bool) -> Self {
         self.no_renewal = !renew;
         self
     }
 
-    /// How long the lease may last, however often it is renewed or extended; then it is lost with
+    /// Maximum hold time of the lease, including renewals and extensions; then it is lost with
     /// [`MaxHold`](crate::LossReason::MaxHold). The default is the client's. The nodes may keep the
     /// lock for one more TTL if its holder does not release it.
     pub fn max_hold(mut self, time: Duration) -> Self {
@@ -66,9 +66,9 @@ impl LockOptions {
         self
     }
 
-    /// How often the lease may renew itself; after that many renewals it runs out, and is lost with
-    /// [`MaxHold`](crate::LossReason::MaxHold). The default is the client's. A renewal that failed,
-    /// and an [`extend`](crate::Lease::extend) of your own, is not counted.
+    /// Maximum number of renewals; after that the lease expires, and is lost with
+    /// [`MaxHold`](crate::LossReason::MaxHold). The default is the client's. Failed renewals and
+    /// your own [`extend`](crate::Lease::extend) calls do not count.
     pub fn max_renewals(mut self, times: u32) -> Self {
         self.max_renewals = Some(times);
         self
@@ -95,7 +95,7 @@ impl fmt::Debug for Watcher {
     }
 }
 
-/// What every request has: what is asked for, of whom, and how.
+/// The common part of every request: what to acquire, from which client, with which options.
 #[derive(Clone, Debug)]
 pub(crate) struct Ask<T> {
     pub(crate) shared: Arc<Shared>,
@@ -123,7 +123,7 @@ impl<T> Ask<T> {
     }
 }
 
-/// Defines a request of that name for a guard of that type, by a function that acquires it.
+/// Defines a request type of this name for this guard type, by a function that acquires it.
 macro_rules! request {
     (
         $(#[$doc:meta])*
@@ -141,7 +141,7 @@ macro_rules! request {
                 self
             }
 
-            /// For whom a replica of the lock service asks.
+            /// On whose behalf a replica of the lock service asks.
             #[doc(hidden)]
             pub fn on_behalf(mut self, on_behalf: $crate::driver::identity::OnBehalf) -> Self {
                 self.0.on_behalf = Some(on_behalf);
@@ -184,11 +184,11 @@ macro_rules! request {
                 self
             }
 
-            /// Reports the progress of the wait, about once a second. It is called between two
+            /// Reports the progress of the wait, about once a second. The callback runs between two
             /// steps of the wait and must not block.
             ///
-            /// Of several locks it tells of the one that is being waited for, of several slots of the
-            /// one that expires first and of the best place in any queue.
+            /// For several locks it reports the one being waited for; for several slots, the one
+            /// that expires first and the best place in any queue.
             ///
             /// ```
             /// # #[tokio::main(flavor = "current_thread")]
@@ -213,7 +213,7 @@ macro_rules! request {
             }
 
             /// Acquires, runs a body, and releases in the end, also when the body returns early,
-            /// panics or is cancelled. Renewal goes on while the body runs.
+            /// panics or is cancelled. Renewal continues while the body runs.
             ///
             /// When the lock is lost, the body is dropped at its next await, and the caller gets
             /// [`ErrorKind::Lost`](crate::ErrorKind::Lost) with the reason. A body that does not await
@@ -236,8 +236,7 @@ macro_rules! request {
             /// ```
             ///
             /// # Errors
-            /// What awaiting the request fails with, and
-            /// [`ErrorKind::Lost`](crate::ErrorKind::Lost).
+            /// The errors of awaiting the request, and [`ErrorKind::Lost`](crate::ErrorKind::Lost).
             pub async fn run<T>(
                 self,
                 body: impl AsyncFnOnce(&$guard) -> T,

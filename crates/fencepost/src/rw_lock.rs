@@ -1,6 +1,6 @@
 //! [`RwLock`]: many readers or one writer.
 //!
-//! A writer holds the lock of that name as [`lock`](crate::Client::lock) does; readers share it. A
+//! A writer holds the lock of this name as [`lock`](crate::Client::lock) does; readers share it. A
 //! reader and a writer must never hold it at the same time.
 
 use std::fmt;
@@ -19,22 +19,21 @@ use fencepost_core::name::LockName;
 /// Many readers or one writer.
 ///
 /// - Both get a [`Lease`] in a [`ReadLease`] or a [`WriteLease`], with its renewal, its loss and its
-///   release on drop. Each
-///   reader has a TTL of its own: one that died keeps writers out for the rest of that and not
-///   longer, on a `file:` store too.
-/// - The writer holds the lock of that name, as by [`Client::lock`](crate::Client::lock): the two exclude each other,
-///   and on Redis readers exclude clients of other libraries, too.
-/// - Waiters are served in the order in which they came, as with
+///   release on drop. Each reader has its own TTL: a dead reader blocks writers for the rest of its
+///   TTL at most, also on a `file:` store.
+/// - The writer holds the lock of this name, as with [`Client::lock`](crate::Client::lock): the two
+///   exclude each other, and on Redis readers also exclude clients of other libraries.
+/// - Waiters are served first in, first out, as with
 ///   [`LockOptions::fair`](crate::LockOptions::fair), which therefore changes nothing here. A waiting
-///   writer keeps later readers out, so that it gets in within the rest of the present
-///   reads, one [ticket lease](fencepost_core::ticket::TICKET_LEASE) and one second. Readers that wait side by
-///   side are let in together.
-/// - A writer's token is larger than those of all who held the lock before. A reader's is at least
-///   the last writer's, so that a resource can refuse a stale writer; readers at the same time may
-///   share a token.
+///   writer blocks later readers, so that it acquires the lock within the rest of the current reads,
+///   one [ticket lease](fencepost_core::ticket::TICKET_LEASE) and one second. Adjacent readers in the
+///   queue are admitted together.
+/// - A writer's token is larger than those of all earlier holders. A reader's token is at least the
+///   last writer's, so that a resource can reject a stale writer; concurrent readers may share a
+///   token.
 /// - A writer may become a reader: [`WriteLease::downgrade`]. A reader cannot become a writer, because
-///   two that waited for each other would wait for ever. Acquiring the write lock while holding the
-///   read lock deadlocks: set a [`timeout`](WriteRequest::timeout).
+///   two that waited for each other would deadlock. Acquiring the write lock while holding the read
+///   lock deadlocks: set a [`timeout`](WriteRequest::timeout).
 #[derive(Clone)]
 pub struct RwLock {
     pub(crate) shared: Arc<Shared>,
@@ -47,7 +46,7 @@ impl RwLock {
         ReadRequest(self.ask())
     }
 
-    /// Acquires the lock for reading by a single attempt.
+    /// Acquires the lock for reading, in a single attempt.
     pub fn try_read(&self) -> ReadRequest {
         ReadRequest(self.ask().once())
     }
@@ -57,7 +56,7 @@ impl RwLock {
         WriteRequest(self.ask())
     }
 
-    /// Acquires the lock for writing by a single attempt.
+    /// Acquires the lock for writing, in a single attempt.
     pub fn try_write(&self) -> WriteRequest {
         WriteRequest(self.ask().once())
     }
@@ -142,12 +141,13 @@ impl ReadLease {
 }
 
 impl WriteLease {
-    /// Goes on as a reader, without a gap: no writer can come in between, and readers who wait are
-    /// let in. The token stays the same, and so do the limits of the lease, whose TTL begins anew.
+    /// Continues as a reader, without a gap: no writer can acquire the lock in between, and waiting
+    /// readers are admitted. The token and the limits of the lease stay the same; its TTL starts
+    /// anew.
     ///
-    /// Every node turns the writer into a reader by itself, so that it makes no difference to this
-    /// lease how many of them could be asked: those that could not do so when the lease is renewed
-    /// or extended, and admit no one else until then. Dropping the future releases the lock.
+    /// Each node turns the writer into a reader by itself, so the lease does not depend on how many
+    /// of them answered: the others do so when the lease is next renewed or extended, and admit no
+    /// other client until then. Dropping the future releases the lock.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]

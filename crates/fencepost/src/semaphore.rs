@@ -10,7 +10,7 @@ use crate::acquire::slots::Slots;
 use crate::acquire::{self, AnyOf};
 use crate::driver::shared::Shared;
 use crate::error::{Error, HolderStatus};
-use crate::inspect::look::{heard, look};
+use crate::inspect::look::{answered, look};
 use crate::inspect::status::{Status, majority_holder};
 use crate::lease::Lease;
 use crate::lease::run::lease_guard;
@@ -33,44 +33,42 @@ use fencepost_core::name::LockName;
 /// # Ok(()) }
 /// ```
 ///
-/// Keep it, and clone it: clones share the knowledge which slots were free a moment ago. While there
-/// are free ones, a permit takes one round trip if one is known, two if none is, and a third if
-/// another client was faster.
+/// Keep it, and clone it: clones share which slots were recently free. While there are free ones, a
+/// permit takes one round trip if one is known, two if none is, and a third if another client was
+/// faster.
 ///
 /// # What is promised
-/// - **Never more than k.** A permit is the lock of one of k *slots*, numbered from 0, taken, kept
-///   and lost like any other lock, so at any time at most one valid permit of each slot exists.
+/// - **Never more than k.** A permit is the lock of one of k *slots*, numbered from 0, acquired,
+///   renewed and lost like any other lock. So each slot has at most one valid permit at any time.
 /// - **A token for each permit.** The [tokens](Lease::token) of one *slot* are unique and grow.
-///   Those of different slots have nothing to do with each other: let the resource remember the
-///   newest token of each slot.
-/// - **No polling.** A request that finds all permits taken waits in the one queue of all slots, and is
-///   [woken](crate::LockRequest#how-it-waits) by the first release. It makes one attempt
-///   at a time, so it never holds two. A client with waiters costs each node one command a second,
-///   however many of them and however many slots there are; the next waiter looks at all slots by
-///   one more.
+///   Tokens of different slots are unrelated: let the resource remember the newest token of each
+///   slot.
+/// - **No polling.** A request that finds all permits taken waits in the single queue of all slots,
+///   and is [woken](crate::LockRequest#how-it-waits) by the first release. It makes one attempt at a
+///   time, so it never holds two. A client with waiters costs each node one command a second, for
+///   any number of waiters and slots; the head of the queue needs one more to look at all slots.
 /// - With [`fair`](crate::LockOptions::fair), permits are granted in the order of the queue.
 ///
 /// # Changing k
-/// k is not stored anywhere: it is what each client says, and clients may differ. A client that says
-/// k uses the slots below k. So at any time there are at most as many valid permits as the *largest*
-/// k of all who hold one or are asking for one.
+/// k is not stored: each client passes its own, and clients may differ. A client with k uses the
+/// slots below k. So at any time there are at most as many valid permits as the *largest* k of all
+/// holders and waiters.
 ///
-/// - **Growing** needs nothing: the new slots are there for clients with the larger k.
-/// - **Shrinking**: those who hold a slot that is no longer one keep it until they release or
-///   lose it, and those who ask with the smaller k do not count them. There are at most k again as
-///   soon as no client asks or waits with a larger k any more, and each slot from k on has been
-///   released or lost. [`holders`](Self::holders), asked with the *old* k, tells who has one still;
-///   with [`max_hold`](crate::LockOptions::max_hold) that time has a bound.
-/// - **While they differ**, all wait in one queue: one who asks with a larger k may wait behind one who
-///   asks with a smaller, also while a slot is free that only the larger k has.
+/// - **Growing** needs nothing: clients with the larger k use the new slots.
+/// - **Shrinking**: the holder of a slot above the new k keeps it until it releases or loses it, and
+///   requests with the smaller k do not count it. There are at most k permits again as soon as no
+///   client uses a larger k, and each slot from k on was released or lost.
+///   [`holders`](Self::holders), called with the *old* k, shows who still has one;
+///   [`max_hold`](crate::LockOptions::max_hold) bounds that time.
+/// - **While they differ**, all wait in one queue: a request with a larger k may wait behind one with
+///   a smaller k, even while a slot is free that only the larger k has.
 ///
 /// # Names
-/// The slots of `pool` are the locks `{pool}:semaphore:0`, `{pool}:semaphore:1`, …, and their queue is that
-/// of the name `{pool}:semaphore`, which is never held; a name with a `{tag}` of its own keeps it:
-/// `{tenant}:pool:semaphore:0`. So all slots of one semaphore share a
-/// hash slot, and no two semaphores share a lock; nor does a semaphore share one with the lock of the
-/// same name. Do not use names of this form for locks of your own. A semaphore's name has at most
-/// 480 bytes.
+/// The slots of `pool` are the locks `{pool}:semaphore:0`, `{pool}:semaphore:1`, …, and their queue
+/// is that of the name `{pool}:semaphore`, which is never held. A name with its own `{tag}` keeps it:
+/// `{tenant}:pool:semaphore:0`. So all slots of one semaphore share a hash slot, and no two
+/// semaphores share a lock, nor does a semaphore share one with the lock of the same name. Do not
+/// use names of this form for your own locks. A semaphore's name has at most 480 bytes.
 #[derive(Clone, Debug)]
 pub struct Semaphore {
     pub(crate) shared: Arc<Shared>,
@@ -78,8 +76,8 @@ pub struct Semaphore {
 }
 
 impl Semaphore {
-    /// Takes a permit, waiting for one if all are taken. Await what this returns, or set options on
-    /// it first.
+    /// Acquires a permit, waiting for one if all are taken. Await the returned request, or set
+    /// options on it first.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -105,7 +103,7 @@ impl Semaphore {
         self.slots.clone().map(|slots| slots.names.clone())
     }
 
-    /// Takes a permit if there is one, by a single attempt.
+    /// Acquires a permit if there is one, in a single attempt.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -120,7 +118,7 @@ impl Semaphore {
         PermitRequest(Ask::new(self.shared.clone(), self.slots.clone()).once())
     }
 
-    /// Who holds permits, by slot: what a majority of the nodes says.
+    /// The holders of permits, by slot, according to a majority of the nodes.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -141,15 +139,15 @@ impl Semaphore {
         let quorum = shared.coordinator.quorum;
         let seen = look(shared, &slots.names, |_| false).await;
         let holders = seen.iter().enumerate().filter_map(|(slot, answers)| {
-            let holders = heard(answers).filter_map(|lock| lock.holder.as_ref());
+            let holders = answered(answers).filter_map(|lock| lock.holder.as_ref());
             let holder = majority_holder(&holders.collect::<Vec<_>>(), quorum)?;
             Some(PermitHolder { slot, holder })
         });
         Ok(holders.collect())
     }
 
-    /// What is known of each slot, held or not, in the order of their numbers: as
-    /// [`Client::status`](crate::Client::status) tells it of a lock.
+    /// The status of each slot, held or not, by number: as
+    /// [`Client::status`](crate::Client::status) reports a lock.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -164,14 +162,14 @@ impl Semaphore {
     /// ```
     ///
     /// # Errors
-    /// As [`holders`](Self::holders). A node that cannot be asked is part of the answer.
+    /// As [`holders`](Self::holders). A node that cannot be reached is part of the result.
     pub async fn status(&self) -> Result<Vec<Status>, Error> {
         let slots = self.slots.clone()?;
         Ok(Status::ask_for_all(&self.shared.coordinator, &slots.names).await)
     }
 }
 
-/// Who holds a permit: see [`Semaphore::holders`].
+/// The holder of a permit: see [`Semaphore::holders`].
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -187,14 +185,14 @@ impl Semaphore {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PermitHolder {
-    /// Which one.
+    /// The slot number.
     pub slot: usize,
-    /// Who, and how long still.
+    /// The holder.
     pub holder: HolderStatus,
 }
 
 request! {
-    /// A permit that is being asked for. Await it.
+    /// A request for a permit. Await it.
     ///
     /// # Errors
     /// [`ErrorKind::Timeout`](crate::ErrorKind::Timeout) when all permits were taken until the wait was over: it names the slot whose
@@ -235,8 +233,8 @@ async fn permit(ask: Ask<Arc<Slots>>) -> Result<Permit, Error> {
 
 /// A permit of a [`Semaphore`]: the [`Lease`] on one of its slots.
 ///
-/// It renews itself until it is released, dropped, or has been held for as long as it may be, and it
-/// says when it is lost. Dropping it releases it in the background.
+/// It renews itself until it is released, dropped, or reaches its maximum hold time, and reports
+/// its loss. Dropping it releases it in the background.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -252,12 +250,12 @@ async fn permit(ask: Ask<Arc<Slots>>) -> Result<Permit, Error> {
 /// ```
 #[must_use = "the permit is released as soon as it is dropped"]
 pub struct Permit {
-    // Before its place, so that its release is under way when the place is reported free.
+    // Before its place, so that its release is in flight when the place is reported free.
     lease: Lease,
     place: Place,
 }
 
-/// Which slot a permit has. Dropped, it tells the semaphore that the slot is free.
+/// The slot of a permit. Dropping it tells the semaphore that the slot is free.
 struct Place {
     slots: Arc<Slots>,
     slot: usize,
@@ -286,7 +284,7 @@ impl Permit {
         self.place.slot
     }
 
-    /// Gives the permit back and tells the outcome, as soon as a majority has answered: see
+    /// Releases the permit and reports the outcome as soon as a majority has answered: see
     /// [`Lease::release`].
     ///
     /// ```

@@ -18,7 +18,7 @@
 //! - **Claims.** One claim is one attempt to get the lock and all that follows from it. A client
 //!   that tries again is another claim: it shares nothing with the first but its connections, whose
 //!   order is not relied on.
-//! - **Restarts** with loss of everything: holder, counter and marks. A quarantine ends when all
+//! - **Restarts** with loss of everything: holder, register and marks. A quarantine ends when all
 //!   rounds that began before the restart have ended.
 //!
 //! # What is left out

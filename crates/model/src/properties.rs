@@ -49,7 +49,7 @@ pub(crate) fn of(setup: &Setup) -> Vec<Property<Locks>> {
     // Where the clocks are in order and nobody is overtaken, all nodes take what is proposed.
     if !setup.head_start {
         all.push(Property::sometimes(
-            "counters differ and are raised",
+            "registers differ and are raised",
             |_, world: &World| {
                 let mut mail = world.nodes.iter().flat_map(|place| &place.mail);
                 mail.any(|mail| matches!(mail.call, Call::Raise(_)))

@@ -44,7 +44,7 @@ impl Semaphore {
             .filter(|node| admitted[*node].contains(claim))
             .any(|node| {
                 let granted = Reply::Granted {
-                    counter: FencingToken::ZERO,
+                    register: FencingToken::ZERO,
                     evicted: None,
                 };
                 let step = attempt.answered(node, Ok(granted));

@@ -103,7 +103,7 @@ enum Halfway {
     /// The lock is set.
     Set { lifted: bool },
     /// The tombstone was looked for, by a flaw.
-    Looked { is_buried: bool },
+    Looked { is_tombstoned: bool },
 }
 
 /// [`AcquireTally`] compares by hash only.
@@ -250,19 +250,19 @@ impl Service {
         before: Option<Halfway>,
     ) -> Result<Reply, Halfway> {
         let looks_first = self.flaw == Some(ServiceFlaw::LooksBeforeItSets);
-        let is_buried = |node: &LockState| node.is_buried(acquire);
-        let (lifted, is_buried) = match before {
+        let is_tombstoned = |node: &LockState| node.is_tombstoned(acquire);
+        let (lifted, is_tombstoned) = match before {
             None if looks_first => {
-                let is_buried = is_buried(node);
-                return Err(Halfway::Looked { is_buried });
+                let is_tombstoned = is_tombstoned(node);
+                return Err(Halfway::Looked { is_tombstoned });
             }
-            Some(Halfway::Set { lifted }) => (lifted, is_buried(node)),
+            Some(Halfway::Set { lifted }) => (lifted, is_tombstoned(node)),
             None | Some(Halfway::Looked { .. }) => {
                 let holder = node.set_if_free(acquire, NOW.elapsed);
                 let lifted = node.lift(acquire.proposed);
                 match (holder, before) {
                     (Some(holder), _) => return Ok(Reply::Held(holder)),
-                    (None, Some(Halfway::Looked { is_buried })) => (lifted, is_buried),
+                    (None, Some(Halfway::Looked { is_tombstoned })) => (lifted, is_tombstoned),
                     (None, _) if acquire.looks_for_tombstone() => {
                         return Err(Halfway::Set { lifted });
                     }
@@ -274,11 +274,11 @@ impl Service {
             holder: None,
             lifted,
             head: None,
-            is_buried,
+            is_tombstoned,
         });
         Ok(match verdict {
             Verdict::Granted => Reply::Granted {
-                counter: acquire.proposed,
+                register: acquire.proposed,
                 evicted: None,
             },
             Verdict::NotRaised => Reply::NotRaised(acquire.proposed),

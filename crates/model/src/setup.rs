@@ -26,11 +26,11 @@ pub enum Releases {
 /// One rule done wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flaw {
-    /// The token is the largest counter among the first grants that are a majority.
+    /// The token is the largest register among the first grants that are a majority.
     LargestOfGrants,
     /// The token is what the client proposed by its clock.
     OwnProposal,
-    /// A node whose counter is above the token counts for it.
+    /// A node whose register is above the token counts for it.
     HigherCertifies,
     /// A release deletes the key, whoever's it is.
     BlindRelease,
@@ -63,8 +63,8 @@ pub struct Setup {
     pub expiry: Expiry,
     /// Whether a claim may stop waiting for one node and go on with the others.
     pub timeouts: bool,
-    /// The counters that the nodes begin with: one initial state each.
-    pub counters: &'static [&'static [u64]],
+    /// The registers that the nodes begin with: one initial state each.
+    pub registers: &'static [&'static [u64]],
     /// What each claim proposes as its token, in the order in which they begin.
     pub proposals: &'static [u64],
     /// Whether the first claim has the lock at the beginning, on a bare majority of the nodes, and
@@ -86,14 +86,14 @@ impl Setup {
         releases: Releases::LeftToExpiry,
         expiry: Expiry::AfterValidity,
         timeouts: false,
-        counters: &[&[]],
+        registers: &[&[]],
         proposals: &[0; 4],
         head_start: false,
         flaw: None,
     };
 
-    /// Clocks that are in order, and ahead of whatever the counters count by themselves: without
-    /// them, nothing orders tokens once a node has lost its counter.
+    /// Clocks that are in order, and ahead of whatever the registers count by themselves: without
+    /// them, nothing orders tokens once a node has lost its register.
     pub const CLOCKS_IN_ORDER: &'static [u64] = &[100, 200, 300, 400];
 
     /// Clocks that run backwards.
@@ -111,7 +111,7 @@ impl Setup {
         Quorum::of(self.nodes).expect("1 to 9 nodes")
     }
 
-    /// The rule by which counters become a token.
+    /// The rule by which registers become a token.
     #[must_use]
     pub fn certify(&self) -> Certify {
         match self.flaw {
@@ -137,13 +137,13 @@ impl Setup {
     }
 }
 
-fn largest_of_grants(counters: &[FencingToken], _: usize) -> Option<FencingToken> {
-    counters.iter().copied().max()
+fn largest_of_grants(registers: &[FencingToken], _: usize) -> Option<FencingToken> {
+    registers.iter().copied().max()
 }
 
 /// The largest token that so many nodes have reached *or passed*.
-fn reached_or_passed(counters: &[FencingToken], needed: usize) -> Option<FencingToken> {
-    let mut counters = counters.to_vec();
-    counters.sort_unstable_by(|a, b| b.cmp(a));
-    counters.get(needed - 1).copied()
+fn reached_or_passed(registers: &[FencingToken], needed: usize) -> Option<FencingToken> {
+    let mut registers = registers.to_vec();
+    registers.sort_unstable_by(|a, b| b.cmp(a));
+    registers.get(needed - 1).copied()
 }

@@ -116,15 +116,15 @@ impl Locks {
         &self.values[claim]
     }
 
-    fn first_world(&self, counters: &[u64]) -> World {
+    fn first_world(&self, registers: &[u64]) -> World {
         let mut nodes = Vec::new();
         for node in 0..self.setup.nodes {
             let mut lock = LockState::default();
-            let counter = counters.get(node).copied().unwrap_or(0);
-            if counter > 0 {
+            let register = registers.get(node).copied().unwrap_or(0);
+            if register > 0 {
                 self.apply(
                     &mut lock,
-                    self.acquire("earlier", FencingToken::saturating(counter)),
+                    self.acquire("earlier", FencingToken::saturating(register)),
                 );
                 lock.evict_holder();
             }
@@ -528,8 +528,8 @@ impl Model for Locks {
     type Action = Step;
 
     fn init_states(&self) -> Vec<World> {
-        let counters = self.setup.counters.iter();
-        counters.map(|each| self.first_world(each)).collect()
+        let registers = self.setup.registers.iter();
+        registers.map(|each| self.first_world(each)).collect()
     }
 
     fn actions(&self, world: &World, steps: &mut Vec<Step>) {

@@ -136,11 +136,11 @@ fn called(call: Call) -> String {
 
 fn said(answer: &Answer) -> String {
     match answer {
-        Ok(Reply::Granted { counter, .. }) => format!("granted, counter {counter}"),
+        Ok(Reply::Granted { register, .. }) => format!("granted, register {register}"),
         Ok(Reply::Held(_)) => "held by another".into(),
         Ok(Reply::Tombstoned) => "refused, it was withdrawn".into(),
-        Ok(Reply::Raised(counter)) => format!("counter {counter}"),
-        Ok(Reply::NotRaised(counter)) => format!("counter {counter} already"),
+        Ok(Reply::Raised(register)) => format!("register {register}"),
+        Ok(Reply::NotRaised(register)) => format!("register {register} already"),
         Ok(Reply::Extended) => "extended".into(),
         Ok(Reply::Repaired) => "forgotten, taken again".into(),
         Ok(Reply::Released) => "released".into(),

@@ -76,7 +76,7 @@ pub struct Mail {
 pub enum Call {
     /// Take the lock.
     Acquire,
-    /// Lift the counter.
+    /// Lift the register.
     Raise(FencingToken),
     /// Keep the lock: the round of that number.
     Extend(u8),

@@ -6,7 +6,7 @@ use axum::extract::{Query, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use fencepost::leased::OnBehalf;
-use fencepost::{FencingToken, Owner};
+use fencepost::{FencingToken, Lease, Owner};
 use fencepost_core::{InvalidLeaseId, LeaseAttempt, LeaseId};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use crate::answer::{Form, millis};
 use crate::auth::{Principal, Verb};
 use crate::body::{Body, field};
+use crate::leases::{Claim, Counted};
 use crate::limits::Limits;
 use crate::locks::{self, Granted, Wish};
 use crate::metrics::Now;
@@ -58,7 +59,7 @@ pub(crate) struct AcquireRequest {
 }
 
 impl AcquireRequest {
-    fn checked(self, limits: &Limits, principal: &Principal) -> Result<Wish, Problem> {
+    pub(crate) fn checked(self, limits: &Limits, principal: &Principal) -> Result<Wish, Problem> {
         let mut names = match (self.name, self.names) {
             (Some(name), None) => vec![name],
             (None, Some(names)) => names,
@@ -67,10 +68,10 @@ impl AcquireRequest {
         let (most, count) = (limits.names, names.len());
         if count == 0 || count > most {
             let why = format!("expected 1 to {most} names, got {count} (limit names)");
-            return Err(Problem::invalid(why));
+            return Err(Problem::invalid(why).with("limit", "names"));
         }
         for name in &names {
-            principal.may(Verb::Acquire, plain_name(name))?;
+            principal.may(Verb::Acquire, name)?;
         }
         names.sort();
         names.dedup();
@@ -78,7 +79,7 @@ impl AcquireRequest {
         if wait > limits.wait {
             let most = limits.wait.as_secs();
             let why = format!("one request waits at most {most} s (limit wait)");
-            return Err(Problem::invalid(why));
+            return Err(Problem::invalid(why).with("limit", "wait"));
         }
         if (self.shared || self.slots.is_some()) && names.len() > 1 {
             return Err(Problem::invalid("shared and slots are for one name"));
@@ -151,17 +152,6 @@ fn lease_id(text: &str) -> Result<LeaseId, Problem> {
         .map_err(|error: InvalidLeaseId| Problem::invalid(error.to_string()))
 }
 
-/// The name that rights are given for: a slot of a semaphore is that of the semaphore.
-fn plain_name(name: &str) -> &str {
-    let slot = name
-        .strip_prefix('{')
-        .and_then(|rest| rest.rsplit_once("}:semaphore:"));
-    match slot {
-        Some((plain, slot)) if slot.bytes().all(|byte| byte.is_ascii_digit()) => plain,
-        _ => name,
-    }
-}
-
 pub(crate) async fn acquire(
     State(service): State<Service>,
     Caller(principal): Caller,
@@ -179,14 +169,37 @@ pub(crate) async fn acquire(
         Err(problem) => problem.code,
     };
     service.metrics.acquired(word, start.elapsed(), waits);
-    if let Ok(granted) = &outcome {
-        service.leases.goes_on(wish.of.lease, granted.valid_for);
-    }
-    Ok(grant(&headers, wish.of.lease, outcome?, None, &unread))
+    let (granted, counted) = outcome?;
+    unread.count(counted);
+    Ok(grant(&headers, wish.of.lease, granted, None, &unread))
 }
 
-/// The acquire itself, which ends when a later attempt of its lease begins.
+/// The acquire itself, within the limits.
 async fn under_way(
+    service: &Service,
+    principal: &Principal,
+    wish: &Wish,
+) -> Result<(Granted, Counted), Problem> {
+    let limits = &service.limits;
+    let claim = Claim {
+        principal: &principal.name,
+        lease: wish.of.lease,
+        shared: wish.shared,
+    };
+    // Before the nodes are asked; what is granted meanwhile is counted once it is there.
+    let asked_for = wish.names.iter().map(String::as_str);
+    service.leases.room(limits, claim, asked_for)?;
+    let granted = attempted(service, principal, wish).await?;
+    let names = granted.leases.iter().map(Lease::name);
+    // Too many: then they are released, by being dropped.
+    let counted = service
+        .leases
+        .granted(limits, claim, names, granted.valid_for)?;
+    Ok((granted, counted))
+}
+
+/// It ends when a later attempt of its lease begins.
+async fn attempted(
     service: &Service,
     principal: &Principal,
     wish: &Wish,
@@ -199,12 +212,12 @@ async fn under_way(
         }
     };
     if wish.of.attempt == 0 {
-        return locks::acquire(&service.client, wish).await;
+        return locks::acquire(&service.client, wish, &service.looks).await;
     }
     let running = service.attempts.begin(wish.of).await?;
     tokio::select! {
         biased;
-        outcome = locks::acquire(&service.client, wish) => outcome,
+        outcome = locks::acquire(&service.client, wish, &service.looks) => outcome,
         problem = running.superseded() => Err(problem),
     }
 }
@@ -301,7 +314,7 @@ pub(crate) async fn extend(
             "expected 1 to {most} leases, got {} (limit batch)",
             request.leases.len()
         );
-        return Err(Problem::invalid(why));
+        return Err(Problem::invalid(why).with("limit", "batch"));
     }
     let ttl = request.ttl.unwrap_or(TTL);
     // Side by side: a thousand of them one after the other would take longer than a TTL.
@@ -320,14 +333,18 @@ async fn extend_one(
     ttl: Duration,
 ) -> Value {
     let outcome = async {
-        principal.may(Verb::Acquire, plain_name(&lease.name))?;
+        principal.may(Verb::Acquire, &lease.name)?;
         let id = lease_id(&lease.lease)?;
         let token = FencingToken::new(lease.token);
         let token = token.ok_or_else(|| Problem::invalid("a token is below 2^53"))?;
         let outcome = locks::extend(&service.client, &lease.name, id, token, ttl).await;
         match &outcome {
-            Ok(extended) => service.leases.goes_on(id, extended.valid_for),
-            Err(problem) => service.over(id, problem),
+            Ok(extended) => {
+                let valid_for = extended.valid_for;
+                let who = &principal.name;
+                service.leases.extended(who, &lease.name, id, valid_for);
+            }
+            Err(problem) => service.over(&lease.name, id, problem),
         }
         outcome
     };
@@ -370,18 +387,18 @@ pub(crate) async fn release(
     headers: HeaderMap,
     Body(request): Body<ReleaseRequest>,
 ) -> Answer {
-    principal.may(Verb::Acquire, plain_name(&request.name))?;
+    principal.may(Verb::Acquire, &request.name)?;
     let lease = lease_id(&request.lease)?;
     let outcome = locks::release(&service.client, &request.name, lease).await;
     match &outcome {
         Ok(token) => {
             let held = token.map(locks::held_for);
             service.metrics.released("released", held);
-            service.leases.ended(lease);
+            service.leases.ended(&request.name, lease);
         }
         Err(problem) => {
             service.metrics.released(problem.code, None);
-            service.over(lease, problem);
+            service.over(&request.name, lease, problem);
         }
     }
     outcome?;
@@ -408,7 +425,7 @@ pub(crate) async fn steal(
 ) -> Answer {
     service.refuse_when_draining()?;
     let name = &request.name;
-    principal.may(Verb::Steal, plain_name(name))?;
+    principal.may(Verb::Steal, name)?;
     if request.reason.trim().is_empty() || request.reason.len() > 1024 {
         let why = "a steal needs a reason of 1 to 1,024 bytes";
         return Err(Problem::invalid(why));
@@ -427,6 +444,12 @@ pub(crate) async fn steal(
     let ttl = request.ttl.unwrap_or(TTL);
     let (granted, from) = locks::steal(&service.client, name, ttl, on_behalf).await?;
     service.metrics.stolen();
+    let claim = Claim {
+        principal: &principal.name,
+        lease: of.lease,
+        shared: false,
+    };
+    unread.count(service.leases.stolen(claim, name, granted.valid_for));
     let (lock, reason, principal) = (name, &request.reason, &*principal.name);
     let (from, token) = (from.as_deref(), granted.leases[0].token().get());
     service.watcher.stolen(lock, token, principal, reason);
@@ -463,7 +486,8 @@ pub(crate) async fn list(
         return Ok(form.answer(&shown(&status)));
     }
     principal.may_at_all(Verb::Read)?;
-    let mut found = locks::list(&service.client, query.prefix.as_deref().unwrap_or("")).await?;
+    let prefix = query.prefix.as_deref().unwrap_or("");
+    let (mut found, is_cut) = locks::list(&service.client, prefix).await?;
     found.retain(|lock| principal.sees(lock.name.as_str()));
     if let Some(cursor) = &query.cursor {
         found.retain(|lock| lock.name.as_str() > cursor.as_str());
@@ -475,7 +499,7 @@ pub(crate) async fn list(
         .filter(|_| more)
         .map(|lock| lock.name.to_string());
     let listed: Vec<Value> = found.iter().map(shown).collect();
-    Ok(form.answer(&json!({ "locks": listed, "cursor": cursor })))
+    Ok(form.answer(&json!({ "locks": listed, "cursor": cursor, "more": is_cut || more })))
 }
 
 pub(crate) async fn livez() -> Response {
@@ -528,8 +552,9 @@ pub(crate) async fn metrics_text(State(service): State<Service>) -> Response {
     ([(axum::http::header::CONTENT_TYPE, text)], body).into_response()
 }
 
-pub(crate) async fn openapi() -> Response {
-    crate::answer::json(StatusCode::OK, &crate::openapi::document())
+pub(crate) async fn openapi(State(service): State<Service>) -> Response {
+    let document = crate::openapi::document(&service.limits);
+    crate::answer::json(StatusCode::OK, &document)
 }
 
 pub(crate) async fn not_found() -> Problem {

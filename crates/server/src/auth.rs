@@ -211,11 +211,23 @@ impl Principal {
         }
     }
 
+    /// Whether it may do and see exactly what the other may.
+    pub(crate) fn has_rights_of(&self, other: &Self) -> bool {
+        match (&self.rights, &other.rights) {
+            (None, None) => true,
+            (Some(ours), Some(theirs)) => {
+                Arc::ptr_eq(&ours.rules, &theirs.rules) && ours.which == theirs.which
+            }
+            _ => false,
+        }
+    }
+
     /// Whether it may do that with this name.
     pub(crate) fn may(&self, verb: Verb, name: &str) -> Result<(), Problem> {
         let Some(rule) = self.rule() else {
             return Ok(());
         };
+        let name = plain_name(name);
         let in_prefix = rule
             .prefixes
             .iter()
@@ -256,6 +268,17 @@ impl Principal {
     fn rule(&self) -> Option<&Rule> {
         let rights = self.rights.as_ref()?;
         rights.rules.get(rights.which)
+    }
+}
+
+/// The name that rights are given for: a slot of a semaphore is that of the semaphore.
+fn plain_name(name: &str) -> &str {
+    let slot = name
+        .strip_prefix('{')
+        .and_then(|rest| rest.rsplit_once("}:semaphore:"));
+    match slot {
+        Some((plain, slot)) if slot.bytes().all(|byte| byte.is_ascii_digit()) => plain,
+        _ => name,
     }
 }
 

@@ -1,10 +1,15 @@
 //! [`Body`]: a request's body, JSON or a form, of known fields only and of bounded size.
 
+use std::error::Error as _;
+
 use axum::body::Bytes;
 use axum::extract::{FromRequest, Request};
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderValue, StatusCode, header};
+use http_body_util::LengthLimitError;
 use serde::de::DeserializeOwned;
+use tokio::time::timeout;
 
+use crate::limits::{Limits, sent_too_slowly};
 use crate::problem::Problem;
 use crate::service::Service;
 
@@ -15,38 +20,50 @@ impl<T: DeserializeOwned> FromRequest<Service> for Body<T> {
     type Rejection = Problem;
 
     async fn from_request(request: Request, service: &Service) -> Result<Self, Problem> {
-        let kind = request.headers().get(header::CONTENT_TYPE);
-        let kind = kind.and_then(|kind| kind.to_str().ok()).unwrap_or("");
-        let kind = kind
-            .split(';')
-            .next()
-            .unwrap_or("")
-            .trim()
-            .to_ascii_lowercase();
-        let limit = service.limits.body_bytes;
-        let bytes = axum::body::to_bytes(request.into_body(), limit).await;
-        let bytes = bytes.map_err(|_| {
-            let why = format!(
-                "the body could not be read, or has more than {limit} bytes (limit body_bytes)"
-            );
-            Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", why)
-        })?;
-        match kind.as_str() {
-            "application/json" | "" => from_json(&bytes),
-            // What curl sends with `-d`; JSON in it is what people mean who forget the header.
-            "application/x-www-form-urlencoded" if bytes.starts_with(b"{") => from_json(&bytes),
-            "application/x-www-form-urlencoded" => from_form(&bytes),
-            other => Err(Problem::new(
-                StatusCode::UNSUPPORTED_MEDIA_TYPE,
-                "unsupported_media_type",
-                format!("{other:?}: send application/json or application/x-www-form-urlencoded"),
-            )),
-        }
+        let kind = request.headers().get(header::CONTENT_TYPE).cloned();
+        let bytes = read(request.into_body(), &service.limits).await?;
+        parsed(kind.as_ref(), &bytes).map(Self)
     }
 }
 
-fn from_json<T: DeserializeOwned>(bytes: &Bytes) -> Result<Body<T>, Problem> {
-    serde_json::from_slice(bytes).map(Body).map_err(|error| {
+/// What a body of that type says.
+pub(crate) fn parsed<T: DeserializeOwned>(
+    kind: Option<&HeaderValue>,
+    bytes: &[u8],
+) -> Result<T, Problem> {
+    let kind = kind.and_then(|kind| kind.to_str().ok()).unwrap_or("");
+    let kind = kind.split(';').next().unwrap_or("");
+    match kind.trim().to_ascii_lowercase().as_str() {
+        "application/json" | "" => from_json(bytes),
+        // What curl sends with `-d`; JSON in it is what people mean who forget the header.
+        "application/x-www-form-urlencoded" if bytes.starts_with(b"{") => from_json(bytes),
+        "application/x-www-form-urlencoded" => from_form(bytes),
+        other => Err(Problem::new(
+            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            "unsupported_media_type",
+            format!("{other:?}: send application/json or application/x-www-form-urlencoded"),
+        )),
+    }
+}
+
+/// The whole body, within its limits of size and time.
+pub(crate) async fn read(body: axum::body::Body, limits: &Limits) -> Result<Bytes, Problem> {
+    let most = limits.body_bytes;
+    let read = timeout(limits.read_timeout, axum::body::to_bytes(body, most)).await;
+    let read = read.map_err(|_| sent_too_slowly("the body", limits))?;
+    read.map_err(|error| {
+        let is_large = error.source().is_some_and(|it| it.is::<LengthLimitError>());
+        if !is_large {
+            let why = format!("the body cannot be read: {error}");
+            return Problem::new(StatusCode::BAD_REQUEST, "malformed", why);
+        }
+        let why = format!("the body has more than {most} bytes (limit body_bytes)");
+        Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", why).with("limit", "body_bytes")
+    })
+}
+
+fn from_json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
+    serde_json::from_slice(bytes).map_err(|error| {
         let (status, code) = match error.is_data() {
             true => (StatusCode::UNPROCESSABLE_ENTITY, "invalid"),
             false => (StatusCode::BAD_REQUEST, "malformed"),
@@ -55,10 +72,8 @@ fn from_json<T: DeserializeOwned>(bytes: &Bytes) -> Result<Body<T>, Problem> {
     })
 }
 
-fn from_form<T: DeserializeOwned>(bytes: &Bytes) -> Result<Body<T>, Problem> {
-    let form = serde_urlencoded::from_bytes(bytes);
-    form.map(Body)
-        .map_err(|error| Problem::invalid(error.to_string()))
+fn from_form<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
+    serde_urlencoded::from_bytes(bytes).map_err(|error| Problem::invalid(error.to_string()))
 }
 
 /// Fields as they may come: typed in JSON, as text in a form.

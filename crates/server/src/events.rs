@@ -24,6 +24,7 @@ use tokio::time::timeout_at;
 
 use crate::answer::Form;
 use crate::auth::{Principal, Verb, authenticate};
+use crate::limits::reached;
 use crate::peers::together;
 use crate::problem::Problem;
 use crate::service::{Caller, Certificate, Mode, Service};
@@ -39,8 +40,6 @@ const FIRST_LOOK: Duration = Duration::from_secs(10);
 /// How long one poll waits, unless it says otherwise, and at the most.
 const POLL: Duration = Duration::from_secs(30);
 const LONGEST_POLL: Duration = Duration::from_secs(60);
-/// The most streams of one replica (limit `streams`).
-const MOST_STREAMS: usize = 8_192;
 /// How often it is looked whether a stream's principal may still see it.
 const REAUTHENTICATE: Duration = Duration::from_secs(1);
 
@@ -80,8 +79,8 @@ impl FromRequestParts<Service> for Credentials {
 /// Which locks a stream is about, and who may see them.
 struct Scope {
     principal: Principal,
-    name: Option<String>,
-    prefix: String,
+    /// One name, or all names with that prefix.
+    about: (Option<String>, String),
     mode: Mode,
 }
 
@@ -93,16 +92,15 @@ impl Scope {
         }
         Ok(Self {
             principal,
-            name: query.name.clone(),
-            prefix: query.prefix.clone().unwrap_or_default(),
+            about: (query.name.clone(), query.prefix.clone().unwrap_or_default()),
             mode,
         })
     }
 
     fn has(&self, name: &str) -> bool {
-        let fits = match &self.name {
-            Some(wanted) => wanted == name,
-            None => name.starts_with(&self.prefix),
+        let fits = match &self.about {
+            (Some(wanted), _) => wanted == name,
+            (None, prefix) => name.starts_with(prefix),
         };
         fits && self.principal.sees(name)
     }
@@ -111,8 +109,13 @@ impl Scope {
     fn has_event(&self, event: &Event) -> bool {
         match &event.name {
             Some(name) => self.has(name),
-            None => self.name.is_none() && self.principal.has(Verb::Nodes),
+            None => self.name().is_none() && self.principal.has(Verb::Nodes),
         }
+    }
+
+    /// The one lock that it is about.
+    fn name(&self) -> Option<&str> {
+        self.about.0.as_deref()
     }
 
     fn cycles(&self, all: &[crate::watcher::CycleView]) -> Value {
@@ -126,7 +129,7 @@ impl Scope {
     /// One lock for a stream of its own comes with what each node says and who held it before.
     fn lock(&self, lock: &LockView, watcher: &Watcher) -> Value {
         let mut shown = json!(lock);
-        if self.name.is_some() {
+        if self.name().is_some() {
             shown["nodes"] = json!(lock.cells);
             shown["past"] = json!(watcher.past(&lock.name));
         }
@@ -135,8 +138,9 @@ impl Scope {
 
     fn snapshot(&self, snapshot: &Snapshot, watcher: &Watcher) -> Value {
         let locks = snapshot.locks.values();
-        let wanted =
-            |lock: &&Arc<LockView>| self.has(&lock.name) && (self.name.is_some() || lock.is_busy());
+        let wanted = |lock: &&Arc<LockView>| {
+            self.has(&lock.name) && (self.name().is_some() || lock.is_busy())
+        };
         let locks: Vec<_> = locks
             .filter(wanted)
             .map(|lock| self.lock(lock, watcher))
@@ -172,7 +176,7 @@ impl Scope {
         let changed = delta.changed.iter().filter(|lock| self.has(&lock.name));
         let changed: Vec<_> = changed.map(|lock| self.lock(lock, watcher)).collect();
         let removed: Vec<_> = delta.removed.iter().filter(|name| self.has(name)).collect();
-        if changed.is_empty() && removed.is_empty() && !(delta.also && self.name.is_none()) {
+        if changed.is_empty() && removed.is_empty() && !(delta.also && self.name().is_none()) {
             return (events, None);
         }
         let mut locks = json!({
@@ -184,6 +188,20 @@ impl Scope {
             locks["cycles"] = self.cycles(&delta.cycles);
         }
         (events, Some(locks))
+    }
+
+    /// The same as a stream has it: nothing where there is nothing to say.
+    fn text(&self, delta: &Delta, watcher: &Watcher) -> Bytes {
+        let mut out = String::new();
+        let (events, locks) = self.news(delta, watcher);
+        for event in &events {
+            let word = event["event"].as_str().unwrap_or("event");
+            message(&mut out, word, Some(delta.seq), event);
+        }
+        if let Some(locks) = locks {
+            message(&mut out, "locks", Some(delta.seq), &locks);
+        }
+        out.into()
     }
 }
 
@@ -211,13 +229,11 @@ pub(crate) async fn events(
     let scope = Scope::of(principal, service.mode, &query)?;
     service.refuse_when_draining()?;
     let watcher = service.watcher.clone();
-    if watcher.viewers() >= MOST_STREAMS {
-        let why = format!("{MOST_STREAMS} streams are open already (limit streams)");
-        return Err(Problem::new(StatusCode::TOO_MANY_REQUESTS, "limit", why)
-            .with("limit", "streams")
-            .retry_after(Duration::from_secs(1)));
-    }
-    let viewer = watcher.watch();
+    let most = service.limits.streams;
+    let viewer = watcher.watch(most).ok_or_else(|| {
+        let why = format!("{most} event streams are open already");
+        reached("streams", &why)
+    })?;
     if let Some(after) = &query.after {
         let body = poll(&scope, &watcher, after, query.wait.as_deref()).await?;
         drop(viewer);
@@ -237,14 +253,14 @@ pub(crate) async fn events(
         credentials,
         messages,
         seq: snapshot.seq,
-        first: Some(first),
+        first: Some(first.into()),
         authenticated: Instant::now(),
         ended: false,
         _viewer: viewer,
     };
     let body = futures_util::stream::unfold(stream, |mut stream| async move {
         let text = stream.next().await?;
-        Some((Ok::<_, Infallible>(Bytes::from(text)), stream))
+        Some((Ok::<_, Infallible>(text), stream))
     });
     let kind = HeaderValue::from_static("text/event-stream");
     let fresh = HeaderValue::from_static("no-store");
@@ -272,14 +288,14 @@ struct Stream {
     credentials: Credentials,
     messages: broadcast::Receiver<Message>,
     seq: u64,
-    first: Option<String>,
+    first: Option<Bytes>,
     authenticated: Instant,
     ended: bool,
     _viewer: Viewer,
 }
 
 impl Stream {
-    async fn next(&mut self) -> Option<String> {
+    async fn next(&mut self) -> Option<Bytes> {
         if let Some(first) = self.first.take() {
             return Some(first);
         }
@@ -296,20 +312,18 @@ impl Stream {
             }
             let mut out = String::new();
             match next {
-                Ok(Ok(Message::Looked(delta))) if delta.seq <= self.seq => continue,
-                Ok(Ok(Message::Looked(delta))) => {
+                Ok(Ok(Message::Looked(delta, _))) if delta.seq <= self.seq => continue,
+                Ok(Ok(Message::Looked(delta, texts))) => {
                     self.seq = delta.seq;
-                    let (events, locks) = self.scope.news(&delta, &self.watcher);
-                    for event in &events {
-                        let word = event["event"].as_str().unwrap_or("event");
-                        message(&mut out, word, Some(delta.seq), event);
-                    }
-                    if let Some(locks) = locks {
-                        message(&mut out, "locks", Some(delta.seq), &locks);
-                    }
-                    if out.is_empty() {
+                    let Scope {
+                        about, principal, ..
+                    } = &self.scope;
+                    let write = || self.scope.text(&delta, &self.watcher);
+                    let text = texts.shared(about, principal, write);
+                    if text.is_empty() {
                         continue;
                     }
+                    return Some(text);
                 }
                 Ok(Ok(Message::Closing)) | Ok(Err(broadcast::error::RecvError::Closed)) => {
                     let why =
@@ -333,15 +347,15 @@ impl Stream {
                     message(&mut out, "heartbeat", None, &body);
                 }
             }
-            return Some(out);
+            return Some(out.into());
         }
     }
 
-    fn close(&mut self, why: &Value) -> String {
+    fn close(&mut self, why: &Value) -> Bytes {
         self.ended = true;
         let mut out = String::new();
         message(&mut out, "closing", None, why);
-        out
+        out.into()
     }
 
     /// Whether its principal may not see it any more: its token may be gone, or its rights.
@@ -356,7 +370,7 @@ impl Stream {
         } = &self.credentials;
         let who = authenticate(self.service.tokens.as_ref(), headers, certificate.as_ref());
         let allowed = who.and_then(|principal| {
-            match &self.scope.name {
+            match self.scope.name() {
                 Some(name) => principal.may(Verb::Read, name)?,
                 None => principal.may_at_all(Verb::Read)?,
             }

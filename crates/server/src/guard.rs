@@ -52,12 +52,12 @@ fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     headers.get(name).and_then(|value| value.to_str().ok())
 }
 
-fn host(headers: &HeaderMap) -> &str {
+pub(crate) fn host(headers: &HeaderMap) -> &str {
     text(headers, header::HOST.as_str()).unwrap_or("")
 }
 
 /// Whether a browser says that a page of another origin has sent it.
-fn is_foreign(headers: &HeaderMap) -> bool {
+pub(crate) fn is_foreign(headers: &HeaderMap) -> bool {
     if let Some(site) = text(headers, "sec-fetch-site") {
         return !matches!(site, "same-origin" | "none");
     }
@@ -72,14 +72,22 @@ fn is_foreign(headers: &HeaderMap) -> bool {
 }
 
 /// An address, `localhost`, or a name without a dot: none that a public name server answers for.
-fn is_local(host: &str) -> bool {
+pub(crate) fn is_local(host: &str) -> bool {
     let name = match host.strip_prefix('[') {
-        Some(rest) => return rest.contains(']'),
+        Some(rest) => return is_ipv6_in_brackets(rest),
         None => host.rsplit_once(':').map_or(host, |(name, _)| name),
     };
     name.parse::<std::net::IpAddr>().is_ok()
         || !name.contains('.')
         || name.to_ascii_lowercase().ends_with(".localhost")
+}
+
+/// `::1]` or `::1]:7323`.
+fn is_ipv6_in_brackets(rest: &str) -> bool {
+    rest.split_once(']').is_some_and(|(address, port)| {
+        let is_port = port.is_empty() || port.starts_with(':');
+        is_port && address.parse::<std::net::Ipv6Addr>().is_ok()
+    })
 }
 
 #[cfg(test)]
@@ -127,6 +135,8 @@ mod tests {
             "evil.example",
             "evil.example:7323",
             "127.0.0.1.evil.example:1",
+            "[::1].evil.example",
+            "[evil.example]",
         ] {
             assert!(!is_local(public), "{public}");
         }

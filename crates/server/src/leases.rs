@@ -1,58 +1,220 @@
-//! [`Leases`]: the leases that this replica granted or extended, and until when. For a gauge: no lease
-//! depends on it, and another replica may have released any of them.
+//! [`Leases`]: the locks that this replica granted, or extended, and that are held as far as it knows.
+//!
+//! For a gauge and for two limits: no lease depends on it. What another replica released is known here
+//! until its time is over, or until somebody else is granted the lock. A lease of several names is one
+//! for each of them.
 
-use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use fencepost_core::LeaseId;
 
-/// Below so many it is not worth dropping those that have expired.
-const FEW: usize = 1024;
+use crate::limits::{Limits, reached};
+use crate::problem::Problem;
 
-#[derive(Default)]
-pub(crate) struct Leases(Mutex<Known>);
+/// They are shared by all clones.
+#[derive(Clone, Default)]
+pub(crate) struct Leases(Arc<Mutex<Known>>);
 
 #[derive(Default)]
 struct Known {
-    until: HashMap<LeaseId, Instant>,
-    /// How many may be known before the expired ones are dropped.
-    room: usize,
+    holds: BTreeMap<(Arc<str>, LeaseId), Hold>,
+    /// The same in the order in which they end.
+    ends: BTreeSet<(Instant, Arc<str>, LeaseId)>,
+    by_principal: HashMap<Arc<str>, usize>,
+}
+
+struct Hold {
+    until: Instant,
+    principal: Arc<str>,
+}
+
+/// Who asks for what.
+#[derive(Clone, Copy)]
+pub(crate) struct Claim<'a> {
+    pub(crate) principal: &'a Arc<str>,
+    pub(crate) lease: LeaseId,
+    /// Whether others may hold the same names at the same time.
+    pub(crate) shared: bool,
+}
+
+/// What was granted and is counted. Dropped, it is counted no longer: nobody was told.
+#[must_use]
+pub(crate) struct Counted {
+    leases: Leases,
+    names: Vec<Arc<str>>,
+    lease: LeaseId,
+}
+
+impl Counted {
+    /// It is counted until it ends.
+    pub(crate) fn keep(mut self) {
+        self.names.clear();
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        for name in std::mem::take(&mut self.names) {
+            self.leases.known().remove(&(name, self.lease));
+        }
+    }
 }
 
 impl Leases {
-    /// It was granted or extended, for so long.
-    pub(crate) fn goes_on(&self, lease: LeaseId, time: Duration) {
-        let now = Instant::now();
+    /// Whether it would be too many.
+    pub(crate) fn room<'n>(
+        &self,
+        limits: &Limits,
+        claim: Claim<'_>,
+        names: impl IntoIterator<Item = &'n str>,
+    ) -> Result<(), Problem> {
+        let names: Vec<Arc<str>> = names.into_iter().map(Arc::from).collect();
+        self.known().room(limits, claim, &names)
+    }
+
+    /// Counts what was granted, for so long, unless it is too many by now.
+    pub(crate) fn granted<'n>(
+        &self,
+        limits: &Limits,
+        claim: Claim<'_>,
+        names: impl IntoIterator<Item = &'n str>,
+        time: Duration,
+    ) -> Result<Counted, Problem> {
+        let names: Vec<Arc<str>> = names.into_iter().map(Arc::from).collect();
         let mut known = self.known();
-        if known.until.len() >= known.room {
-            known.drop_expired(now);
+        known.room(limits, claim, &names)?;
+        Ok(self.count_in(&mut known, claim, names, time))
+    }
+
+    /// Counts what was granted to an operator: there is no limit to that.
+    pub(crate) fn stolen(&self, claim: Claim<'_>, name: &str, time: Duration) -> Counted {
+        self.count_in(&mut self.known(), claim, vec![name.into()], time)
+    }
+
+    fn count_in(
+        &self,
+        known: &mut Known,
+        claim: Claim<'_>,
+        names: Vec<Arc<str>>,
+        time: Duration,
+    ) -> Counted {
+        for name in &names {
+            if !claim.shared {
+                known.remove_all(name);
+            }
+            known.insert(name, claim.lease, claim.principal, time);
         }
-        known.until.insert(lease, now + time);
+        Counted {
+            leases: self.clone(),
+            names,
+            lease: claim.lease,
+        }
+    }
+
+    /// It was extended, for so long: whoever granted it. An extension is never too many.
+    pub(crate) fn extended(
+        &self,
+        principal: &Arc<str>,
+        name: &str,
+        lease: LeaseId,
+        time: Duration,
+    ) {
+        self.known().insert(&name.into(), lease, principal, time);
     }
 
     /// It is over.
-    pub(crate) fn ended(&self, lease: LeaseId) {
-        self.known().until.remove(&lease);
+    pub(crate) fn ended(&self, name: &str, lease: LeaseId) {
+        self.known().remove(&(name.into(), lease));
     }
 
     pub(crate) fn count(&self) -> usize {
-        let mut known = self.known();
-        known.drop_expired(Instant::now());
-        known.until.len()
+        self.known().holds.len()
     }
 
+    /// What is known now.
     fn known(&self) -> MutexGuard<'_, Known> {
-        // A panic while it was locked cannot have left it half changed.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        // A panic while it was locked leaves a wrong count at the worst.
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        known.drop_expired(Instant::now());
+        known
     }
 }
 
 impl Known {
+    fn of_name(&self, name: &Arc<str>) -> impl Iterator<Item = (&(Arc<str>, LeaseId), &Hold)> {
+        let (first, last) = (LeaseId::new(0), LeaseId::new(u128::MAX));
+        self.holds
+            .range((Arc::clone(name), first)..=(Arc::clone(name), last))
+    }
+
+    fn room(&self, limits: &Limits, claim: Claim<'_>, names: &[Arc<str>]) -> Result<(), Problem> {
+        let mut more = 0;
+        for name in names {
+            if claim.shared {
+                let is_known = self.holds.contains_key(&(Arc::clone(name), claim.lease));
+                let most = limits.leases_per_name;
+                if !is_known && self.of_name(name).take(most).count() >= most {
+                    let why = format!("{most} leases of this name are held already");
+                    return Err(reached("leases_per_name", &why));
+                }
+                more += usize::from(!is_known);
+            } else {
+                // Whoever is granted the lock shows that all others of its name are over.
+                let mut own = self.of_name(name).map(|(_, hold)| &hold.principal);
+                more += usize::from(!own.any(|principal| principal == claim.principal));
+            }
+        }
+        let most = limits.leases_per_principal;
+        let held = self.by_principal.get(claim.principal).copied();
+        match held.unwrap_or(0) + more > most && more > 0 {
+            true => {
+                let why = format!("this principal holds {most} locks already");
+                Err(reached("leases_per_principal", &why))
+            }
+            false => Ok(()),
+        }
+    }
+
+    fn insert(&mut self, name: &Arc<str>, lease: LeaseId, principal: &Arc<str>, time: Duration) {
+        let until = Instant::now() + time;
+        let key = (Arc::clone(name), lease);
+        self.remove(&key);
+        self.ends.insert((until, Arc::clone(name), lease));
+        *self.by_principal.entry(Arc::clone(principal)).or_default() += 1;
+        let principal = Arc::clone(principal);
+        self.holds.insert(key, Hold { until, principal });
+    }
+
+    fn remove_all(&mut self, name: &Arc<str>) {
+        let keys: Vec<_> = self.of_name(name).map(|(key, _)| key.clone()).collect();
+        for key in keys {
+            self.remove(&key);
+        }
+    }
+
+    fn remove(&mut self, key: &(Arc<str>, LeaseId)) {
+        let Some(hold) = self.holds.remove(key) else {
+            return;
+        };
+        self.ends.remove(&(hold.until, Arc::clone(&key.0), key.1));
+        if let Some(count) = self.by_principal.get_mut(&hold.principal) {
+            *count -= 1;
+            if *count == 0 {
+                self.by_principal.remove(&hold.principal);
+            }
+        }
+    }
+
     fn drop_expired(&mut self, now: Instant) {
-        self.until.retain(|_, until| *until > now);
-        // So that all the dropping takes no longer than all the inserting.
-        self.room = (self.until.len() * 2).max(FEW);
+        while let Some((until, name, lease)) = self.ends.first() {
+            if *until > now {
+                return;
+            }
+            let key = (Arc::clone(name), *lease);
+            self.remove(&key);
+        }
     }
 }
 
@@ -60,18 +222,92 @@ impl Known {
 mod tests {
     use super::*;
 
-    #[test]
-    fn what_has_expired_is_not_counted_and_makes_room() {
-        let leases = Leases::default();
-        for lease in 0..10 * FEW as u128 {
-            leases.goes_on(LeaseId::new(lease), Duration::ZERO);
+    const LONG: Duration = Duration::from_secs(60);
+
+    fn limits() -> Limits {
+        Limits {
+            leases_per_principal: 2,
+            leases_per_name: 3,
+            ..Limits::default()
         }
-        assert!(leases.known().until.len() <= FEW);
-        leases.goes_on(LeaseId::new(1), Duration::from_secs(60));
-        leases.goes_on(LeaseId::new(1), Duration::from_secs(90));
-        leases.goes_on(LeaseId::new(2), Duration::from_secs(60));
-        assert_eq!(leases.count(), 2);
-        leases.ended(LeaseId::new(1));
+    }
+
+    fn claim(principal: &Arc<str>, lease: u128) -> Claim<'_> {
+        Claim {
+            principal,
+            lease: LeaseId::new(lease),
+            shared: false,
+        }
+    }
+
+    /// The limit that refused it, if one did.
+    fn grant(leases: &Leases, claim: Claim<'_>, names: &[&str], time: Duration) -> Option<String> {
+        match leases.granted(&limits(), claim, names.iter().copied(), time) {
+            Ok(counted) => {
+                counted.keep();
+                None
+            }
+            Err(problem) => problem.field("limit")?.as_str().map(str::to_owned),
+        }
+    }
+
+    #[test]
+    fn what_has_expired_or_ended_or_was_never_told_is_not_counted() {
+        let (leases, a) = (Leases::default(), Arc::from("a"));
+        for lease in 0..10_000 {
+            let name = format!("job/{lease}");
+            assert_eq!(
+                grant(&leases, claim(&a, lease), &[&name], Duration::ZERO),
+                None
+            );
+        }
+        assert_eq!(leases.count(), 0);
+        assert!(leases.known().by_principal.is_empty() && leases.known().ends.is_empty());
+        assert_eq!(grant(&leases, claim(&a, 1), &["one"], LONG), None);
+        leases.extended(&a, "one", LeaseId::new(1), LONG);
+        drop(leases.granted(&limits(), claim(&a, 2), ["two"], LONG));
         assert_eq!(leases.count(), 1);
+        leases.ended("one", LeaseId::new(1));
+        assert_eq!(leases.count(), 0);
+    }
+
+    #[test]
+    fn a_principal_has_so_many_and_another_has_its_own() {
+        let (leases, a, b) = (Leases::default(), Arc::from("a"), Arc::from("b"));
+        assert_eq!(grant(&leases, claim(&a, 1), &["one", "two"], LONG), None);
+        let refused = Some("leases_per_principal".to_owned());
+        assert_eq!(grant(&leases, claim(&a, 2), &["three"], LONG), refused);
+        assert_eq!(grant(&leases, claim(&b, 3), &["three"], LONG), None);
+        // The next attempt of a lease, and a lock that was released elsewhere.
+        assert_eq!(grant(&leases, claim(&a, 1), &["one", "two"], LONG), None);
+        assert_eq!(grant(&leases, claim(&a, 4), &["one"], LONG), None);
+        assert_eq!(grant(&leases, claim(&b, 5), &["one"], LONG), None);
+        assert_eq!(leases.count(), 3);
+        assert_eq!(grant(&leases, claim(&a, 6), &["four"], LONG), None);
+        // Nobody loses a lock because of a limit.
+        leases.extended(&a, "from another replica", LeaseId::new(7), LONG);
+        assert_eq!(leases.count(), 5);
+    }
+
+    #[test]
+    fn readers_of_a_name_are_counted_together() {
+        let leases = Leases::default();
+        for lease in 1..=3 {
+            let principal = Arc::from(format!("p{lease}"));
+            let reader = Claim {
+                shared: true,
+                ..claim(&principal, lease)
+            };
+            assert_eq!(grant(&leases, reader, &["shelf"], LONG), None);
+            assert_eq!(grant(&leases, reader, &["shelf"], LONG), None, "again");
+        }
+        let principal = Arc::from("p4");
+        let reader = Claim {
+            shared: true,
+            ..claim(&principal, 4)
+        };
+        let refused = Some("leases_per_name".to_owned());
+        assert_eq!(grant(&leases, reader, &["shelf"], LONG), refused);
+        assert_eq!(grant(&leases, reader, &["shelves"], LONG), None);
     }
 }

@@ -12,18 +12,21 @@
 //! | `api` | the operations: acquire, extend, release, steal, locks, nodes |
 //! | `locks` | what the service asks of the library |
 //! | `auth` | bearer tokens and client certificates: who may do what |
+//! | `looks` | what was seen of a lock a moment ago, for all that wait for it |
 //! | `attempts` | the numbered attempts under way here, one of a lease at a time |
 //! | `unread` | releases what was granted if the answer could not be sent |
-//! | `leases` | how many leases this replica knows of |
+//! | `leases` | which locks are held, as far as this replica knows |
 //! | `limits` | how much of everything one principal may have |
 //! | `body`, `answer`, `problem` | requests in; answers and RFC 9457 problems out |
 //! | `shown` | a lock as those see it who ask about it |
 //! | `watcher` | looks at all locks, once for all streams of a replica |
 //! | `events` | server-sent events and polls; nodes, contention and timeline |
+//! | `texts` | what a look says, written once for all streams that see the same |
 //! | `view`, `tracker`, `waits_for`, `contention` | what a look shows, and what happened between two; pure |
 //! | `timeline` | what may have gone wrong, kept for days |
 //! | `peers`, `pem` | the other replicas, asked for their timelines; certificates in files |
 //! | `ui`, `guard` | the dashboard; what a foreign page may not send |
+//! | `fuzz` | what the fuzz target calls |
 //! | `trace` | the id and the span of a request |
 //! | `metrics` | counters and histograms as Prometheus text |
 
@@ -36,10 +39,13 @@ mod auth;
 mod body;
 mod contention;
 mod events;
+#[cfg(any(test, feature = "fuzz"))]
+pub mod fuzz;
 mod guard;
 mod leases;
 mod limits;
 mod locks;
+mod looks;
 mod metrics;
 mod openapi;
 mod operations;
@@ -50,6 +56,7 @@ mod routes;
 mod serve;
 mod service;
 mod shown;
+mod texts;
 mod timeline;
 mod trace;
 mod tracker;
@@ -60,7 +67,7 @@ pub mod waits_for;
 mod watcher;
 
 pub use auth::{AuthError, Tokens, hash_token};
-pub use limits::Limits;
+pub use limits::{LimitError, Limits};
 pub use peers::{Peers, PeersError};
 pub use serve::{Options, Tls, TlsError, serve};
 pub use service::Mode;

@@ -5,6 +5,7 @@
 //! what fails, and what nobody read, is cleaned up by exactly that value.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fencepost::leased::{LeaseRelease, OnBehalf};
@@ -16,6 +17,7 @@ use fencepost_core::lock::{Holder, Snapshot};
 use fencepost_core::{LeaseAttempt, LeaseId};
 use futures_util::future::try_join_all;
 
+use crate::looks::Looks;
 use crate::problem::{Problem, SOON};
 
 /// What is asked for.
@@ -98,12 +100,16 @@ impl Found {
     }
 }
 
-pub(crate) async fn acquire(client: &Client, wish: &Wish) -> Result<Granted, Problem> {
+pub(crate) async fn acquire(
+    client: &Client,
+    wish: &Wish,
+    looks: &Looks,
+) -> Result<Granted, Problem> {
     let start = Instant::now();
     let end = start + wish.wait;
     let found = match wish.may_be_repeated() {
         false => ask(client, wish, end).await?,
-        true => repeatable(client, wish, end).await?,
+        true => repeatable(client, wish, looks, end).await?,
     };
     let waited = start.elapsed();
     let left = found.leases.iter().map(Lease::remaining).min();
@@ -151,7 +157,12 @@ async fn ask(client: &Client, wish: &Wish, end: Instant) -> Result<Found, Error>
 
 /// A request whose client chose the lease id: another attempt of the same lease may hold the lock, wait
 /// for it, or have released it.
-async fn repeatable(client: &Client, wish: &Wish, end: Instant) -> Result<Found, Problem> {
+async fn repeatable(
+    client: &Client,
+    wish: &Wish,
+    looks: &Looks,
+    end: Instant,
+) -> Result<Found, Problem> {
     let mut found = match &wish.names[..] {
         // Several: one after the other in the order that everybody keeps to. What is acquired is
         // released if a later one cannot be had.
@@ -162,13 +173,13 @@ async fn repeatable(client: &Client, wish: &Wish, end: Instant) -> Result<Found,
                     names: vec![name.clone()],
                     ..wish.clone()
                 };
-                let found = waited_for(client, &one, end).await?;
+                let found = waited_for(client, &one, looks, end).await?;
                 all.leases.extend(found.leases);
                 all.repeated |= found.repeated;
             }
             all
         }
-        _ => waited_for(client, wish, end).await?,
+        _ => waited_for(client, wish, looks, end).await?,
     };
     if wish.shared && wish.of.attempt > 1 {
         found.repeated = release_earlier_readers(client, wish).await?;
@@ -186,16 +197,24 @@ enum Other {
     NotEarlier(HashSet<AttemptValue>),
 }
 
-async fn waited_for(client: &Client, wish: &Wish, end: Instant) -> Result<Found, Problem> {
+async fn waited_for(
+    client: &Client,
+    wish: &Wish,
+    looks: &Looks,
+    end: Instant,
+) -> Result<Found, Problem> {
+    let names = looked_at(client, wish)?;
+    let shared: Vec<_> = names.iter().map(|name| looks.at(name)).collect();
     let mut suspects = HashSet::new();
     loop {
         let other = {
             let mut asked = Box::pin(ask(client, wish, end));
             // An earlier attempt may hold it already; and one that waits, here or at another replica,
             // may get it later.
-            let mut next_look = match wish.of.attempt {
-                1 => Instant::now() + LOOK_EVERY,
-                _ => Instant::now(),
+            let mut looked = wish.of.attempt == 1;
+            let mut next_look = match looked {
+                true => Instant::now() + LOOK_EVERY,
+                false => Instant::now(),
             };
             loop {
                 tokio::select! {
@@ -207,7 +226,7 @@ async fn waited_for(client: &Client, wish: &Wish, end: Instant) -> Result<Found,
                             if was_released(&error) {
                                 return Err(released());
                             }
-                            match settled(client, wish).await? {
+                            match settled(client, wish, &names).await? {
                                 Other::None => return Err(error.into()),
                                 other => break other,
                             }
@@ -215,7 +234,12 @@ async fn waited_for(client: &Client, wish: &Wish, end: Instant) -> Result<Found,
                     },
                     () = tokio::time::sleep_until(next_look.into()) => {
                         next_look = Instant::now() + LOOK_EVERY;
-                        match other(client, wish).await? {
+                        // What an earlier attempt has got just now would be missed in an older look.
+                        let seen = match std::mem::replace(&mut looked, true) {
+                            true => try_join_all(shared.iter().map(|it| it.status(client))).await?,
+                            false => asked_now(client, &names).await?,
+                        };
+                        match other(wish, &names, &seen) {
                             Other::None => {}
                             // A try of our own has the same number: but it never lasts until the next look.
                             Other::NotEarlier(values) if suspects.is_disjoint(&values) => {
@@ -248,13 +272,13 @@ fn was_released(error: &Error) -> bool {
 }
 
 /// The same once what was left of our own last try is gone: it has the same number.
-async fn settled(client: &Client, wish: &Wish) -> Result<Other, Problem> {
-    let first = match other(client, wish).await? {
+async fn settled(client: &Client, wish: &Wish, names: &[String]) -> Result<Other, Problem> {
+    let first = match other(wish, names, &asked_now(client, names).await?) {
         Other::NotEarlier(values) => values,
         seen => return Ok(seen),
     };
     tokio::time::sleep(CLEAN_UP).await;
-    match other(client, wish).await? {
+    match other(wish, names, &asked_now(client, names).await?) {
         Other::NotEarlier(values) if first.is_disjoint(&values) => Ok(Other::None),
         seen => Ok(seen),
     }
@@ -281,21 +305,29 @@ async fn take_over(
     Ok(found)
 }
 
-async fn other(client: &Client, wish: &Wish) -> Result<Other, Problem> {
-    // Readers are not in each other's way.
+/// The locks that another attempt of the same lease may hold: none where they are shared, since readers are
+/// not in each other's way.
+fn looked_at(client: &Client, wish: &Wish) -> Result<Vec<String>, Problem> {
     if wish.shared {
-        return Ok(Other::None);
+        return Ok(Vec::new());
     }
-    let names = match wish.slots {
+    Ok(match wish.slots {
         None => wish.names.clone(),
         Some(slots) => {
             let names = client.semaphore(&wish.names[0], slots).slot_names()?;
             names.iter().map(ToString::to_string).collect()
         }
-    };
+    })
+}
+
+async fn asked_now(client: &Client, names: &[String]) -> Result<Vec<Arc<Status>>, Error> {
     let seen = try_join_all(names.iter().map(|name| client.status(name))).await?;
+    Ok(seen.into_iter().map(Arc::new).collect())
+}
+
+fn other(wish: &Wish, names: &[String], seen: &[Arc<Status>]) -> Other {
     let (mut earlier, mut others) = (Vec::new(), HashSet::new());
-    for (name, status) in names.into_iter().zip(&seen) {
+    for (name, status) in names.iter().zip(seen) {
         let mut values = Vec::new();
         for (value, of) in of_lease(status, wish.of.lease) {
             match of.attempt < wish.of.attempt {
@@ -305,16 +337,16 @@ async fn other(client: &Client, wish: &Wish) -> Result<Other, Problem> {
             }
         }
         if !values.is_empty() {
-            earlier.push((name, values));
+            earlier.push((name.clone(), values));
         }
     }
     // All or none: where only some are held under earlier attempts, the library waits for the others.
     let is_whole = wish.slots.is_some() || earlier.len() == wish.names.len();
-    Ok(match (others.is_empty(), earlier.is_empty()) {
+    match (others.is_empty(), earlier.is_empty()) {
         (false, _) => Other::NotEarlier(others),
         (true, false) if is_whole => Other::Earlier(earlier),
         (true, _) => Other::None,
-    })
+    }
 }
 
 /// The earlier attempts of a reader stay beside the new one: they are released.
@@ -516,9 +548,12 @@ pub(crate) async fn status(client: &Client, name: &str) -> Result<Status, Error>
     client.status(name).await
 }
 
-pub(crate) async fn list(client: &Client, prefix: &str) -> Result<Vec<Status>, Error> {
-    let listing = client.list(&NamePattern::new("*")).await?;
+/// The locks whose names begin like that, and whether there are more than a listing can hold.
+pub(crate) async fn list(client: &Client, prefix: &str) -> Result<(Vec<Status>, bool), Error> {
+    // By the nodes, which hand out a bounded number of names. In a pattern `*` is no letter: `?` is any.
+    let like = NamePattern::new(format!("{}*", prefix.replace('*', "?")));
+    let listing = client.list(&like).await?;
     let mut locks = listing.locks;
     locks.retain(|lock| lock.name.as_str().starts_with(prefix));
-    Ok(locks)
+    Ok((locks, listing.more))
 }

@@ -137,7 +137,7 @@ impl Metrics {
         );
         registry.register(
             "leases",
-            "Leases that this replica granted or extended last, and that have not ended as far as it knows",
+            "Locks that this replica granted or extended last, and that are held as far as it knows",
             this.leases.clone(),
         );
         registry.register_collector(Box::new(Arc::clone(&this.nodes)));

@@ -2,22 +2,29 @@
 
 use serde_json::{Map, Value, json};
 
+use crate::limits::Limits;
 use crate::operations::ROUTES;
 
 /// Answers that every operation may give.
-const COMMON: [(u16, &str); 9] = [
+const COMMON: [(u16, &str); 12] = [
     (400, "the body cannot be read"),
     (401, "authentication is required"),
     (403, "not permitted"),
     (405, "no such method here"),
-    (413, "too large"),
+    (408, "sent too slowly: `limit` says which limit"),
+    (413, "too large: `limit` says which limit"),
     (415, "unknown type of body"),
     (422, "cannot be used"),
+    (429, "too much at a time: `limit` says which limit"),
+    (
+        431,
+        "the head is too large (limit `header_bytes`); there is no body",
+    ),
     (500, "the service failed"),
     (503, "no quorum, or draining"),
 ];
 
-pub(crate) fn document() -> Value {
+pub(crate) fn document(limits: &Limits) -> Value {
     let mut paths = Map::new();
     for route in &ROUTES {
         let mut responses = Map::new();
@@ -72,14 +79,14 @@ pub(crate) fn document() -> Value {
             "description": "Distributed locks with fencing tokens.",
         },
         "paths": paths,
-        "components": { "schemas": schemas(), "securitySchemes": {
+        "components": { "schemas": schemas(limits), "securitySchemes": {
             "bearer": { "type": "http", "scheme": "bearer" },
         } },
         "security": [{ "bearer": [] }, {}],
     })
 }
 
-fn schemas() -> Value {
+fn schemas(limits: &Limits) -> Value {
     let name = json!({ "type": "string", "minLength": 1, "maxLength": 512 });
     let duration = json!({ "type": "string", "examples": ["30s", "1m30s"] });
     let lease = json!({
@@ -96,7 +103,7 @@ fn schemas() -> Value {
     json!({
         "Acquire": object(json!([]), json!({
             "name": name,
-            "names": { "type": "array", "items": name, "minItems": 1, "maxItems": 16 },
+            "names": { "type": "array", "items": name, "minItems": 1, "maxItems": limits.names },
             "ttl": duration, "wait": duration, "max_hold": duration,
             "lease": lease, "attempt": { "type": "integer", "minimum": 1 },
             "fair": { "type": "boolean" }, "shared": { "type": "boolean" },
@@ -105,7 +112,7 @@ fn schemas() -> Value {
         })),
         "Extend": object(json!(["leases"]), json!({
             "ttl": duration,
-            "leases": { "type": "array", "minItems": 1, "maxItems": 1000, "items": object(
+            "leases": { "type": "array", "minItems": 1, "maxItems": limits.batch, "items": object(
                 json!(["name", "lease", "token"]),
                 json!({ "name": name, "lease": lease, "token": { "type": "integer", "minimum": 0 } }),
             ) },
@@ -124,6 +131,7 @@ fn schemas() -> Value {
                 "detail": { "type": "string" },
                 "request_id": { "type": "string" },
                 "retry_after_ms": { "type": "integer" },
+                "limit": { "type": "string", "enum": Limits::NAMES },
             },
         },
     })

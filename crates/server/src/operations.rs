@@ -32,7 +32,6 @@ pub(crate) const ROUTES: [Route; 13] = [
             (200, "acquired"),
             (409, "held by another, or this attempt is under way"),
             (410, "this lease id was released"),
-            (429, "a limit was reached"),
             (503, "no quorum, or draining"),
         ],
         ..route(
@@ -80,7 +79,6 @@ pub(crate) const ROUTES: [Route; 13] = [
     Route {
         answers: &[
             (200, "a stream, or with `after` one answer"),
-            (429, "a limit was reached"),
             (503, "no quorum, or draining"),
         ],
         query: &["name", "prefix", "after", "wait"],

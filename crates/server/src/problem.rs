@@ -10,6 +10,9 @@ use crate::trace::request_id;
 /// After which time it is worth asking again where nothing better is known.
 pub(crate) const SOON: std::time::Duration = std::time::Duration::from_secs(1);
 
+/// The type of what is sent.
+pub(crate) const KIND: &str = "application/problem+json";
+
 /// What went wrong, for the client of the service.
 #[derive(Debug)]
 pub(crate) struct Problem {
@@ -130,8 +133,9 @@ impl From<Error> for Problem {
     }
 }
 
-impl IntoResponse for Problem {
-    fn into_response(self) -> Response {
+impl Problem {
+    /// What is sent.
+    pub(crate) fn document(self) -> Value {
         let mut body = Map::new();
         body.insert("type".into(), format!("urn:fencepost:{}", self.code).into());
         body.insert("title".into(), self.title().into());
@@ -142,13 +146,17 @@ impl IntoResponse for Problem {
         if let Some(id) = request_id() {
             body.insert("request_id".into(), id.into());
         }
-        let mut response = (self.status, Value::Object(body).to_string()).into_response();
+        Value::Object(body)
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let status = self.status;
+        let mut response = (status, self.document().to_string()).into_response();
         let headers = response.headers_mut();
-        headers.insert(
-            header::CONTENT_TYPE,
-            HeaderValue::from_static("application/problem+json"),
-        );
-        if self.status == StatusCode::UNAUTHORIZED {
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(KIND));
+        if status == StatusCode::UNAUTHORIZED {
             headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
         response

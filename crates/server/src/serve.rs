@@ -1,10 +1,12 @@
 //! Listening, TLS, and the end: a replica that is told to stop drains, and releases nothing.
 
 use std::convert::Infallible;
+use std::error::Error as _;
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -15,11 +17,10 @@ use fencepost::Client;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::server::graceful::GracefulShutdown;
 use sha2::{Digest as _, Sha256};
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::pki_types::PrivateKeyDer;
@@ -30,11 +31,15 @@ use tower_service::Service as _;
 
 use crate::attempts::Attempts;
 use crate::auth::Tokens;
+use crate::body;
 use crate::guard::refusal;
-use crate::limits::{Limits, Waits};
+use crate::leases::Leases;
+use crate::limits::{Limits, Waits, reached, sent_too_slowly};
+use crate::looks::Looks;
 use crate::metrics::Metrics;
 use crate::peers::Peers;
 use crate::pem::certificates;
+use crate::problem::KIND;
 use crate::routes;
 use crate::service::{Certificate, Mode, Parts, Service};
 use crate::timeline::Timeline;
@@ -47,8 +52,8 @@ const DRAIN: Duration = Duration::from_secs(65);
 /// The pause after the operating system refused a connection: it has no descriptor left, say.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// The most connections to the address of the metrics.
-const SCRAPERS: usize = 16;
+/// How many connections beyond the limit are told so at the same time. Others wait in the kernel's backlog.
+const REFUSALS: usize = 64;
 
 /// How to serve.
 #[derive(Default)]
@@ -157,9 +162,10 @@ pub async fn serve(
     let service = Service::new(Parts {
         waits: Waits::default(),
         attempts: Attempts::default(),
+        looks: Looks::default(),
         metrics: Arc::new(Metrics::new(client.clone())),
         metrics_elsewhere: options.metrics.is_some(),
-        leases: Arc::default(),
+        leases: Leases::default(),
         client,
         tokens: options.tokens,
         draining: Arc::clone(&draining),
@@ -181,9 +187,9 @@ pub async fn serve(
             router: routes::metrics_router(service.clone()),
             guarded: None,
             tls: None,
-            connections: Arc::new(Semaphore::new(SCRAPERS)),
+            limit: ("metrics_connections", limits.metrics_connections),
             limits: Arc::clone(&limits),
-            graceful: GracefulShutdown::new(),
+            draining: watch::Sender::new(false),
         };
         // Until the end: also how it drains is of interest.
         tokio::spawn(async move { front.accept(listener, std::future::pending()).await })
@@ -192,15 +198,17 @@ pub async fn serve(
         router: routes::router(service.clone()),
         guarded: Some(service),
         tls: options.tls,
-        connections: Arc::new(Semaphore::new(limits.connections)),
+        limit: ("connections", limits.connections),
         limits,
-        graceful: GracefulShutdown::new(),
+        draining: watch::Sender::new(false),
     };
     front.accept(listener, shutdown).await;
     draining.store(true, Ordering::Relaxed);
     tracing::info!("draining: leases go on, requests that have begun are answered");
     watcher.close();
-    let _ = timeout(DRAIN, front.graceful.shutdown()).await;
+    front.draining.send_replace(true);
+    // Each connection has a receiver.
+    let _ = timeout(DRAIN, front.draining.closed()).await;
     looks.abort();
     if let Some(scraped) = scraped {
         scraped.abort();
@@ -214,29 +222,31 @@ struct Front {
     /// The service, if a page of somebody else's could do harm there.
     guarded: Option<Service>,
     tls: Option<Tls>,
-    connections: Arc<Semaphore>,
+    /// The most connections, and what that limit is called.
+    limit: (&'static str, usize),
     limits: Arc<Limits>,
-    graceful: GracefulShutdown,
+    /// Whether connections are to end once what has begun is answered.
+    draining: watch::Sender<bool>,
 }
 
 impl Front {
     /// Accepts connections until it is told to stop.
     async fn accept(&self, listener: TcpListener, stop: impl Future<Output = ()>) {
+        let places = Arc::new(Semaphore::new(self.limit.1));
+        let refusals = Arc::new(Semaphore::new(REFUSALS));
         let mut stop = std::pin::pin!(stop);
         loop {
-            // Before it is accepted: who is beyond the limit waits in the kernel's backlog.
-            let place = Arc::clone(&self.connections).acquire_owned();
             let accepted = async {
                 // The semaphore is never closed.
-                let place = place.await.ok()?;
-                Some((listener.accept().await, place))
+                let refusal = Arc::clone(&refusals).acquire_owned().await.ok()?;
+                Some((listener.accept().await, refusal))
             };
             let accepted = tokio::select! {
                 biased;
                 () = &mut stop => return,
                 accepted = accepted => accepted,
             };
-            let Some((accepted, place)) = accepted else {
+            let Some((accepted, refusal)) = accepted else {
                 return;
             };
             let (stream, peer) = match accepted {
@@ -247,16 +257,23 @@ impl Front {
                     continue;
                 }
             };
-            let answers = Answers {
-                router: self.router.clone(),
-                guarded: self.guarded.clone(),
+            let (place, refused) = match Arc::clone(&places).try_acquire_owned() {
+                Ok(place) => (place, None),
+                Err(_) => (refusal, Some(self.limit)),
             };
-            let (limits, tls) = (Arc::clone(&self.limits), self.tls.clone());
-            let watcher = self.graceful.watcher();
-            tokio::spawn(async move {
-                let _place = place;
-                connection(stream, peer, answers, tls, &limits, watcher).await;
-            });
+            let connection = Connection {
+                peer,
+                answers: Answers {
+                    router: self.router.clone(),
+                    guarded: self.guarded.clone(),
+                    refused,
+                    limits: Arc::clone(&self.limits),
+                },
+                limits: Arc::clone(&self.limits),
+                draining: self.draining.subscribe(),
+                _place: place,
+            };
+            tokio::spawn(connection.run(stream, self.tls.clone()));
         }
     }
 }
@@ -266,10 +283,19 @@ impl Front {
 struct Answers {
     router: axum::Router,
     guarded: Option<Service>,
+    /// The limit that this connection is beyond.
+    refused: Option<(&'static str, usize)>,
+    limits: Arc<Limits>,
 }
 
 impl Answers {
     async fn to(mut self, request: Request) -> Response {
+        if let Some((limit, most)) = self.refused {
+            // All of it: a connection that is closed with bytes unread loses its answer.
+            drop(body::read(request.into_body(), &self.limits).await);
+            let why = format!("{most} connections are open already");
+            return reached(limit, &why).into_response();
+        }
         let guarded = self.guarded.as_ref();
         if let Some(problem) = guarded.and_then(|service| refusal(service, &request)) {
             return problem.into_response();
@@ -281,59 +307,102 @@ impl Answers {
     }
 }
 
-async fn connection(
-    stream: TcpStream,
+/// One connection.
+struct Connection {
     peer: SocketAddr,
     answers: Answers,
-    tls: Option<Tls>,
-    limits: &Limits,
-    watcher: hyper_util::server::graceful::Watcher,
-) {
-    // A lock service sends small answers, each of which somebody waits for.
-    let _ = stream.set_nodelay(true);
-    match tls {
-        None => http(stream, Certificate(None), answers, limits, watcher).await,
-        Some(Tls(acceptor)) => match timeout(limits.read_timeout, acceptor.accept(stream)).await {
+    limits: Arc<Limits>,
+    draining: watch::Receiver<bool>,
+    _place: OwnedSemaphorePermit,
+}
+
+impl Connection {
+    async fn run(self, stream: TcpStream, tls: Option<Tls>) {
+        // A lock service sends small answers, each of which somebody waits for.
+        let _ = stream.set_nodelay(true);
+        let peer = self.peer;
+        let Some(Tls(acceptor)) = tls else {
+            return self.http(stream, Certificate(None)).await;
+        };
+        match timeout(self.limits.read_timeout, acceptor.accept(stream)).await {
             Ok(Ok(stream)) => {
-                let shown = stream
-                    .get_ref()
-                    .1
-                    .peer_certificates()
-                    .and_then(<[_]>::first);
+                let shown = stream.get_ref().1.peer_certificates();
+                let shown = shown.and_then(<[_]>::first);
                 let certificate = Certificate(shown.map(|der| Sha256::digest(der).into()));
-                http(stream, certificate, answers, limits, watcher).await;
+                self.http(stream, certificate).await;
             }
             Ok(Err(error)) => tracing::debug!(%peer, %error, "no TLS"),
-            Err(_) => tracing::debug!(%peer, "no TLS in time"),
-        },
+            Err(_) => tracing::debug!(%peer, "no TLS in time (limit read_timeout)"),
+        }
+    }
+
+    async fn http(
+        mut self,
+        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        certificate: Certificate,
+    ) {
+        let (answers, unread) = (self.answers, Unread::default());
+        let is_refused = answers.refused.is_some();
+        let stream = Watched::new(stream, unread.clone(), self.limits.write_timeout);
+        let answer = service_fn(move |request: hyper::Request<hyper::body::Incoming>| {
+            let mut request: Request = request.map(axum::body::Body::new);
+            request.extensions_mut().insert(certificate);
+            request.extensions_mut().insert(unread.clone());
+            let answers = answers.clone();
+            async move { Ok::<_, Infallible>(traced(request, |request| answers.to(request)).await) }
+        });
+        let mut builder = http1::Builder::new();
+        builder
+            .timer(TokioTimer::new())
+            .header_read_timeout(self.limits.read_timeout)
+            .keep_alive(!is_refused)
+            .max_buf_size(self.limits.header_bytes);
+        let mut connection = builder.serve_connection(TokioIo::new(stream), answer);
+        let told_to_drain = async {
+            // An error is the end of the sender: then all ends.
+            let _ = self.draining.wait_for(|draining| *draining).await;
+        };
+        let ended = tokio::select! {
+            biased;
+            ended = &mut connection => Some(ended),
+            () = told_to_drain => None,
+        };
+        let ended = match ended {
+            Some(ended) => ended,
+            None => {
+                Pin::new(&mut connection).graceful_shutdown();
+                (&mut connection).await
+            }
+        };
+        let Err(error) = ended else { return };
+        if error.is_timeout() {
+            let parts = connection.into_parts();
+            // One that is idle is closed without a word.
+            if !parts.read_buf.is_empty() {
+                too_slow(parts.io.into_inner(), &self.limits).await;
+            }
+            return;
+        }
+        let peer = self.peer;
+        // A client that breaks off is its own affair, and so is one that takes nothing.
+        if let Some(why) = error.source() {
+            tracing::debug!(%peer, error = %why, "connection ended");
+        }
     }
 }
 
-async fn http(
-    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    certificate: Certificate,
-    answers: Answers,
-    limits: &Limits,
-    watcher: hyper_util::server::graceful::Watcher,
-) {
-    let unread = Unread::default();
-    let stream = Watched {
-        stream,
-        unread: unread.clone(),
+/// The answer to a request whose head never came to its end, which no layer above has seen.
+async fn too_slow(mut stream: impl AsyncWrite + Unpin, limits: &Limits) {
+    let problem = sent_too_slowly("the head of the request", limits);
+    let (status, body) = (problem.status, problem.document().to_string());
+    let answer = format!(
+        "HTTP/1.1 {status}\r\ncontent-type: {KIND}\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}",
+        body.len()
+    );
+    // Whoever does not take it has missed nothing else.
+    let sent = async {
+        stream.write_all(answer.as_bytes()).await?;
+        stream.shutdown().await
     };
-    let answer = service_fn(move |request: hyper::Request<hyper::body::Incoming>| {
-        let mut request: Request = request.map(axum::body::Body::new);
-        request.extensions_mut().insert(certificate);
-        request.extensions_mut().insert(unread.clone());
-        let answers = answers.clone();
-        async move { Ok::<_, Infallible>(traced(request, |request| answers.to(request)).await) }
-    });
-    let mut builder = http1::Builder::new();
-    builder
-        .timer(TokioTimer::new())
-        .header_read_timeout(limits.read_timeout)
-        .max_buf_size(64 * 1024);
-    let connection = builder.serve_connection(TokioIo::new(stream), answer);
-    // A client that breaks off is its own affair.
-    let _ = watcher.watch(connection).await;
+    let _ = sent.await;
 }

@@ -14,6 +14,7 @@ use crate::attempts::Attempts;
 use crate::auth::{Principal, Tokens, authenticate};
 use crate::leases::Leases;
 use crate::limits::{Limits, Waits};
+use crate::looks::Looks;
 use crate::metrics::Metrics;
 use crate::peers::Peers;
 use crate::problem::Problem;
@@ -41,10 +42,11 @@ pub(crate) struct Parts {
     pub(crate) limits: Arc<Limits>,
     pub(crate) waits: Waits,
     pub(crate) attempts: Attempts,
+    pub(crate) looks: Looks,
     pub(crate) metrics: Arc<Metrics>,
     /// Whether metrics are offered at another address, and so not here.
     pub(crate) metrics_elsewhere: bool,
-    pub(crate) leases: Arc<Leases>,
+    pub(crate) leases: Leases,
     pub(crate) tokens: Option<Tokens>,
     pub(crate) draining: Arc<AtomicBool>,
     pub(crate) watcher: Watcher,
@@ -84,11 +86,11 @@ impl Parts {
 
 impl Parts {
     /// Notes that a client was told that its lease is over, if that is what it was told.
-    pub(crate) fn over(&self, lease: LeaseId, problem: &Problem) {
+    pub(crate) fn over(&self, name: &str, lease: LeaseId, problem: &Problem) {
         if problem.status != StatusCode::GONE {
             return;
         }
-        self.leases.ended(lease);
+        self.leases.ended(name, lease);
         if problem.code == "lost" {
             let reason = problem.field("reason").and_then(|reason| reason.as_str());
             self.metrics.lost(match reason {

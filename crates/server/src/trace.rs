@@ -64,7 +64,7 @@ where
     answer
 }
 
-fn given(headers: &HeaderMap) -> Option<String> {
+pub(crate) fn given(headers: &HeaderMap) -> Option<String> {
     let id = headers.get(REQUEST_ID)?.to_str().ok()?;
     let fits = |c: char| c.is_ascii_alphanumeric() || "-_.:".contains(c);
     (1..=ID_CHARS).contains(&id.len()).then_some(())?;
@@ -83,8 +83,13 @@ fn drawn() -> String {
 }
 
 /// The trace and the span of the caller, by the W3C's `traceparent`: `00-trace-parent-flags`.
-fn traceparent(headers: &HeaderMap) -> Option<(String, String)> {
-    let text = headers.get("traceparent")?.to_str().ok()?;
+pub(crate) fn traceparent(headers: &HeaderMap) -> Option<(String, String)> {
+    let mut all = headers.get_all("traceparent").iter();
+    // Of two nobody knows which one is the caller's.
+    let (Some(one), None) = (all.next(), all.next()) else {
+        return None;
+    };
+    let text = one.to_str().ok()?;
     let parts: Vec<&str> = text.split('-').collect();
     let [version, trace, parent, flags] = parts.get(..4)?.try_into().ok()?;
     let is_hex = |text: &str, length: usize| {
@@ -125,6 +130,9 @@ mod tests {
         ] {
             assert_eq!(traceparent(&headers("traceparent", bad)), None, "{bad}");
         }
+        let mut twice = headers("traceparent", good);
+        twice.append("traceparent", HeaderValue::from_static(good));
+        assert_eq!(traceparent(&twice), None, "twice");
     }
 
     #[test]

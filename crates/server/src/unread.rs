@@ -3,18 +3,23 @@
 //!
 //! What has left may still be lost on its way: then the locks end by their TTL, or a later attempt of the
 //! same lease takes them over.
+//!
+//! [`Watched`] is the connection that tells it. It also gives up on a client that takes nothing.
 
 use std::io;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use fencepost::Lease;
 use futures_util::FutureExt as _;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::{Sleep, sleep};
 
+use crate::leases::Counted;
 use crate::problem::Problem;
 use crate::service::Service;
 
@@ -25,6 +30,7 @@ pub(crate) struct Unread(Arc<Mutex<State>>);
 #[derive(Default)]
 struct State {
     leases: Vec<Lease>,
+    counted: Vec<Counted>,
     /// Whether something was written since.
     is_written: bool,
 }
@@ -35,6 +41,11 @@ impl Unread {
         let mut state = self.state();
         state.leases.extend(leases);
         state.is_written = false;
+    }
+
+    /// These are counted once the answer is out.
+    pub(crate) fn count(&self, counted: Counted) {
+        self.state().counted.push(counted);
     }
 
     fn wrote(&self) {
@@ -48,7 +59,9 @@ impl Unread {
             return;
         }
         let leases = std::mem::take(&mut state.leases);
+        let counted = std::mem::take(&mut state.counted);
         drop(state);
+        counted.into_iter().for_each(Counted::keep);
         for lease in leases {
             // A lease that is over by now is released by that.
             let mut detached = Box::pin(async move { drop(lease.detach().await) });
@@ -77,8 +90,40 @@ impl FromRequestParts<Service> for Unread {
 
 /// A connection that tells when an answer is out.
 pub(crate) struct Watched<S> {
-    pub(crate) stream: S,
-    pub(crate) unread: Unread,
+    stream: S,
+    unread: Unread,
+    write_timeout: Duration,
+    /// Since the client has taken nothing.
+    stalled: Option<Pin<Box<Sleep>>>,
+}
+
+impl<S> Watched<S> {
+    pub(crate) fn new(stream: S, unread: Unread, write_timeout: Duration) -> Self {
+        Self {
+            stream,
+            unread,
+            write_timeout,
+            stalled: None,
+        }
+    }
+
+    /// What came of a write or a flush, unless nothing came of it for too long.
+    fn within_limit<T>(
+        &mut self,
+        context: &mut Context<'_>,
+        outcome: Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
+        if outcome.is_ready() {
+            self.stalled = None;
+            return outcome;
+        }
+        let limit = self.write_timeout;
+        let stalled = self.stalled.get_or_insert_with(|| Box::pin(sleep(limit)));
+        stalled.as_mut().poll(context).map(|()| {
+            let why = "the client takes nothing (limit write_timeout)";
+            Err(io::Error::new(io::ErrorKind::TimedOut, why))
+        })
+    }
 }
 
 impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
@@ -101,7 +146,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
         if matches!(written, Poll::Ready(Ok(_))) {
             self.unread.wrote();
         }
-        written
+        self.within_limit(context, written)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -109,7 +154,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
         if matches!(flushed, Poll::Ready(Ok(()))) {
             self.unread.sent();
         }
-        flushed
+        self.within_limit(context, flushed)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -129,6 +174,6 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
         if matches!(written, Poll::Ready(Ok(_))) {
             self.unread.wrote();
         }
-        written
+        self.within_limit(context, written)
     }
 }

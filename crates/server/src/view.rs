@@ -217,7 +217,7 @@ impl LockView {
                     expires_at_ms: here
                         .and_then(|held| held.remaining)
                         .map(|left| now_ms + millis(left)),
-                    register: lock.counter.get(),
+                    register: lock.register.get(),
                     waiting: lock.waiting,
                     agrees: key == majority_key,
                 }

@@ -16,6 +16,7 @@ use tokio::sync::{Notify, broadcast};
 use tokio::time::sleep;
 
 use crate::answer::millis;
+use crate::texts::Texts;
 use crate::timeline::Timeline;
 use crate::tracker::{Event, PastHold, Steal, Tracker};
 use crate::view::{LockView, shown_session};
@@ -76,7 +77,7 @@ pub(crate) struct Delta {
 /// What goes to the streams.
 #[derive(Clone, Debug)]
 pub(crate) enum Message {
-    Looked(Arc<Delta>),
+    Looked(Arc<Delta>, Arc<Texts>),
     Closing,
 }
 
@@ -172,11 +173,13 @@ impl Watcher {
         self.0.viewers.load(Ordering::Relaxed)
     }
 
-    /// Watches until what is returned is dropped.
-    pub(crate) fn watch(&self) -> Viewer {
-        self.0.viewers.fetch_add(1, Ordering::Relaxed);
+    /// Watches until what is returned is dropped, unless so many do already.
+    pub(crate) fn watch(&self, most: usize) -> Option<Viewer> {
+        let one_more = |viewers| (viewers < most).then_some(viewers + 1);
+        let (viewers, order) = (&self.0.viewers, Ordering::Relaxed);
+        viewers.fetch_update(order, order, one_more).ok()?;
         self.0.wanted.notify_one();
-        Viewer(self.clone())
+        Some(Viewer(self.clone()))
     }
 
     pub(crate) fn subscribe(&self) -> broadcast::Receiver<Message> {
@@ -418,7 +421,7 @@ impl Watcher {
             state.recent.pop_front();
         }
         drop(state);
-        let _ = self.0.messages.send(Message::Looked(delta));
+        let _ = self.0.messages.send(Message::Looked(delta, Arc::default()));
         took
     }
 

@@ -9,13 +9,13 @@ import { mkdir, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { closing, nodes, quarantine, timeline } from "./scenes/faults.mjs";
 import { foreign, names, readonly, tokens } from "./scenes/hostile.mjs";
-import { many } from "./scenes/many.mjs";
+import { backlog, many } from "./scenes/many.mjs";
 import { contention, lock, locks, steal, waits, warnings } from "./scenes/views.mjs";
 import { DIR, NARROW_SHOTS, SHOTS, hold, killAll, launch, named, open, post, redis, run, serve, until } from "./world.mjs";
 
 const WANTED = process.env.UI_SCENES?.split(",");
 // Many locks come last: they are left to expire, and the timeline would show nothing else.
-const SCENES = { locks, lock, contention, steal, waits, warnings, nodes, timeline, quarantine, names, foreign, tokens, readonly, many, closing };
+const SCENES = { locks, lock, contention, steal, waits, warnings, nodes, timeline, quarantine, names, foreign, tokens, readonly, backlog, many, closing };
 
 for (const place of [SHOTS, NARROW_SHOTS]) await mkdir(place, { recursive: true });
 // Somebody watched last night, and nobody since.

@@ -24,6 +24,8 @@
 
 const TOKEN = "fencepost-token";
 const RETRY_MS = 1000;
+/** For so long the stream is read before whatever else the page has to do gets its turn. */
+const SLICE_MS = 10;
 
 /** @returns {Record<string, string>} */
 function authorization() {
@@ -96,6 +98,7 @@ export function stream(path, on, onState) {
         }
         onState("open", "");
         await read(answer.body, (event, data) => {
+          ended.signal.throwIfAborted();
           if (event === "closing" && data.code === "unauthenticated") throw new Refused(401, data);
           on(event, data);
         });
@@ -115,29 +118,34 @@ export function stream(path, on, onState) {
 }
 
 /**
+ * Line by line, so that nothing is searched twice however large an event is, and in slices: what has
+ * piled up while the page was busy is not read at one stretch.
  * @param {ReadableStream<Uint8Array>} body
  * @param {(event: string, data: any) => void} on
  */
 async function read(body, on) {
   const reader = body.getReader();
   const decoder = new TextDecoder();
-  let rest = "";
+  let [line, event, data, began] = ["", "message", "", performance.now()];
   try {
     for (;;) {
       const { done, value } = await reader.read();
       if (done) return;
-      rest += decoder.decode(value, { stream: true });
-      let end;
-      while ((end = rest.indexOf("\n\n")) >= 0) {
-        const block = rest.slice(0, end);
-        rest = rest.slice(end + 2);
-        let event = "message";
-        let data = "";
-        for (const line of block.split("\n")) {
-          if (line.startsWith("event: ")) event = line.slice(7);
-          else if (line.startsWith("data: ")) data = line.slice(6);
-        }
+      const lines = decoder.decode(value, { stream: true }).split("\n");
+      lines[0] = line + lines[0];
+      line = lines.pop() ?? "";
+      for (const it of lines) {
+        if (it.startsWith("event: ")) event = it.slice(7);
+        else if (it.startsWith("data: ")) data = it.slice(6);
+        if (it) continue;
+        // An empty line ends an event.
         if (data) on(event, JSON.parse(data));
+        [event, data] = ["message", ""];
+        // Timers of a hidden page are slow, and it has nothing else to do.
+        if (performance.now() - began > SLICE_MS && !document.hidden) {
+          await new Promise((wake) => setTimeout(wake));
+          began = performance.now();
+        }
       }
     }
   } finally {

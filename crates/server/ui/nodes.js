@@ -7,6 +7,7 @@ import { ask, paced } from "./live.js";
 /** For so long the service keeps what it found: an answer may be from before the news. */
 const KEPT_MS = 5500;
 
+/** The worst first. */
 const SEVERITY = /** @type {Record<string, string>} */ ({ unsafe: "bad", warning: "warn", note: "" });
 
 /**
@@ -73,6 +74,8 @@ export function nodesView({ main, live, refused }) {
     }));
     countDown();
     findings.hidden = found.findings.length === 0;
+    const rank = (/** @type {any} */ it) => Object.keys(SEVERITY).indexOf(it.severity);
+    found.findings.sort((/** @type {any} */ a, /** @type {any} */ b) => rank(a) - rank(b));
     fill(findings, el("h2", null, "What the doctor finds"), el("div", { class: "scroll", tabIndex: 0, role: "region", "aria-label": "Findings, as a table" }, el("table", null,
       el("thead", null, el("tr", null, el("th", { scope: "col" }, "Severity"), el("th", { scope: "col" }, "Node"), el("th", { scope: "col" }, "Finding"), el("th", { scope: "col" }, "Fix"))),
       el("tbody", null, found.findings.map((/** @type {any} */ it) => el("tr", null,

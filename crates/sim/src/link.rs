@@ -42,9 +42,9 @@ impl Node for SimNode {
         })
     }
 
-    fn listen(&self, client: &ClientId, ear: Arc<dyn WakeSink>) -> Listener {
+    fn listen(&self, client: &ClientId, sink: Arc<dyn WakeSink>) -> Listener {
         let (world, pair) = (self.world.clone(), self.pair);
-        world.inside().listen(pair, client.clone(), ear);
+        world.inside().listen(pair, client.clone(), sink);
         Listener::until(move || world.inside().stop_listening(pair))
     }
 

@@ -119,7 +119,7 @@ pub(crate) struct Link {
     waiting: VecDeque<(u64, String, Command)>,
     until_ready: Vec<Waker>,
     /// What hears the node out for the client's waiters.
-    ear: Option<(ClientId, Arc<dyn WakeSink>)>,
+    sink: Option<(ClientId, Arc<dyn WakeSink>)>,
 }
 
 /// A command without an answer.
@@ -178,7 +178,7 @@ impl Link {
             held_back: Vec::new(),
             waiting: VecDeque::new(),
             until_ready: Vec::new(),
-            ear: None,
+            sink: None,
         }
     }
 
@@ -474,12 +474,12 @@ impl Inside {
     }
 
     /// A client's waiters want to hear this node.
-    pub(crate) fn listen(&mut self, pair: Pair, client: ClientId, ear: Arc<dyn WakeSink>) {
-        self.net.link(pair).ear = Some((client, ear));
+    pub(crate) fn listen(&mut self, pair: Pair, client: ClientId, sink: Arc<dyn WakeSink>) {
+        self.net.link(pair).sink = Some((client, sink));
     }
 
     pub(crate) fn stop_listening(&mut self, pair: Pair) {
-        self.net.link(pair).ear = None;
+        self.net.link(pair).sink = None;
     }
 
     /// Sends a notice to whom it concerns: on a connection of its own, so in no order with answers.
@@ -489,7 +489,7 @@ impl Inside {
             let pair = Pair { client, node };
             let link = self.net.link(pair);
             let is_meant = |(client, _): &(ClientId, _)| wake.ticket.is_of(client);
-            if link.state != State::Up || !link.ear.as_ref().is_some_and(is_meant) {
+            if link.state != State::Up || !link.sink.as_ref().is_some_and(is_meant) {
                 continue;
             }
             let notice = Packet {
@@ -527,10 +527,10 @@ impl Inside {
             }
             return;
         }
-        if let Some((_, ear)) = &link.ear {
-            let ear = Arc::clone(ear);
+        if let Some((_, sink)) = &link.sink {
+            let sink = Arc::clone(sink);
             self.log(|| format!("{pair} hears {notice:?}"));
-            self.notices.push((ear, notice));
+            self.notices.push((sink, notice));
         }
     }
 

@@ -149,8 +149,8 @@ impl World {
                 inside.deliver();
                 (inside.net.next_due(), std::mem::take(&mut inside.notices))
             };
-            for (ear, notice) in notices {
-                ear.hear(notice);
+            for (sink, notice) in notices {
+                sink.notify(notice);
             }
             let sent = self.sent.notified();
             match next {

@@ -3,7 +3,7 @@
 use fencepost::{Builder, Client, RestartPolicy};
 
 use crate::server::RedisServer;
-use crate::{LATE, wait_until};
+use crate::{LATE, until, wait_until};
 
 /// Servers of our own, one a node.
 #[derive(Debug)]
@@ -40,7 +40,23 @@ impl Cluster {
     /// # Panics
     /// When it cannot connect.
     pub async fn client(&self) -> Client {
-        self.builder().connect().await.expect("servers of our own")
+        self.connect(self.builder()).await
+    }
+
+    /// A client that is connected to every server that is up. By itself it goes on with a majority, and a server
+    /// that is frozen or killed in the middle of a handshake fails in other ways than one that had voted before.
+    ///
+    /// # Panics
+    /// When it cannot connect.
+    pub async fn connect(&self, builder: Builder) -> Client {
+        let locks = builder.connect().await.expect("servers of our own");
+        until("the client is connected everywhere", LATE, async || {
+            let status = locks.status("fencepost-tests").await.expect("a name");
+            let mut each = self.servers.iter().zip(&status.nodes);
+            each.all(|(server, node)| node.lock.is_ok() || !server.is_up())
+        })
+        .await;
+        locks
     }
 
     /// Waits until every server has the key. A client goes on as soon as a majority has it, and the

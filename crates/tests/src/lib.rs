@@ -26,7 +26,7 @@ pub use machine::{Stalls, is_prompt, typical};
 pub use redis_cluster::RedisCluster;
 pub use sentinel::{GroupSetup, SentinelGroup, SentinelGroups};
 pub use server::{RedisServer, ServerOptions, free_port};
-pub use tls::{Authority, TlsServer};
+pub use tls::{Authority, TlsFiles, TlsServer};
 pub use visits::{Visit, check_visits};
 
 use std::time::{Duration, Instant};

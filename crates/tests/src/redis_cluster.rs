@@ -5,7 +5,7 @@ use std::time::Duration;
 use fencepost::{Builder, Client, InitOptions};
 
 use crate::server::{RedisServer, ServerOptions, free_port};
-use crate::{LATE, eventually, wait_until};
+use crate::{Authority, LATE, TlsFiles, eventually, wait_until};
 
 /// `cluster-node-timeout`.
 const NODE_TIMEOUT_MS: u64 = 1000;
@@ -20,6 +20,10 @@ pub struct RedisCluster {
     pub servers: Vec<RedisServer>,
     /// How many of them were masters in the beginning.
     pub masters: usize,
+    /// The port of each at which clients find it: with TLS not the server's own.
+    ports: Vec<u16>,
+    /// Certificate and key, of one for all nodes.
+    tls: Option<TlsFiles>,
 }
 
 impl RedisCluster {
@@ -32,7 +36,23 @@ impl RedisCluster {
     /// When something does not come up.
     #[must_use]
     pub fn start(masters: usize, replicas: usize) -> Self {
+        Self::launch(masters, replicas, None)
+    }
+
+    /// The same without replicas, where the nodes speak TLS with each other and with clients, and have a
+    /// certificate for `127.0.0.1` of that authority.
+    ///
+    /// # Panics
+    /// When something does not come up.
+    #[must_use]
+    pub fn start_tls(masters: usize, authority: &Authority) -> Self {
+        let files = TlsFiles::new(authority, "127.0.0.1");
+        Self::launch(masters, 0, Some(files))
+    }
+
+    fn launch(masters: usize, replicas: usize, tls: Option<TlsFiles>) -> Self {
         let mut servers = Vec::new();
+        let mut ports = Vec::new();
         let mut bus_ports = Vec::new();
         for _ in 0..masters * (1 + replicas) {
             let bus = free_port();
@@ -44,10 +64,18 @@ impl RedisCluster {
             );
             let mut args: Vec<_> = words.split_whitespace().map(str::to_owned).collect();
             args.extend(REPLICA.split(' ').map(str::to_owned));
-            servers.push(RedisServer::start_with(ServerOptions {
+            let tls_port = tls.as_ref().map(|files| {
+                let port = free_port();
+                args.extend(files.words(port, "no"));
+                args.extend(["--tls-cluster", "yes"].map(str::to_owned));
+                port
+            });
+            let server = RedisServer::start_with(ServerOptions {
                 args,
                 password: None,
-            }));
+            });
+            ports.push(tls_port.unwrap_or(server.port()));
+            servers.push(server);
             bus_ports.push(bus.to_string());
         }
         for (n, server) in servers[..masters].iter().enumerate() {
@@ -56,11 +84,16 @@ impl RedisCluster {
             let (first, last) = (first.to_string(), last.to_string());
             server.cli(&["CLUSTER", "ADDSLOTSRANGE", &first, &last]);
         }
-        for (other, bus) in servers.iter().zip(&bus_ports).skip(1) {
-            let port = other.port().to_string();
+        for (port, bus) in ports.iter().zip(&bus_ports).skip(1) {
+            let port = port.to_string();
             servers[0].cli(&["CLUSTER", "MEET", "127.0.0.1", &port, bus]);
         }
-        let all = Self { servers, masters };
+        let all = Self {
+            servers,
+            masters,
+            ports,
+            tls,
+        };
         let everybody = |words: &str| {
             all.servers
                 .iter()
@@ -107,10 +140,14 @@ impl RedisCluster {
     /// The URL, which lists the first masters.
     #[must_use]
     pub fn url(&self) -> String {
-        let ports = self.servers[..self.masters].iter().map(RedisServer::port);
+        let ports = self.ports[..self.masters].iter();
         let nodes: Vec<_> = ports.map(|port| format!("127.0.0.1:{port}")).collect();
         let failover = Self::FAILOVER.as_secs();
-        format!("redis+cluster://{}?failover={failover}s", nodes.join(","))
+        let scheme = match self.tls {
+            Some(_) => "rediss+cluster",
+            None => "redis+cluster",
+        };
+        format!("{scheme}://{}?failover={failover}s", nodes.join(","))
     }
 
     /// A client to set up further.
@@ -163,6 +200,7 @@ impl RedisCluster {
             .find(|line| line.split(' ').skip(8).any(has))?;
         let address = owner.split(' ').nth(1)?;
         let port = address.split(['@', ':']).nth(1)?;
+        // The harness asks without TLS, and is told the ports without.
         let mut ports = self.servers.iter().map(|server| server.port().to_string());
         ports.position(|other| other == port)
     }
@@ -182,33 +220,49 @@ impl RedisCluster {
     /// When a server refuses.
     pub fn migrate(&self, slot: u16, to: usize) {
         let from = self.owner(slot);
-        let (from_id, to_id) = (self.id(from), self.id(to));
-        let (from, to) = (&self.servers[from], &self.servers[to]);
-        let slot = slot.to_string();
-        let set = |server: &RedisServer, words: [&str; 2]| {
-            let answer = server.cli(&["CLUSTER", "SETSLOT", &slot, words[0], words[1]]);
-            assert_eq!(answer, "OK");
-        };
-        set(to, ["IMPORTING", &from_id]);
-        set(from, ["MIGRATING", &to_id]);
-        let port = to.port().to_string();
+        self.begin_to_migrate(slot, from, to);
+        let number = slot.to_string();
         loop {
-            let keys = from.cli(&["CLUSTER", "GETKEYSINSLOT", &slot, "100"]);
+            let keys = self.servers[from].cli(&["CLUSTER", "GETKEYSINSLOT", &number, "100"]);
             let keys: Vec<_> = keys.lines().filter(|key| !key.is_empty()).collect();
             if keys.is_empty() {
                 break;
             }
-            let mut migrate = vec!["MIGRATE", "127.0.0.1", &port, "", "0", "5000", "KEYS"];
-            migrate.extend(keys);
-            let moved = from.cli(&migrate);
-            assert!(["OK", "NOKEY"].contains(&moved.as_str()), "{moved}");
+            self.migrate_keys(from, to, &keys);
         }
-        set(to, ["NODE", &to_id]);
-        set(from, ["NODE", &to_id]);
+        let to_id = self.id(to);
+        let set =
+            |server: &RedisServer| server.cli(&["CLUSTER", "SETSLOT", &number, "NODE", &to_id]);
+        assert_eq!(set(&self.servers[to]), "OK");
+        assert_eq!(set(&self.servers[from]), "OK");
         for other in self.servers.iter().filter(|server| server.is_running()) {
             // Replicas are told by their master.
-            other.cli(&["CLUSTER", "SETSLOT", &slot, "NODE", &to_id]);
+            set(other);
         }
+    }
+
+    /// Tells both sides that a slot is on its way.
+    ///
+    /// # Panics
+    /// When a server refuses.
+    pub fn begin_to_migrate(&self, slot: u16, from: usize, to: usize) {
+        let (slot, from_id, to_id) = (slot.to_string(), self.id(from), self.id(to));
+        for (server, state, other) in [(to, "IMPORTING", from_id), (from, "MIGRATING", to_id)] {
+            let set = ["CLUSTER", "SETSLOT", &slot, state, &other];
+            assert_eq!(self.servers[server].cli(&set), "OK");
+        }
+    }
+
+    /// Moves these keys of a slot that is on its way.
+    ///
+    /// # Panics
+    /// When a server refuses.
+    pub fn migrate_keys(&self, from: usize, to: usize, keys: &[&str]) {
+        let port = self.ports[to].to_string();
+        let mut migrate = vec!["MIGRATE", "127.0.0.1", &port, "", "0", "5000", "KEYS"];
+        migrate.extend(keys);
+        let moved = self.servers[from].cli(&migrate);
+        assert!(["OK", "NOKEY"].contains(&moved.as_str()), "{moved}");
     }
 
     /// Cuts the replicas of a master off: what is written from now on does not reach them.

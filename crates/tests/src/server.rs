@@ -5,6 +5,7 @@ use std::net::TcpListener;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -29,6 +30,7 @@ pub struct ServerOptions {
 #[derive(Debug)]
 pub struct RedisServer {
     child: Option<Child>,
+    is_frozen: AtomicBool,
     port: u16,
     dir: TempDir,
     options: ServerOptions,
@@ -59,6 +61,7 @@ impl RedisServer {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let mut server = Self {
             child: None,
+            is_frozen: AtomicBool::new(false),
             port: 0,
             dir,
             options,
@@ -97,6 +100,7 @@ impl RedisServer {
             .spawn()
             .expect("redis-server is needed: run ./test, which installs it");
         self.child = Some(child);
+        self.is_frozen.store(false, Ordering::Relaxed);
         let end = Instant::now() + START_LIMIT;
         while Instant::now() < end {
             if self.answers() {
@@ -226,6 +230,11 @@ impl RedisServer {
         self.child.is_some()
     }
 
+    /// Whether it runs and is not frozen.
+    pub(crate) fn is_up(&self) -> bool {
+        self.is_running() && !self.is_frozen.load(Ordering::Relaxed)
+    }
+
     /// Kills the server with -9, as a power cut would. [`restart`](Self::restart) brings it back.
     pub fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
@@ -255,11 +264,13 @@ impl RedisServer {
 
     /// Stops the server in its tracks (SIGSTOP): it accepts connections and never answers.
     pub fn freeze(&self) {
+        self.is_frozen.store(true, Ordering::Relaxed);
         self.signal(Signal::STOP);
     }
 
     /// Lets a frozen server go on.
     pub fn thaw(&self) {
+        self.is_frozen.store(false, Ordering::Relaxed);
         self.signal(Signal::CONT);
     }
 

@@ -61,11 +61,51 @@ impl Authority {
     }
 }
 
+/// A certificate with its key, on disk, for servers.
+#[derive(Debug)]
+pub struct TlsFiles(TempDir);
+
+impl TlsFiles {
+    /// For servers of that name.
+    ///
+    /// # Panics
+    /// When they cannot be written.
+    #[must_use]
+    pub fn new(authority: &Authority, name: &str) -> Self {
+        let files = tempfile::tempdir().expect("a temporary directory");
+        let (certificate, key) = authority.certificate(name);
+        for (name, text) in [
+            ("cert.pem", certificate),
+            ("key.pem", key),
+            ("ca.pem", authority.pem()),
+        ] {
+            std::fs::write(files.path().join(name), text).expect("a file");
+        }
+        Self(files)
+    }
+
+    /// What a server is told to speak TLS at that port. It asks clients for certificates of the same authority
+    /// as `tls-auth-clients` says: `yes`, `no` or `optional`.
+    #[must_use]
+    pub fn words(&self, port: u16, auth_clients: &str) -> Vec<String> {
+        let path = |name: &str| self.0.path().join(name).display().to_string();
+        let options = [
+            ("--tls-port", port.to_string()),
+            ("--tls-cert-file", path("cert.pem")),
+            ("--tls-key-file", path("key.pem")),
+            ("--tls-ca-cert-file", path("ca.pem")),
+            ("--tls-auth-clients", auth_clients.to_owned()),
+        ];
+        let words = options.map(|(option, value)| [option.to_owned(), value]);
+        words.concat()
+    }
+}
+
 /// A server that speaks TLS under the name `localhost`.
 pub struct TlsServer {
     url: String,
     server: RedisServer,
-    _files: TempDir,
+    _files: TlsFiles,
 }
 
 impl TlsServer {
@@ -76,24 +116,10 @@ impl TlsServer {
     /// When it does not come up.
     #[must_use]
     pub fn start(authority: &Authority, auth_clients: &str) -> Self {
-        let files = tempfile::tempdir().expect("a temporary directory");
-        let (certificate, key) = authority.certificate("localhost");
-        let write = |name: &str, text: String| {
-            let path = files.path().join(name);
-            std::fs::write(&path, text).expect("a file");
-            path.display().to_string()
-        };
-        let port = free_port().to_string();
-        let options = [
-            ("--tls-port", port.clone()),
-            ("--tls-cert-file", write("cert.pem", certificate)),
-            ("--tls-key-file", write("key.pem", key)),
-            ("--tls-ca-cert-file", write("ca.pem", authority.pem())),
-            ("--tls-auth-clients", auth_clients.to_owned()),
-        ];
-        let words = options.map(|(option, value)| [option.to_owned(), value]);
+        let files = TlsFiles::new(authority, "localhost");
+        let port = free_port();
         let server = RedisServer::start_with(ServerOptions {
-            args: words.concat(),
+            args: files.words(port, auth_clients),
             password: None,
         });
         Self {

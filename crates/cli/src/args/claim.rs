@@ -29,12 +29,12 @@ pub(super) struct RawClaim {
     #[arg(env = "FENCEPOST_FAIR", hide_env_values = true)]
     fair: bool,
 
-    /// Where there is no terminal: how often to say again what is waited for; 0 for never
+    /// Without a terminal: how often to repeat what it waits for; 0 for never
     #[arg(long, value_name = "TIME", default_value = "1m", value_parser = duration::parse)]
     #[arg(env = "FENCEPOST_REMIND", hide_env_values = true)]
     remind: Duration,
 
-    /// Exit code if the lock is held, or still was when --wait was over
+    /// Exit code if the lock is held, or still held when --wait runs out
     #[arg(short = 'E', long, value_name = "CODE", default_value_t = Exit::BUSY)]
     #[arg(env = "FENCEPOST_CONFLICT_EXIT_CODE", hide_env_values = true)]
     conflict_exit_code: u8,

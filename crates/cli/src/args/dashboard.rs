@@ -39,18 +39,18 @@ pub(super) struct RawUi {
     place: RawPlace,
 }
 
-/// Show locks and nodes in the terminal, again and again
+/// Show locks and nodes in the terminal, refreshed every second
 ///
-/// The locks that are waited for most come first, as many as fit. Into a pipe it prints them all, one
-/// picture after the other.
+/// Locks with the most waiters come first, as many as fit. In a pipe it prints all of them, one snapshot
+/// after another.
 #[derive(Args)]
 pub(super) struct RawTop {
-    /// How often to look
+    /// Polling interval
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = duration::parse)]
     #[arg(env = "FENCEPOST_EVERY", hide_env_values = true)]
     every: Duration,
 
-    /// How many pictures to show before it ends
+    /// Exit after this many snapshots
     #[arg(short = 'n', long, value_name = "N")]
     #[arg(env = "FENCEPOST_COUNT", hide_env_values = true)]
     count: Option<u64>,

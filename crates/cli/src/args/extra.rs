@@ -11,13 +11,13 @@ pub(crate) type ExitCase = (&'static str, &'static str);
 pub(crate) const TIMES: &str =
     "Times are written 250ms, 10s, 2m, 1h30m, or as a number of seconds.";
 
-const EXPLAIN: &str = "`fencepost explain CODE` tells more of an exit code or an error.";
+const EXPLAIN: &str = "`fencepost explain CODE` explains an exit code or an error.";
 
 const USAGE: ExitCase = ("64", "the arguments or the config file cannot be used");
 const UNAVAILABLE: ExitCase = ("69", "no quorum, or the store cannot be reached");
 const BUSY: ExitCase = (
     "75",
-    "the lock is held by another process, or still was when --wait was over (-E changes it)",
+    "the lock is held by another process, or still held when --wait ran out (-E changes it)",
 );
 
 /// The examples of a command; of the whole program for `fencepost`.
@@ -248,15 +248,19 @@ pub(crate) fn exits(command: &str) -> &'static [ExitCase] {
             USAGE,
             ("69", "fewer than a majority of the nodes could vote"),
         ],
-        "ui" => &[("0", "told to stop"), USAGE, UNAVAILABLE],
-        "top" => &[("0", "as many pictures as asked for"), USAGE, UNAVAILABLE],
+        "ui" => &[("0", "stopped by a signal"), USAGE, UNAVAILABLE],
+        "top" => &[("0", "--count snapshots were shown"), USAGE, UNAVAILABLE],
         "deadlocks" => &[
             ("0", "no cycle"),
-            ("1", "a cycle: it is printed"),
+            ("1", "a cycle was found; it is printed"),
             USAGE,
             UNAVAILABLE,
         ],
-        "serve" => &[("0", "told to stop, and drained"), USAGE, UNAVAILABLE],
+        "serve" => &[
+            ("0", "stopped by a signal, and drained"),
+            USAGE,
+            UNAVAILABLE,
+        ],
         "status" | "list" | "watch" | "bench" | "init" => &[("0", "done"), USAGE, UNAVAILABLE],
         "completions" | "man" => &[("0", "done"), USAGE, ("73", "a file cannot be written")],
         "explain" => &[("0", "done"), ("64", "there is no such page")],

@@ -128,11 +128,11 @@ pub(super) struct RawRelease {
 
 /// Take a lock away from its holder
 ///
-/// An operator's act, for a holder that hangs. The old holder notices when it next renews the lock,
-/// and may go on working until then: only a resource that checks the fencing token is safe from it.
-/// Then the lock is ours, as after `acquire`; with --free it is released at once, for the next waiter.
-/// A free lock is not stolen (exit code 1), and a key that is no lock of fencepost's only
-/// with --overwrite-foreign. Each steal is logged on stderr, and in the --audit file.
+/// For operators, when a holder hangs. The old holder notices at its next renewal and may go on working
+/// until then: only a resource that checks the fencing token is protected from it. The lock is then
+/// held by the caller, as after `acquire`; --free releases it at once, for the next waiter. It refuses a
+/// free lock (exit code 1), and a key that fencepost did not write, unless --overwrite-foreign is given.
+/// Each steal is logged on stderr, and in the --audit file.
 #[derive(Args)]
 pub(super) struct RawSteal {
     /// Name of the lock
@@ -155,7 +155,7 @@ pub(super) struct RawSteal {
     #[arg(env = "FENCEPOST_OVERWRITE_FOREIGN", hide_env_values = true)]
     overwrite_foreign: bool,
 
-    /// Append a line of JSON for the steal to this file; without it nothing is stolen
+    /// Append a line of JSON for the steal to this file; if it cannot be written, nothing is stolen
     #[arg(long, value_name = "FILE")]
     #[arg(env = "FENCEPOST_AUDIT", hide_env_values = true)]
     audit: Option<PathBuf>,

@@ -7,7 +7,7 @@ use super::flag;
 use super::place::{Place, RawPlace};
 use crate::exit::Failure;
 
-/// Make a cluster of several Redis servers
+/// Form a cluster of several Redis servers
 ///
 /// Writes a marker on each server that names all of them and --max-ttl, so that no client with another
 /// list can use them. All servers have to be up; if one is missing or belongs to another cluster, nothing
@@ -15,19 +15,19 @@ use crate::exit::Failure;
 /// cluster that exists it changes nothing but --durable. One server alone needs no marker.
 #[derive(Args)]
 pub(super) struct RawInit {
-    /// No lock from before these servers started is still held: let them vote at once
+    /// Assert that no lock from before these servers started is still held, so that they vote at once
     #[arg(long, value_parser = flag)]
     #[arg(env = "FENCEPOST_INIT_FRESH", hide_env_values = true)]
     fresh: bool,
 
-    /// Every write is synced (appendonly yes, appendfsync always, no-appendfsync-on-rewrite no): let a
-    /// restarted server vote at once. Checked at each connection, and struck when it is broken
+    /// Assert that every write is synced (appendonly yes, appendfsync always, no-appendfsync-on-rewrite
+    /// no), so that a restarted server votes at once. Checked at each connection; a server that breaks it
+    /// loses it
     #[arg(long, value_parser = flag)]
     #[arg(env = "FENCEPOST_INIT_DURABLE", hide_env_values = true)]
     durable: bool,
 
-    /// The servers of the cluster that this one replaces: it is closed, --max-ttl is waited for, and
-    /// the new one is opened
+    /// Servers of the cluster to replace: closes it, waits for --max-ttl, and opens the new one
     #[arg(long, value_name = "URLS", hide_env_values = true)]
     #[arg(env = "FENCEPOST_INIT_REPLACE")]
     replace: Option<String>,

@@ -71,8 +71,8 @@ pub(super) struct RawList {
 
 /// Print each change of a lock's holder, until interrupted
 ///
-/// It polls, so a holder that comes and goes between two looks is noticed by its token only. With
-/// --json each change is a line of JSON.
+/// It polls: a holder that comes and goes between two polls shows only in the next token. With --json
+/// each change is a line of JSON.
 #[derive(Args)]
 pub(super) struct RawWatch {
     /// Name of the lock
@@ -107,7 +107,7 @@ pub(super) struct RawLeader {
 // Looking again and again. No doc comment: it would become the help of the whole command.
 #[derive(Args)]
 struct RawLooks {
-    /// How often to look
+    /// Polling interval
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = duration::parse)]
     #[arg(env = "FENCEPOST_EVERY", hide_env_values = true)]
     every: Duration,

@@ -69,8 +69,8 @@ Examples:
 
 Options can be set by environment variables, which the help of each command names, and by their long
 names in $XDG_CONFIG_HOME/fencepost/config.toml (or --config FILE) and /etc/fencepost/config.toml:
-store = \"redis://a,redis://b,redis://c\". The command line beats the environment, which beats the
-user's file, which beats the system's.";
+store = \"redis://a,redis://b,redis://c\". The command line overrides the environment, which overrides
+the user's file, which overrides the system's.";
 
 #[derive(Subcommand)]
 enum RawCommand {
@@ -318,7 +318,10 @@ fn not_a_job(error: &clap::Error, words: &[OsString]) -> Result<Asked, Failure> 
 
 /// A line of flock with the word exchanged lacks `run`, and so does a command that follows a name.
 fn with_run_hint(why: String, words: &[OsString]) -> String {
-    let Some(first) = words.get(1).filter(|_| !why.ends_with('?')) else {
+    // A word that is a command was meant as one.
+    let is_command = |word: &&OsString| definition().find_subcommand(word).is_some();
+    let first = words.get(1).filter(|word| !is_command(word));
+    let Some(first) = first.filter(|_| !why.ends_with('?')) else {
         return why;
     };
     let line = ["fencepost", "run"].into_iter().map(OsString::from);

@@ -30,8 +30,8 @@ pub(super) struct RawPlace {
     )]
     store: Option<String>,
 
-    /// What stands before every key on Redis: `--prefix locks:` keeps lock "job" at the key
-    /// `locks:job`. All clients must use the same
+    /// Prefix of every key on Redis: `--prefix locks:` keeps lock "job" at the key `locks:job`. All
+    /// clients must use the same
     #[arg(long, value_name = "TEXT")]
     #[arg(env = "FENCEPOST_PREFIX", hide_env_values = true)]
     prefix: Option<String>,
@@ -49,12 +49,12 @@ pub(super) struct RawPlace {
     #[arg(env = "FENCEPOST_MAX_TTL", hide_env_values = true)]
     max_ttl: Duration,
 
-    /// File that has the token for a lock service [default: the token in FENCEPOST_SERVICE_TOKEN]
+    /// File with the token for a lock service [default: the token in FENCEPOST_SERVICE_TOKEN]
     #[arg(long, value_name = "FILE")]
     #[arg(env = "FENCEPOST_SERVICE_TOKEN_FILE", hide_env_values = true)]
     service_token_file: Option<PathBuf>,
 
-    /// Ask a lock service at http:// beyond this machine: anyone on the network path can read
+    /// Use a lock service at http:// beyond this machine: anyone on the network path can read
     /// tokens and lease ids
     #[arg(long, value_parser = flag)]
     #[arg(env = "FENCEPOST_ALLOW_PLAINTEXT_SERVICE", hide_env_values = true)]

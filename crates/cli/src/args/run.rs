@@ -37,9 +37,8 @@ const LONGEST_SEMAPHORE: usize = 480;
 /// group is stopped before the lock is released. If fencepost is killed with -9, the group is killed.
 /// A process that leaves the group (setsid, as daemons do) escapes all of this.
 ///
-/// Several names, separated by commas, are several locks: all or none, without deadlock, in whatever
-/// order they are given. Then FENCEPOST_TOKENS has a line for each, "TOKEN NAME", and there is no
-/// FENCEPOST_TOKEN.
+/// Several names, separated by commas, are several locks: all or none, in any order, without deadlock.
+/// FENCEPOST_TOKENS then has a line "TOKEN NAME" for each, and FENCEPOST_TOKEN is not set.
 ///
 /// The options of flock(1) work here: `flock -n FILE COMMAND` becomes
 /// `fencepost run -n FILE COMMAND`.
@@ -50,14 +49,13 @@ pub(super) struct RawRun {
     names: Names,
 
     /// Semaphore: let up to K commands run at once, each with a slot number from 0 to K - 1 in
-    /// FENCEPOST_SLOT. All who use the name must give the same K; it does not exclude a run without
-    /// --slots
+    /// FENCEPOST_SLOT. All callers must give the same K; a run without --slots uses a different lock
     #[arg(long, value_name = "K", help_heading = "Locking")]
     #[arg(env = "FENCEPOST_SLOTS", hide_env_values = true)]
     slots: Option<usize>,
 
-    /// Shared (read) lock: held together with all others who say --shared; a run without it excludes
-    /// them all
+    /// Shared (read) lock: any number of --shared runs hold it together; a run without --shared
+    /// excludes them
     #[arg(short, long, conflicts_with = "slots", value_parser = flag, help_heading = "Locking")]
     #[arg(overrides_with = "exclusive")]
     #[arg(env = "FENCEPOST_SHARED", hide_env_values = true)]
@@ -79,18 +77,18 @@ pub(super) struct RawRun {
 
 /// Run a command while this process leads an election
 ///
-/// At most one process leads at a time: the holder of the lock of the election's name. It proclaims a
-/// value, an address for example, that `fencepost leader` shows. The command starts when
-/// we are elected, and when it ends we resign. If the leadership is lost, the command is stopped as
-/// `run` does it. It has FENCEPOST_LOCK (the election), FENCEPOST_TOKEN, FENCEPOST_DEADLINE and
-/// FENCEPOST_ELECT_VALUE in its environment.
+/// At most one process leads at a time: the holder of the election's lock. `fencepost leader` shows the
+/// value that it proclaims, for example an address. The command starts when this process is elected, and
+/// the leadership is released when it ends. If the leadership is lost, the command is stopped as by
+/// `run`. Its environment has FENCEPOST_LOCK (the election), FENCEPOST_TOKEN, FENCEPOST_DEADLINE and
+/// FENCEPOST_ELECT_VALUE.
 #[derive(Args)]
 pub(super) struct RawElect {
     /// Name of the election
     #[arg(value_parser = Names::parse_one)]
     name: LockName,
 
-    /// What `fencepost leader` shows while we lead [default: host:pid:command]
+    /// Value that `fencepost leader` shows while this process leads [default: host:pid:command]
     // Not from the environment: an election inside an election would proclaim the outer one's value.
     #[arg(long, help_heading = "Election")]
     value: Option<String>,
@@ -136,14 +134,14 @@ struct RawUnder {
     #[arg(env = "FENCEPOST_MAX_HOLD", hide_env_values = true)]
     max_hold: Option<Duration>,
 
-    /// How long before the end of a lock that cannot be renewed the command gets TERM
+    /// If the lock cannot be renewed, send TERM to the command this long before it expires
     /// [default: 2s, or a third of the TTL]
     #[arg(long, value_name = "TIME", value_parser = duration::parse, help_heading = "Holding")]
     #[arg(env = "FENCEPOST_GRACE", hide_env_values = true)]
     grace: Option<Duration>,
 
-    /// Run this by `sh -c` when the lock was lost and the command is dead; FENCEPOST_REASON says
-    /// how it was lost
+    /// Run this with `sh -c` after the lock was lost and the command is dead; FENCEPOST_REASON has
+    /// the reason
     #[arg(long, value_name = "COMMAND", help_heading = "Holding")]
     #[arg(env = "FENCEPOST_ON_LOST", hide_env_values = true)]
     on_lost: Option<OsString>,

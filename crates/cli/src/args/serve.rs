@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{ArgMatches, Args};
+use fencepost_server::Limits;
 
 use super::flag;
 use super::place::{Place, RawPlace};
@@ -64,6 +65,12 @@ pub(super) struct RawServe {
     #[arg(env = "FENCEPOST_PEER_CA", hide_env_values = true)]
     peer_ca: Option<PathBuf>,
 
+    /// Limit to set, by its name: waits=500, read_timeout=5s. Repeat it, or separate several by commas; the
+    /// names and defaults are in the documentation of the service
+    #[arg(long = "limit", value_name = "NAME=VALUE", value_delimiter = ',')]
+    #[arg(env = "FENCEPOST_LIMITS", hide_env_values = true)]
+    limits: Vec<String>,
+
     /// Serve without TLS beyond this machine: anyone on the network path can read tokens and lease ids
     #[arg(long, value_parser = flag)]
     #[arg(env = "FENCEPOST_ALLOW_PLAINTEXT", hide_env_values = true)]
@@ -88,6 +95,7 @@ pub(crate) struct ServeJob {
     pub(crate) timeline: Option<PathBuf>,
     pub(crate) peers: Vec<String>,
     pub(crate) peer_ca: Option<PathBuf>,
+    pub(crate) limits: Limits,
     pub(crate) place: Place,
 }
 
@@ -109,7 +117,16 @@ impl RawServe {
                 )));
             }
         }
+        let mut limits = Limits::default();
+        for limit in &self.limits {
+            let set = match limit.split_once('=') {
+                Some((name, value)) => limits.set(name, value).map_err(|why| why.to_string()),
+                None => Err(format!("{limit:?} is not NAME=VALUE")),
+            };
+            set.map_err(|why| Failure::usage(format!("--limit: {why}")))?;
+        }
         Ok(ServeJob {
+            limits,
             listen: self.listen,
             metrics_listen: self.metrics_listen,
             tokens: self.tokens,

@@ -98,7 +98,7 @@ async fn wait(want: &Want<'_>, locks: &Client) -> Result<Held, Failure> {
                 Wait::AsLongAsItTakes => options(want),
                 Wait::AtMost(time) => options(want).timeout(time.saturating_sub(start.elapsed())),
             };
-            let held = watched(want, locks, options, &refused(want, &why)).await;
+            let held = watched(want, locks, options, &why).await;
             let held = held.map_err(|error| gave_up(want, &error, start.elapsed()))?;
             waited = Some(start.elapsed());
             held
@@ -137,15 +137,17 @@ async fn watched(
     want: &Want<'_>,
     locks: &Client,
     options: LockOptions,
-    why: &Failure,
+    error: &Error,
 ) -> Result<Held, Error> {
     let lock = want.target;
-    let spinner = Spinner::of(lock, want.voice);
-    if let Some(told) = Told::by(why) {
+    let why = refused(want, error);
+    let spinner = Spinner::of(lock, want.voice, &why);
+    if let Some(told) = Told::by(&why) {
         spinner.tell(told);
     }
-    if !spinner.is_drawn() {
-        want.voice.tell(&Event::Waiting { lock, why });
+    // The reasons of several nodes do not fit on the spinner's line.
+    if !spinner.is_drawn() || fault::lacks_nodes(error) {
+        want.voice.tell(&Event::Waiting { lock, why: &why });
     }
     let board = spinner.board();
     tokio::select! {

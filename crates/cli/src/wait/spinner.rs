@@ -20,6 +20,7 @@ use unicode_width::UnicodeWidthStr;
 
 use super::progress::Told;
 use crate::duration::whole_seconds;
+use crate::exit::Failure;
 use crate::fault;
 use crate::majority::on_some_nodes;
 use crate::table::{self, fitting};
@@ -48,6 +49,8 @@ struct Words {
     target: String,
     /// That others have it, before how long and who: `held`.
     taken: String,
+    /// Why the first attempt failed: all that is known until the nodes tell more.
+    why: String,
 }
 
 /// Where what is known is written for the spinner to read, from whatever thread.
@@ -69,12 +72,13 @@ impl Board {
 
 impl Spinner {
     /// It is drawn if a person looks at stderr and wants to be told something.
-    pub(super) fn of(target: &Target, voice: Voice) -> Self {
+    pub(super) fn of(target: &Target, voice: Voice, why: &Failure) -> Self {
         let dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
         Self {
             words: Words {
                 target: target.to_string(),
                 taken: target.taken(),
+                why: why.message.clone(),
             },
             began: Instant::now(),
             board: Board::default(),
@@ -138,10 +142,10 @@ fn is_our_turn() -> bool {
 
 /// What the line says of what was told some time ago.
 fn describe(words: &Words, told: Option<(&Told, Duration)>, waited: Duration) -> String {
-    let Words { target, taken } = words;
+    let Words { target, taken, why } = words;
     let waited = whole_seconds(waited);
     let Some((told, ago)) = told else {
-        return format!("waiting for {target} ({waited})");
+        return format!("waiting for {target} ({waited}); at first: {why}");
     };
     // What changes comes first, and what may be long last: it is cut off where the line ends.
     let place = match told.place {
@@ -194,6 +198,7 @@ mod tests {
         let words = Words {
             target: "lock \"job\"".into(),
             taken: "held".into(),
+            why: "no quorum".into(),
         };
         let line = describe(&words, Some((&progress, ago)), waited);
         assert_eq!(
@@ -228,11 +233,12 @@ mod tests {
         progress.split.clear();
         assert_eq!(
             describe(&words, None, Duration::ZERO),
-            "waiting for lock \"job\" (0s)"
+            "waiting for lock \"job\" (0s); at first: no quorum"
         );
         let words = Words {
             target: "a slot of \"pool\"".into(),
             taken: "all 3 are taken, one".into(),
+            why: "no quorum".into(),
         };
         progress.by = Some("web-3:7:sh".into());
         progress.remaining = Some(Duration::from_secs(20));

@@ -137,7 +137,7 @@ fn a_token_that_does_not_go_with_the_value_is_64_and_lifts_no_counter() {
             };
             let ran = wrong.extend(bench, store);
             assert_eq!(ran.code, Some(64), "{ran:?}");
-            assert!(ran.err.contains("does not go with this value"), "{ran:?}");
+            assert!(ran.err.contains("does not match this value"), "{ran:?}");
         }
         let status = bench.run(&[&["status", "job", "--json"], store].concat());
         let status: Value = serde_json::from_str(&status.out).unwrap();

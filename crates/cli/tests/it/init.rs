@@ -42,7 +42,7 @@ fn a_cluster_that_does_not_vote_yet_is_not_called_ready() {
     let first = bench.run(&["run", "job", "--no-wait", "--store", &store, "--", "true"]);
     assert_eq!(first.code, Some(69), "{first:?}");
     assert!(
-        first.err.contains("--fresh` before the first client"),
+        first.err.contains("only before the first client"),
         "{first:?}"
     );
     let ran = bench.run(&["init", "--fresh", "--store", &store]);

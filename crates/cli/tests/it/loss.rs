@@ -199,7 +199,7 @@ fn a_command_is_stopped_after_the_longest_hold_also_when_stderr_has_no_reader() 
     let output = run.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(79));
     let err = String::from_utf8(output.stderr).unwrap();
-    assert!(err.contains("it was held as long as it may be"));
+    assert!(err.contains("it reached its maximum hold time"));
 }
 
 /// It said that the lock "was not granted", of a release.

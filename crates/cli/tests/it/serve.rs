@@ -89,6 +89,24 @@ fn a_lease_outlives_the_replica_that_granted_it_also_on_a_file() {
 }
 
 #[test]
+fn a_limit_is_set_by_its_name() {
+    let bench = Bench::new();
+    let service = Service::start(&bench, &["--limit", "leases_per_principal=1,wait=2s"]);
+    let granted = service.post("/v1/acquire", "name=one");
+    assert!(granted.starts_with("HTTP/1.1 200"), "{granted}");
+    for (form, limit) in [
+        ("name=two", "leases_per_principal"),
+        ("name=two&wait=3s", "wait"),
+    ] {
+        let refused = service.post("/v1/acquire", form);
+        assert!(
+            refused.contains(&format!("\"limit\":\"{limit}\"")),
+            "{refused}"
+        );
+    }
+}
+
+#[test]
 fn beyond_this_machine_it_refuses_to_serve_in_the_clear_or_to_everybody() {
     let bench = Bench::new();
     for (words, why) in [
@@ -102,6 +120,18 @@ fn beyond_this_machine_it_refuses_to_serve_in_the_clear_or_to_everybody() {
             "cannot read /nonexistent",
         ),
         (&["serve", "--listen", "nowhere"], "--listen"),
+        (
+            &["serve", "--limit", "wiats=1"],
+            "no limit is called \"wiats\"",
+        ),
+        (
+            &["serve", "--limit", "waits"],
+            "\"waits\" is not NAME=VALUE",
+        ),
+        (
+            &["serve", "--limit", "wait=5"],
+            "wait: \"5\" is no duration",
+        ),
     ] {
         let ran = bench.run(words);
         assert_eq!(ran.code, Some(64), "{words:?}: {}", ran.err);

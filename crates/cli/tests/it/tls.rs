@@ -109,7 +109,10 @@ fn a_server_that_asks_who_we_are_is_shown_our_certificate() {
     fs::write(bench.path("key.pem"), stranger.1).unwrap();
     let ran = run(&bench, url, &[&trusting[..], &CLIENT].concat());
     assert_eq!(ran.code, Some(69), "{ran:?}");
-    assert!(ran.err.contains("not trust our certificate"), "{ran:?}");
+    assert!(
+        ran.err.contains("not trust the client certificate"),
+        "{ran:?}"
+    );
 }
 
 #[test]
@@ -150,8 +153,8 @@ fn a_file_that_cannot_be_used_is_64_and_one_sentence_that_names_it() {
         ("--tls-ca .", ". cannot be read: Is a directory"),
         ("--tls-ca empty.pem", "empty.pem cannot be used"),
         ("--tls-ca text.pem", "not PEM"),
-        ("--tls-ca torn.pem", "no whole CERTIFICATE"),
-        ("--tls-ca key.pem", "no whole CERTIFICATE"),
+        ("--tls-ca torn.pem", "no complete CERTIFICATE"),
+        ("--tls-ca key.pem", "no complete CERTIFICATE"),
         ("--tls-ca long.pem", "longer than 1 MiB"),
         ("--tls-cert cert.pem", "give --tls-key FILE, too"),
         ("--tls-key key.pem", "give --tls-cert FILE, too"),
@@ -165,11 +168,11 @@ fn a_file_that_cannot_be_used_is_64_and_one_sentence_that_names_it() {
         ),
         (
             "--tls-cert key.pem --tls-key key.pem",
-            "no whole CERTIFICATE",
+            "no complete CERTIFICATE",
         ),
         (
             "--tls-cert cert.pem --tls-key cert.pem",
-            "no whole PRIVATE KEY",
+            "no complete PRIVATE KEY",
         ),
         (
             "--tls-cert cert.pem --tls-key locked.pem",
@@ -177,7 +180,7 @@ fn a_file_that_cannot_be_used_is_64_and_one_sentence_that_names_it() {
         ),
         (
             "--tls-cert cert.pem --tls-key other-key.pem",
-            "is not that of its certificate",
+            "does not match its certificate",
         ),
     ] {
         let options: Vec<_> = options.split(' ').collect();

@@ -1,7 +1,7 @@
 //! [`LeaseState`]: the deadline of a lease, when to renew it, and how it ends. Pure.
 //!
-//! A lease that might not be held must never say that it is, and one that is over never comes back,
-//! whatever is learnt later.
+//! A lease that might not be held must never report that it is. Once over, it never becomes valid
+//! again, whatever is learned later.
 
 use std::time::Duration;
 
@@ -9,105 +9,106 @@ use crate::outcome::LossReason;
 use crate::words::moment::Moment;
 use crate::words::ttl::Ttl;
 
-/// How long before the end of its validity a lease that cannot be renewed says that it is lost: a
-/// share of the TTL between two bounds. Timers are late by a millisecond, because they count whole
-/// ones, and by more on a busy machine.
+/// How long before the end of its validity a lease that cannot be renewed reports its loss: a
+/// fraction of the TTL, between two bounds. Timers have millisecond resolution and fire late on a
+/// busy machine.
 const NOTICE_SHARE: u32 = 20;
 const SHORTEST_NOTICE: Duration = Duration::from_millis(2);
 const LONGEST_NOTICE: Duration = Duration::from_millis(25);
-/// How often a lease is renewed in one TTL.
+/// Renewals per TTL.
 const RENEWALS_PER_TTL: u32 = 3;
-/// How often a renewal that failed is tried again in one TTL.
+/// Retries of a failed renewal per TTL.
 const RETRIES_PER_TTL: u32 = 20;
-/// How long commands in flight that are no longer awaited are kept before those that were answered are
-/// dropped: each takes two kilobytes. A lock that is released by then never wakes the renewer.
+/// How long to keep unawaited commands in flight before dropping those that were answered: each
+/// takes two kilobytes. A lock that is released earlier never wakes the renewer.
 pub const TIDY_AFTER: Duration = Duration::from_secs(1);
 
-/// How long and how often a lease may be renewed.
+/// Limits on renewal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
-    /// Not at all, unless this is set.
+    /// Whether the lease is renewed at all.
     pub renew: bool,
-    /// How long it may last, however often it is renewed or extended.
+    /// Maximum total hold time, including renewals and extensions.
     pub max_hold: Option<Duration>,
-    /// How often it may be renewed. Extensions that the holder asks for do not count.
+    /// Maximum number of renewals. Extensions requested by the holder do not count.
     pub max_renewals: Option<u32>,
 }
 
-/// Who wants a lease to be extended.
+/// Who requested an extension.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asker {
-    /// Its holder, who waits for as long as there is hope.
+    /// The holder, who waits as long as success is possible.
     Holder,
-    /// The renewer, which tries again: so it gives up on silent nodes while there is time for that.
+    /// The renewer, which retries, and so gives up on silent nodes while there is time for another
+    /// try.
     Renewer,
 }
 
-/// How a round of extending ended.
+/// The result of one round of extending.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Extension {
-    /// A majority has it until then.
+    /// A majority holds the lease until this moment.
     Extended(Moment),
-    /// Too few nodes could be asked.
+    /// Too few nodes answered.
     NoQuorum,
-    /// A majority no longer had it.
+    /// A majority no longer held the lease.
     Lost(LossReason),
-    /// The deadline that it had when the round began passed before a majority had answered.
+    /// The deadline at the start of the round passed before a majority had answered.
     TooLate,
 }
 
-/// What happens to a lease.
+/// An event in the life of a lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LeaseEvent {
-    /// The moment has come that [`LeaseActions::look_at`] named.
+    /// The moment named by [`LeaseActions::look_at`] has come.
     Due,
-    /// A caller wants to know whether it is still held.
+    /// A caller asks whether the lease is still held.
     Asked,
     /// A round of extending has ended.
     Extended {
-        /// Who asked for it.
+        /// Who requested it.
         asker: Asker,
-        /// How it went.
+        /// Its result.
         outcome: Extension,
-        /// Whether commands of this lease are in flight that are no longer awaited.
+        /// Whether unawaited commands of this lease are in flight.
         in_flight: bool,
     },
-    /// Its holder releases it, or goes on under another lease.
+    /// The holder releases the lease, or continues under another one.
     Released,
-    /// It cannot be looked after any more.
+    /// The lease can no longer be maintained.
     Lost(LossReason),
 }
 
-/// What to do about a lease.
+/// What the driver has to do for a lease.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[must_use]
 pub struct LeaseActions {
-    /// Tell that it is lost, for this reason.
+    /// Report the loss, with this reason.
     pub lost: Option<LossReason>,
-    /// Wake the tasks that wait for its end.
+    /// Wake the tasks that wait for the end of the lease.
     pub ended: bool,
-    /// Drop the commands in flight that have been answered.
+    /// Drop the commands in flight that were answered.
     pub tidy: bool,
-    /// Begin a renewal.
+    /// Start a renewal.
     pub renew: bool,
-    /// When there is something to do next. `None`: never again.
+    /// When to look again. `None`: never.
     pub look_at: Option<Moment>,
 }
 
-/// One lease, as its holder knows it.
+/// One lease, as its holder sees it.
 #[derive(Clone, Debug)]
 pub struct LeaseState {
     ttl: Ttl,
     deadline: Moment,
-    /// When it ends however often it is renewed.
+    /// When the lease ends regardless of renewals.
     last_end: Option<Moment>,
     renews: bool,
     renewals_left: Option<u32>,
     /// `None` while a renewal is in flight.
     next_renewal: Option<Moment>,
-    /// When to drop commands in flight that have been answered.
+    /// When to drop answered commands.
     tidy: Option<Moment>,
-    /// The last renewal found too few nodes.
+    /// Whether the last renewal found no quorum.
     without_quorum: bool,
     end: Option<End>,
 }
@@ -119,11 +120,11 @@ enum End {
 }
 
 impl LeaseState {
-    /// A lock that was acquired just now, and is valid until `deadline`. `in_flight` tells whether
-    /// commands of its attempt are still unanswered.
+    /// A lease that was just acquired and is valid until `deadline`. `in_flight`: whether commands
+    /// of its attempt are still unanswered.
     #[must_use]
     pub fn new(ttl: Ttl, deadline: Moment, limits: Limits, in_flight: bool, now: Moment) -> Self {
-        // A lock that was slow to get has less than its TTL left.
+        // A lock that took long to acquire has less than its TTL left.
         let left = deadline.since(now);
         let first = (ttl.get() / RENEWALS_PER_TTL).min(left / 2);
         let mut lease = Self {
@@ -141,7 +142,7 @@ impl LeaseState {
         lease
     }
 
-    /// Applies an event, and returns what to do.
+    /// Applies an event and returns the resulting actions.
     pub fn on(&mut self, event: LeaseEvent, now: Moment) -> LeaseActions {
         let mut actions = LeaseActions::default();
         match event {
@@ -172,7 +173,7 @@ impl LeaseState {
             return self.lose(self.why_it_ends(now), actions);
         }
         if self.tidy.is_some_and(|when| when <= now) {
-            // Once only: what is not answered by now waits for the next extension or the release.
+            // Only once: what is still unanswered now waits for the next extension or the release.
             self.tidy = None;
             actions.tidy = true;
         }
@@ -193,11 +194,15 @@ impl LeaseState {
         let ttl = self.ttl.get();
         let deadline = match outcome {
             Extension::Extended(deadline) => deadline,
-            // A majority has it for another TTL. Only the deadline that it had when this began has
-            // passed: a renewal has moved that meanwhile.
+            // A majority holds the lease for another TTL. Only the deadline at the start of the
+            // round has passed, and a renewal has moved it since.
             Extension::TooLate if now < self.deadline => self.deadline,
             Extension::TooLate => return self.lose(self.why_it_ends(now), actions),
             Extension::Lost(why) => return self.lose(why, actions),
+            // A round ends well before the deadline, unless the process did not run: then that is why.
+            Extension::NoQuorum if now >= self.deadline => {
+                return self.lose(self.why_it_ends(now), actions);
+            }
             Extension::NoQuorum => {
                 self.without_quorum = true;
                 self.next_renewal = Some(now + ttl / RETRIES_PER_TTL);
@@ -219,7 +224,7 @@ impl LeaseState {
         actions.ended = true;
     }
 
-    /// When there is something to do for it, unless it is over.
+    /// When to look again, unless the lease is over.
     #[must_use]
     pub fn look_at(&self) -> Option<Moment> {
         if self.is_over() {
@@ -231,13 +236,13 @@ impl LeaseState {
         Some(first.map_or(notice, |first| first.min(notice)))
     }
 
-    /// Until when the lock is ours, if it is not over.
+    /// The deadline, unless the lease is over.
     #[must_use]
     pub fn deadline(&self) -> Moment {
         self.deadline
     }
 
-    /// How long the lock is still ours: zero when it is not.
+    /// Remaining validity; zero if the lease is over.
     #[must_use]
     pub fn remaining(&self, now: Moment) -> Duration {
         match self.end {
@@ -246,13 +251,13 @@ impl LeaseState {
         }
     }
 
-    /// Whether it has been released or lost. Looks at no clock: see [`LeaseEvent::Asked`].
+    /// Whether the lease was released or lost. Reads no clock: see [`LeaseEvent::Asked`].
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.end.is_some()
     }
 
-    /// How it was lost, if that is known.
+    /// Why the lease was lost, if known.
     #[must_use]
     pub fn loss(&self) -> Option<&LossReason> {
         match &self.end {
@@ -261,7 +266,7 @@ impl LeaseState {
         }
     }
 
-    /// How long a round of extending that begins now may wait for the nodes.
+    /// How long a round of extending that starts now may wait for the nodes.
     #[must_use]
     pub fn time_to_extend(&self, asker: Asker, now: Moment) -> Duration {
         let left = self.deadline.since(now);
@@ -271,7 +276,7 @@ impl LeaseState {
         }
     }
 
-    /// When to tell that it is lost, if it is not renewed before.
+    /// When to report the loss, unless the lease is renewed first.
     fn notice(&self) -> Moment {
         let share = self.ttl.get() / NOTICE_SHARE;
         self.deadline - share.clamp(SHORTEST_NOTICE, LONGEST_NOTICE)
@@ -295,7 +300,7 @@ impl LeaseState {
         } else if !self.renews {
             LossReason::Expired
         } else if now >= self.deadline {
-            // The notice before the deadline was missed.
+            // The warning before the deadline was missed.
             LossReason::Suspended
         } else if self.next_renewal.is_none() {
             LossReason::NoQuorum

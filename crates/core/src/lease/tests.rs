@@ -126,6 +126,16 @@ fn after_the_deadline_it_says_that_it_is_lost() {
     assert_eq!(lease.loss(), Some(&LossReason::Suspended));
 }
 
+/// A stopped process went on behind its deadline, and the time-out of the renewal that was in flight came before
+/// anything else: it was said to have had no quorum.
+#[test]
+fn a_renewal_that_times_out_behind_the_deadline_was_suspended() {
+    let mut lease = lease(RENEWED);
+    let _ = lease.on(LeaseEvent::Due, at(300));
+    let why = lost(&mut lease, failed(Extension::NoQuorum), 2000);
+    assert_eq!(why, Some(LossReason::Suspended));
+}
+
 #[test]
 fn a_majority_that_has_it_no_more_ends_it_at_once() {
     let stolen = LossReason::Stolen {

@@ -1,4 +1,4 @@
-//! What can be asked of one lock on one node, and what it answers.
+//! The commands of one lock on one node, and their replies.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -8,116 +8,116 @@ use crate::words::token::FencingToken;
 use crate::words::ttl::Ttl;
 use crate::words::value::{AttemptValue, LeaseId, Stored};
 
-/// What can be asked of one lock on one node.
+/// A command for one lock on one node.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Command {
-    /// Take the lock if it is free.
+    /// Acquire the lock if it is free.
     Acquire {
-        /// Who asks.
+        /// The caller's value.
         value: AttemptValue,
-        /// For how long, unless it is extended.
+        /// TTL, unless extended.
         ttl: Ttl,
-        /// The token that the caller would like.
+        /// The token that the caller proposes.
         proposed: FencingToken,
-        /// Whether it is the caller's turn.
+        /// The caller's place among the waiters.
         turn: Precedence,
     },
-    /// Take the lock together with other readers, if no writer holds it and none waits before the
-    /// caller.
+    /// Acquire the lock as a reader, if no writer holds it and none waits ahead of the caller.
     Share {
-        /// Who asks.
+        /// The caller's value.
         value: AttemptValue,
-        /// For how long, unless it is extended: each reader has an expiry of its own.
+        /// TTL, unless extended. Each reader has its own expiry.
         ttl: Ttl,
-        /// The token that the caller would like, if it is the first reader.
+        /// The token that the caller proposes if it is the first reader.
         proposed: FencingToken,
-        /// Whether it is the caller's turn. A reader passes readers, and never a writer.
+        /// The caller's place among the waiters. A reader may pass readers, never a writer.
         turn: Precedence,
     },
-    /// Lift the counter, as the holder or a reader.
+    /// Raise the fence register, as the holder or a reader.
     Raise {
-        /// The holder.
+        /// The holder's value.
         value: AttemptValue,
-        /// The least that the counter shall be.
+        /// The minimum for the register.
         to: FencingToken,
     },
-    /// Keep the lock for another TTL; take it again where it was forgotten.
+    /// Hold the lock for another TTL; acquire it again where the node has forgotten it.
     Extend {
-        /// The holder.
+        /// The holder's value.
         value: AttemptValue,
-        /// For how long from now.
+        /// TTL, from now.
         ttl: Ttl,
         /// The holder's token.
         token: FencingToken,
-        /// How often the holder of a reentrant lock has entered it. For those who look: a node
-        /// need not keep it, because only the holder counts, and any holder keeps others out.
+        /// How often the holder of a reentrant lock has entered it. Informational: a node need not
+        /// store it, because only the holder counts entries and any holder excludes others.
         entries: NonZeroU32,
-        /// When a node that has forgotten it takes it again.
+        /// Whether a node that has forgotten the lock acquires it again.
         repair: Repair,
     },
-    /// Keep the lock as a reader for another TTL; take it again where it was forgotten. A value that
-    /// has it for itself has it as a reader from now on.
+    /// Hold the lock as a reader for another TTL; acquire it again where the node has forgotten it.
+    /// A value that held the lock exclusively becomes a reader.
     ExtendShared {
-        /// The reader.
+        /// The reader's value.
         value: AttemptValue,
-        /// For how long from now.
+        /// TTL, from now.
         ttl: Ttl,
         /// The reader's token.
         token: FencingToken,
     },
     /// Release the lock.
     Release {
-        /// The holder, or a reader.
+        /// The value of the holder or reader.
         value: AttemptValue,
-        /// Set when a command of this value may still be on its way: refuse the value for that
-        /// long, so that the late command cannot leave a lock that no lease holds.
+        /// Set when a command of this value may still be in flight: refuse the value for this long,
+        /// so that the late command cannot leave a lock that no lease holds.
         tombstone: Option<Duration>,
-        /// What becomes of the holder's ticket.
+        /// What happens to the holder's ticket.
         ticket: TicketDisposition,
-        /// The client of one who waits, whose attempt follows at once: it wakes its waiters by
-        /// itself, and the node does not.
+        /// The client of a waiter whose attempt follows at once. That client wakes its waiters
+        /// itself, so the node does not.
         follower: Option<ClientId>,
     },
-    /// Give back whatever a lease of the lock service has, whichever attempt got it, and refuse the lease
-    /// from now on: its client may have sent an acquire that arrives later. A lease whose id the service
-    /// made (attempt 0) is not refused, for nobody else can have sent one. Answered by
-    /// [`Reply::LeaseReleased`], [`Reply::Tombstoned`] if that was done before, or [`Reply::NotHeld`].
+    /// Release whatever a lease of the lock service holds, under any attempt, and refuse the lease
+    /// from now on: its client may have sent an acquire that arrives later. A lease whose id the
+    /// service chose (attempt 0) is not refused, since only the service could have sent one. The
+    /// reply is [`Reply::LeaseReleased`], [`Reply::Tombstoned`] if it was released before, or
+    /// [`Reply::NotHeld`].
     ReleaseLease {
-        /// The lease.
+        /// The lease id.
         lease: LeaseId,
-        /// For how long it is refused.
+        /// How long to refuse it.
         tombstone: Duration,
     },
-    /// Enqueue, or go on waiting: all these tickets are kept for another lease.
+    /// Enqueue, or keep waiting: renews all these tickets.
     Enqueue {
-        /// The waiters of one client.
+        /// Tickets of one client.
         tickets: Vec<Ticket>,
-        /// For how long, unless it is shown again.
+        /// How long to keep them unless they are renewed.
         lease: Duration,
     },
-    /// Wait no longer.
+    /// Leave the queue.
     Leave {
-        /// The waiters who go.
+        /// The tickets to remove.
         tickets: Vec<TicketId>,
     },
-    /// Look, and change nothing.
+    /// Read the state without changing it.
     Inspect,
-    /// Take the lock from its holder: an operator's act. Or only from given values, as a later attempt
-    /// of the same lease does.
+    /// Take the lock over from its holder, on behalf of an operator. Restricted to given values, it
+    /// is how a later attempt of the same lease takes over.
     Steal {
-        /// Who takes it.
+        /// The value of the new holder.
         value: AttemptValue,
-        /// For how long.
+        /// TTL.
         ttl: Ttl,
-        /// The token that the caller would like.
+        /// The token that the caller proposes.
         proposed: FencingToken,
-        /// Exactly the values it may be taken from. Empty: from any holder.
+        /// The exact values that may be evicted. Empty: any holder.
         from: Vec<AttemptValue>,
     },
 }
 
 impl Command {
-    /// The value that it is sent for.
+    /// The value that the command acts for.
     #[must_use]
     pub fn value(&self) -> Option<&AttemptValue> {
         match self {
@@ -135,9 +135,9 @@ impl Command {
         }
     }
 
-    /// Whether it asks for a lock that its value does not have yet.
+    /// Whether it acquires a lock that its value does not hold yet.
     #[must_use]
-    pub fn may_take(&self) -> bool {
+    pub(crate) fn may_take(&self) -> bool {
         matches!(
             self,
             Self::Acquire { .. } | Self::Share { .. } | Self::Steal { .. }
@@ -145,56 +145,56 @@ impl Command {
     }
 }
 
-/// When an extension takes a lock again on a node that is free. It is no vote in either case.
+/// When an extension may acquire the lock again on a node where it is free. Never a vote.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Repair {
-    /// Whatever the register says: the validity of the lease was never interrupted, so no other client can have
-    /// been granted the lock. A failed attempt may have lifted the register all the same.
+    /// Regardless of the register: the lease was valid without interruption, so no other client can
+    /// have been granted the lock. A failed attempt may still have raised the register.
     #[default]
     Always,
-    /// Only where the register is not above the token: the validity of a detached lock may have been
-    /// interrupted, and a holder since then has lifted the register.
+    /// Only if the register is not above the token: the validity of a detached lock may have been
+    /// interrupted, and any holder since then raised the register.
     UnlessOvertaken,
 }
 
-/// How an acquirer stands to those who wait.
+/// The place of an acquire among the waiters.
 ///
-/// One with a ticket proposes a token above the ticket's number. A grant takes the ticket out of
-/// the queue, and if the attempt fails the ticket returns: a waiter that came meanwhile is behind it,
-/// because no ticket gets a number below the counter.
+/// With a ticket, the proposed token is above the ticket's number. A grant removes the ticket from
+/// the queue, and the ticket returns if the attempt fails. A waiter that arrived in between stays
+/// behind it, because no ticket gets a number below the register.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Precedence {
-    /// Not in the queue, and passes waiters that are not fair.
+    /// Not enqueued; may pass waiters that are not fair.
     #[default]
     MayPass,
-    /// Not in the queue, and passes no waiter.
+    /// Not enqueued; passes no waiter.
     PassNobody,
-    /// In the queue.
+    /// Enqueued.
     Ticket(TicketId),
 }
 
-/// What becomes of a ticket when its lock is released. A grant has taken it out of the queue, on
-/// the nodes that granted.
+/// What happens to a ticket when its lock is released. On the nodes that granted the lock, the
+/// grant has removed it from the queue.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub enum TicketDisposition {
-    /// There is none, or it stays where it is.
+    /// No ticket, or it stays where it is.
     #[default]
     Stays,
-    /// It is of no use any more.
+    /// Remove it.
     Leaves(TicketId),
-    /// The attempt has failed, and its waiter has its place again.
+    /// The attempt failed: put the waiter back in its place.
     Returns {
         /// The ticket.
         id: TicketId,
         /// Its number.
         number: TicketNumber,
-        /// For how long, unless it is shown again.
+        /// How long to keep it unless it is renewed.
         lease: Duration,
     },
 }
 
 impl TicketDisposition {
-    /// The ticket whose waiter has its place again.
+    /// The ticket to put back, if any.
     pub(super) fn returns(&self) -> Option<&TicketId> {
         match self {
             Self::Returns { id, .. } => Some(id),
@@ -203,83 +203,85 @@ impl TicketDisposition {
     }
 }
 
-/// Who holds a lock on a node, and for how long still. All who read it together are one holder, by
-/// the value [`AttemptValue::shared`], for as long as the last of them.
+/// The holder of a lock on one node, and its remaining time. All readers together are one holder
+/// with the value [`AttemptValue::shared`], until the last of them expires.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Holder {
-    /// Whose it is.
+    /// The holder's value.
     pub value: AttemptValue,
-    /// The holder's own token, which the node stores with its value. `None` for a foreign client, for
-    /// those who read, and for one who only waits.
+    /// The holder's own token, stored with its value. `None` for foreign clients, for readers, and
+    /// for a waiter.
     pub token: Option<FencingToken>,
-    /// `None` when it never expires: a foreign client set the key without a time to live.
+    /// `None` without an expiry: a foreign client set the key without a TTL.
     pub remaining: Option<Duration>,
 }
 
-/// What a node answers.
+/// A node's reply.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Reply {
-    /// The lock is the caller's; the node's counter was below this, and is this now.
+    /// The lock was granted, and the register was raised to this from below.
     Granted {
-        /// The counter after the grant.
-        counter: FencingToken,
-        /// Who was thrown out, by [`Command::Steal`] only.
+        /// The register after the grant.
+        register: FencingToken,
+        /// The evicted holder; only for [`Command::Steal`].
         evicted: Option<AttemptValue>,
     },
-    /// Another client holds it. Where it is free and others wait, that is the head of the queue, for as
-    /// long as its ticket is kept.
+    /// Another client holds the lock. If the lock is free and others wait, this is the head of the
+    /// queue, until its ticket expires.
     Held(Holder),
-    /// This attempt was given up before its command arrived.
+    /// The attempt was released before its command arrived.
     Tombstoned,
-    /// The counter cannot grow any more.
+    /// The register is exhausted.
     Exhausted,
-    /// The counter was below this, and is this now, under the caller's value.
+    /// The register was raised to this from below, under the caller's value.
     Raised(FencingToken),
-    /// The lock is the caller's; the counter was at what it asked for already, or above: this, as far as
-    /// the node tells. No vote for a token: another may have lifted it there.
+    /// The lock was granted, but the register was already at or above the proposal. Not a vote for
+    /// a token: another attempt may have raised it there.
     NotRaised(FencingToken),
-    /// Kept for another TTL.
+    /// Extended for another TTL.
     Extended,
-    /// Had been forgotten, and is held again. Not a vote: in between it may have been another's.
+    /// Forgotten by the node, and acquired again. Not a vote: another client may have held it in
+    /// between.
     Repaired,
     /// Released.
     Released,
-    /// Given back by [`Command::ReleaseLease`]: these values, with the tokens that the node stored. Nothing
-    /// is said of the time that was left.
+    /// Released by [`Command::ReleaseLease`]: these values, with their stored tokens. Says nothing
+    /// about the remaining time.
     LeaseReleased(Vec<Stored>),
-    /// The caller does not hold it; another client may.
+    /// The caller does not hold the lock; another client may.
     NotHeld(Option<Holder>),
-    /// The caller does not hold it, because this one has stolen it. It is free now.
+    /// The caller does not hold the lock because this client stole it. The lock is free now.
     Stolen(AttemptValue),
-    /// The queue, to a waiter in it.
+    /// The queue, as a waiter sees it.
     Queue(NodeQueue),
-    /// Out of the queue.
+    /// Removed from the queue.
     Left,
-    /// What [`Command::Inspect`] saw.
+    /// The result of [`Command::Inspect`].
     Snapshot(Snapshot),
 }
 
-/// One lock on one node, as those see it who wait for it.
+/// One lock on one node, as its waiters see it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct NodeQueue {
-    /// Who has the lock.
+    /// The holder.
     pub holder: Option<Holder>,
-    /// The head of the queue, and how long its ticket is kept.
+    /// The head of the queue, and the remaining time of its ticket: zero where neither the head nor any of the
+    /// given tickets is fair, so that it keeps nobody out.
     pub head: Option<(TicketId, Duration)>,
-    /// Where the tickets stand that were shown, in the same order.
+    /// The places of the given tickets, in the same order.
     pub places: Vec<Place>,
 }
 
-/// One lock on one node, as it is seen from outside.
+/// One lock on one node, as an observer sees it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Snapshot {
-    /// Who has it.
+    /// The holder.
     pub holder: Option<Holder>,
-    /// Who reads it, if it is held for reading: whose time is up first comes first.
+    /// The readers, if any, by expiry.
     pub readers: Vec<Holder>,
-    /// The node's counter; zero if it was never used or has been forgotten. No holder's token: a failed
-    /// attempt may have lifted it too.
-    pub counter: FencingToken,
-    /// How many wait for it.
+    /// The fence register; zero if never used or forgotten. Not a holder's token: failed attempts
+    /// raise it too.
+    pub register: FencingToken,
+    /// The number of waiters.
     pub waiting: usize,
 }

@@ -1,11 +1,11 @@
 //! The pure state machine of one lock on one node: no I/O, no clock, no randomness.
 //!
-//! The `memory` and `sqlite` nodes run this code; the Lua scripts of the `redis` node are its
-//! second implementation, and a property test compares the two reply by reply. The simulation and
-//! the model check run it as it is.
+//! The `memory` and `sqlite` nodes run this code. The Lua scripts of the `redis` node are a second
+//! implementation, and a property test compares the two reply by reply. The simulation and the
+//! model check run it unchanged.
 //!
-//! It must never decide anything from a time that was not handed to it, and its counter must never
-//! fall while it is kept: the growth of tokens rests on that.
+//! It decides only by the time that the caller passes in. Its register must never decrease while it
+//! is kept: growing tokens depend on that.
 
 use std::time::Duration;
 
@@ -17,23 +17,23 @@ pub use command::{
     Command, Holder, NodeQueue, Precedence, Repair, Reply, Snapshot, TicketDisposition,
 };
 
-/// How long a counter is kept after its lock was last held, so that idle names do not pile up.
-pub const COUNTER_RETENTION: Duration = Duration::from_secs(24 * 60 * 60);
+/// How long a register is kept after its lock was last held, so that idle names do not accumulate.
+pub const REGISTER_RETENTION: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// How far a proposed token may lie ahead of the node's own wall clock. A client whose clock is
-/// years ahead would otherwise use the numbers up for everybody.
+/// How far a proposed token may be ahead of the node's own wall clock. A client whose clock is
+/// years ahead would otherwise exhaust the numbers for all clients.
 pub const MAX_SKEW: Duration = Duration::from_secs(60 * 60);
 
-/// The most tombstones of one lock. The oldest makes room: what comes later than a thousand others may be
-/// granted for nobody, until its TTL ends.
-pub const MOST_TOMBSTONES: usize = 1000;
+/// The maximum number of tombstones per lock. The oldest is dropped first: a command that arrives
+/// after a thousand other releases may acquire a lock that no lease holds, until its TTL ends.
+pub(crate) const MOST_TOMBSTONES: usize = 1000;
 
-/// The node's two clocks at the moment of a command.
+/// The node's two clocks at the time of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Now {
-    /// Since the node's own beginning; never jumps. Everything expires by this.
+    /// Time since the node started; never jumps. All expiry uses this clock.
     pub elapsed: Duration,
-    /// Microseconds since 1970. Only bounds what token may be proposed.
+    /// Microseconds since 1970. Only limits the proposed token.
     pub wall_micros: u64,
 }
 
@@ -42,23 +42,26 @@ pub struct Now {
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct LockState {
     holder: Option<Held>,
-    /// Who reads: never anybody while there is a holder.
+    /// The readers. Empty while there is an exclusive holder.
     #[cfg_attr(
         feature = "serde",
         serde(default, skip_serializing_if = "Vec::is_empty")
     )]
     readers: Vec<Held>,
-    counter: FencingToken,
-    counter_until: Duration,
-    /// Given-up attempts, whose late commands are refused until then.
+    /// The fence register. Lock files use an older name for it.
+    #[cfg_attr(feature = "serde", serde(rename = "counter"))]
+    register: FencingToken,
+    #[cfg_attr(feature = "serde", serde(rename = "counter_until"))]
+    register_until: Duration,
+    /// Released attempts, whose late commands are refused until then.
     tombstones: Vec<(AttemptValue, Duration)>,
-    /// Who waits, the next one first.
+    /// The waiters, head first.
     #[cfg_attr(
         feature = "serde",
         serde(default, skip_serializing_if = "Vec::is_empty")
     )]
     queue: Vec<Waiting>,
-    /// The latest steal, for the holder that it evicted.
+    /// The latest steal, so that its victim can be told.
     #[cfg_attr(
         feature = "serde",
         serde(default, skip_serializing_if = "Option::is_none")
@@ -66,8 +69,8 @@ pub struct LockState {
     stolen: Option<Stolen>,
 }
 
-/// Whom a steal evicted. Kept for as long as they could have gone on without asking: afterwards they know by
-/// their own clock that it is over.
+/// The victims of a steal. Kept as long as they could rely on their lease without asking; after
+/// that their own clock tells them.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 struct Stolen {
@@ -80,13 +83,14 @@ struct Stolen {
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 struct Held {
     value: AttemptValue,
-    /// What `value` was granted, or has raised its token to since. Others may lift the counter above it.
+    /// The token that `value` was granted, or has raised since. Others may raise the register above
+    /// it.
     #[cfg_attr(feature = "serde", serde(default))]
     token: FencingToken,
     until: Duration,
 }
 
-/// Sorted by number, and by id where two have the same.
+/// Ordered by number, then by id.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 struct Waiting {
@@ -96,17 +100,17 @@ struct Waiting {
 }
 
 impl LockState {
-    /// Carries out one command at that time.
+    /// Applies one command.
     pub fn apply(&mut self, command: &Command, now: Now) -> Reply {
         self.apply_and_wake(command, now, |_| {})
     }
 
-    /// Carries out one command at that time, and says who is to be told that it is their turn.
+    /// Applies one command, and returns the waiters to wake.
     pub fn apply_and_wake(&mut self, command: &Command, now: Now, wake: impl FnMut(Wake)) -> Reply {
         self.drop_expired(now.elapsed);
         let before = self.called();
         let reply = self.carry_out(command, now);
-        // Only these let others go: they free the lock, or change who is first.
+        // Only these commands free the lock or change the head of the queue.
         let may_wake = matches!(
             command,
             Command::Release { .. }
@@ -123,7 +127,8 @@ impl LockState {
 
     fn carry_out(&mut self, command: &Command, now: Now) -> Reply {
         if command.value().is_some_and(AttemptValue::is_shared) {
-            // What stands for all readers is no holder's value: a command that sends it has no claim.
+            // The value that stands for all readers belongs to no holder: a command with it has no
+            // claim.
             return match command.may_take() {
                 true => Reply::Tombstoned,
                 false => Reply::NotHeld(None),
@@ -173,10 +178,10 @@ impl LockState {
                 if let Some(held) = &mut self.holder {
                     held.token = held.token.max(*to);
                 }
-                if self.counter >= *to {
-                    return Reply::NotRaised(self.counter);
+                if self.register >= *to {
+                    return Reply::NotRaised(self.register);
                 }
-                self.counter = *to;
+                self.register = *to;
                 Reply::Raised(*to)
             }
             Command::Extend {
@@ -230,13 +235,13 @@ impl LockState {
             Command::Inspect => Reply::Snapshot(Snapshot {
                 holder: self.held_by(now.elapsed),
                 readers: self.readers_seen_at(now.elapsed),
-                counter: self.counter,
+                register: self.register,
                 waiting: self.queue.len(),
             }),
         }
     }
 
-    /// Who waits at that time, the next one first.
+    /// The waiters at this time, head first.
     pub fn waiting_at(&self, now: Duration) -> impl Iterator<Item = (&TicketId, TicketNumber)> {
         let waits = move |waiter: &&Waiting| waiter.until > now;
         let waiting = self.queue.iter().filter(waits);
@@ -258,10 +263,10 @@ impl LockState {
             self.readers.clear();
         }
         match self.grant(value, ttl, proposed, now) {
-            Reply::Granted { counter, .. } => {
+            Reply::Granted { register, .. } => {
                 self.stolen = stolen.or_else(|| self.stolen.take());
                 Reply::Granted {
-                    counter,
+                    register,
                     evicted: thrown_out.map(|holder| holder.value),
                 }
             }
@@ -272,7 +277,7 @@ impl LockState {
         }
     }
 
-    /// Grants to `value`, which holds the lock already or finds it free.
+    /// Grants the lock to `value`, which already holds it or finds it free.
     fn grant(&mut self, value: &AttemptValue, ttl: Ttl, proposed: FencingToken, now: Now) -> Reply {
         if self.has_tombstone(value) {
             return Reply::Tombstoned;
@@ -281,22 +286,22 @@ impl LockState {
             if !self.lift_counter(proposed, now) {
                 return Reply::Exhausted;
             }
-            self.hold(value, ttl, self.counter, now.elapsed);
+            self.hold(value, ttl, self.register, now.elapsed);
         }
         Reply::Granted {
-            counter: self.counter,
+            register: self.register,
             evicted: None,
         }
     }
 
-    /// The next number, or the proposed one if that is larger and not too far ahead. False when
-    /// there is none any more.
+    /// The next number, or the proposed one if it is larger and not too far ahead. False when the
+    /// numbers are exhausted.
     fn lift_counter(&mut self, proposed: FencingToken, now: Now) -> bool {
-        let Some(next) = self.counter.next() else {
+        let Some(next) = self.register.next() else {
             return false;
         };
         let latest = now.wall_micros.saturating_add(MAX_SKEW.as_micros() as u64);
-        self.counter = next.max(proposed.min(FencingToken::saturating(latest)));
+        self.register = next.max(proposed.min(FencingToken::saturating(latest)));
         true
     }
 
@@ -315,29 +320,29 @@ impl LockState {
             }
             _ => return self.not_held(value, self.held_by(now)),
         };
-        self.counter = self.counter.max(token);
+        self.register = self.register.max(token);
         self.hold(value, ttl, token, now);
         reply
     }
 
-    /// Whether a value that this node has forgotten may have had the lock ever since.
+    /// Whether a value that this node has forgotten may have held the lock without interruption.
     fn may_repair(&self, value: &AttemptValue, token: FencingToken, repair: Repair) -> bool {
-        let is_overtaken = repair == Repair::UnlessOvertaken && self.counter > token;
+        let is_overtaken = repair == Repair::UnlessOvertaken && self.register > token;
         !is_overtaken && !self.has_tombstone(value) && !self.was_evicted(value)
     }
 
-    /// Whether a steal took the lock from this value: it must not have it again by a repair.
+    /// Whether this value was evicted by a steal: a repair must not bring it back.
     fn was_evicted(&self, value: &AttemptValue) -> bool {
         let steal = self.stolen.as_ref();
         steal.is_some_and(|steal| steal.from.contains(value))
     }
 
-    /// Keeps the lock for `value`, which has it already or finds it free, for at least that long: a late
-    /// extension with a shorter TTL takes away nothing that its holder was promised.
+    /// Extends the lock for `value`, which holds it or finds it free. Never shortens: a late
+    /// extension with a smaller TTL must not take away what its holder was promised.
     fn hold(&mut self, value: &AttemptValue, ttl: Ttl, token: FencingToken, now: Duration) {
         let until = self.promised_to(value).max(now + ttl.get());
         let known = self.holder.as_ref().map(|held| held.token);
-        self.counter_until = until + COUNTER_RETENTION;
+        self.register_until = until + REGISTER_RETENTION;
         self.holder = Some(Held {
             value: value.clone(),
             token: token.max(known.unwrap_or_default()),
@@ -345,7 +350,7 @@ impl LockState {
         });
     }
 
-    /// The end of what `value` has been promised, as holder or reader.
+    /// The expiry promised to `value`, as holder or reader.
     fn promised_to(&self, value: &AttemptValue) -> Duration {
         let mut holds = self.holder.iter().chain(&self.readers);
         let hold = holds.find(|held| held.value == *value);
@@ -360,13 +365,13 @@ impl LockState {
         self.tombstones.push((value.clone(), until));
     }
 
-    /// Whether this attempt was given up, or the lease that it is for was released.
+    /// Whether this attempt, or its lease, was released.
     fn has_tombstone(&self, value: &AttemptValue) -> bool {
         let is_its = |(other, _): &(AttemptValue, _)| other == value;
         self.tombstones.iter().any(is_its) || self.has_released_lease_of(value)
     }
 
-    /// Whether the lease was released that this attempt is for.
+    /// Whether the lease of this attempt was released.
     fn has_released_lease_of(&self, value: &AttemptValue) -> bool {
         if self.tombstones.is_empty() {
             return false;
@@ -383,7 +388,7 @@ impl LockState {
             let of = held.value.lease_attempt();
             of.is_some_and(|of| of.lease == lease)
         };
-        // Of a reader no node keeps a token.
+        // Nodes store no token for a reader.
         let stored = |held: &Held, token| Stored {
             value: held.value.clone(),
             token,
@@ -397,7 +402,7 @@ impl LockState {
         self.readers = others;
         its.sort_by_key(|held| held.until);
         released.extend(its.iter().map(|held| stored(held, None)));
-        // Nobody acquires again under an id that the service made.
+        // An id chosen by the service is never used again.
         let attempt = |stored: &Stored| stored.value.lease_attempt().map(|of| of.attempt);
         if !released.iter().any(|stored| attempt(stored) == Some(0)) {
             self.bury(&mark, until);
@@ -409,7 +414,7 @@ impl LockState {
         }
     }
 
-    /// Who has the lock; where it is free, who is to be served before the one who asks.
+    /// The holder; if the lock is free, the waiter that comes before the caller.
     fn who_is_in_the_way(
         &self,
         value: &AttemptValue,
@@ -441,8 +446,8 @@ impl LockState {
                 let latest = now.wall_micros.saturating_add(MAX_SKEW.as_micros() as u64);
                 let proposed = number.min(TicketNumber::saturating(latest));
                 let tail = self.queue.last().map(|last| last.number.next());
-                // Also behind those who were granted the lock, and may come back: see `Precedence`.
-                let granted = TicketNumber::saturating(self.counter.get());
+                // Also behind those that were granted the lock and may return: see `Precedence`.
+                let granted = TicketNumber::saturating(self.register.get());
                 tail.unwrap_or_default().max(granted.next()).max(proposed)
             }
         };
@@ -467,20 +472,28 @@ impl LockState {
         let place = |ticket: &Ticket| {
             let mut line = self.queue.iter().enumerate();
             let (ahead, waiting) = line.find(|(_, waiting)| waiting.id == ticket.id)?;
-            // Those who read together are not in each other's way.
+            // Readers do not block each other.
             let ahead = if ahead < readers_in_front { 0 } else { ahead };
             let number = waiting.number;
             Some(Place { number, ahead })
         };
-        let head = self.queue.first();
+        let head = self.queue.first().map(|first| {
+            let is_shown = tickets.iter().any(|ticket| ticket.id == first.id);
+            let some_fair = tickets.iter().any(|ticket| ticket.id.is_fair());
+            let left = match is_shown || some_fair || first.id.is_fair() {
+                true => first.until.saturating_sub(now),
+                false => Duration::ZERO,
+            };
+            (first.id.clone(), left)
+        });
         NodeQueue {
             holder: self.held_by(now),
-            head: head.map(|first| (first.id.clone(), first.until.saturating_sub(now))),
+            head,
             places: tickets.iter().filter_map(place).collect(),
         }
     }
 
-    /// The answer to a caller that does not hold the lock, while that other one does.
+    /// The reply to a caller that does not hold the lock while this other client does.
     fn not_held(&self, value: &AttemptValue, other: Option<Holder>) -> Reply {
         match &self.stolen {
             Some(steal) if other.is_none() && self.was_evicted(value) => {
@@ -496,51 +509,51 @@ impl LockState {
         self.tombstones.retain(|(_, until)| *until > now);
         self.queue.retain(|waiting| waiting.until > now);
         self.stolen.take_if(|steal| steal.until <= now);
-        if self.counter_until <= now {
-            self.counter = FencingToken::ZERO;
+        if self.register_until <= now {
+            self.register = FencingToken::ZERO;
         }
     }
 
-    /// Frees the lock because its holder is known to be gone: its process died. Readers stay.
+    /// Frees the lock because its holder's process is known to be dead. Readers stay.
     pub fn evict_holder(&mut self) {
         self.holder = None;
     }
 
-    /// Who holds the lock for itself, expired or not.
+    /// The exclusive holder, expired or not.
     #[must_use]
     pub fn holder(&self) -> Option<&AttemptValue> {
         self.holder.as_ref().map(|held| &held.value)
     }
 
-    /// After a reboot `elapsed` begins again: nothing is held, the counter stays.
+    /// After a reboot `elapsed` starts again: every lock is free, and the register stays.
     pub fn after_reboot(&mut self, now: Duration) {
         self.holder = None;
         self.readers.clear();
         self.tombstones.clear();
         self.queue.clear();
         self.stolen = None;
-        self.counter_until = now + COUNTER_RETENTION;
+        self.register_until = now + REGISTER_RETENTION;
     }
 
-    /// Whether it has neither a holder nor a reader.
+    /// Whether there is neither a holder nor a reader.
     #[must_use]
     pub fn is_free(&self, now: Duration) -> bool {
         let mut held = self.holder.iter().chain(&self.readers);
         !held.any(|held| held.until > now)
     }
 
-    /// Whether nothing would be lost by forgetting this lock.
+    /// Whether this lock can be forgotten without losing anything.
     #[must_use]
     pub fn is_forgettable(&self, now: Duration) -> bool {
         let held = !self.is_free(now);
         let refusing = self.tombstones.iter().any(|(_, until)| *until > now);
         let waited_for = self.queue.iter().any(|waiting| waiting.until > now);
-        !held && !refusing && !waited_for && self.counter_until <= now
+        !held && !refusing && !waited_for && self.register_until <= now
     }
 }
 
 impl Waiting {
-    /// As the one for whom a lock is kept.
+    /// As the holder of a lock reserved for it.
     fn seen_at(&self, now: Duration) -> Holder {
         Holder {
             value: AttemptValue::reported(self.id.as_str()),

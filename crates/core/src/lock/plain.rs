@@ -1,12 +1,13 @@
-//! Acquiring by plain commands, without a script: what may be acquired that way, and what follows from the
-//! answers. Pure.
+//! Acquiring with plain commands, without a script: which acquires qualify, and what the replies
+//! mean. Pure.
 //!
-//! One write holds `SET key value NX GET`, `ZADD register GT CH` and a look at the head of the queue. Each is
-//! atomic, and all three are carried out whatever the first one said: so an attempt that does not get the lock lifts
-//! the register all the same, and a newcomer holds the lock for a moment before it sees that others wait.
-//! No token rests on more than the strict rule of [the tally](crate::quorum::AcquireTally).
+//! One write carries `SET key value NX GET`, `ZADD register GT CH` and a read of the head of the
+//! queue. Each command is atomic, and all three run whatever the first one replies. So an attempt
+//! that does not get the lock still raises the register, and a newcomer holds the lock briefly
+//! before it sees that others wait. Tokens rely only on the strict rule of [the
+//! tally](crate::quorum::AcquireTally).
 //!
-//! Whatever is unusual is left to the script, which is the reference: it must never be guessed here.
+//! Anything unusual is left to the script, which is the reference. Never guess here.
 
 use std::time::Duration;
 
@@ -16,54 +17,54 @@ use crate::words::token::FencingToken;
 use crate::words::ttl::Ttl;
 use crate::words::value::AttemptValue;
 
-/// An acquire that plain commands can carry out.
+/// An acquire that plain commands can do.
 #[derive(Clone, Copy, Debug)]
 pub struct PlainAcquire<'c> {
-    /// Who asks.
+    /// The caller's value.
     pub value: &'c AttemptValue,
-    /// For how long.
+    /// TTL.
     pub ttl: Ttl,
-    /// The token that is proposed, and stored with the value.
+    /// The proposed token, stored with the value.
     pub proposed: FencingToken,
-    /// Whether it passes those in the queue who let themselves be passed.
+    /// Whether it may pass waiters that are not fair.
     pub may_pass: bool,
 }
 
-/// What the answers say.
+/// What the replies say.
 #[derive(Clone, Copy, Debug)]
 pub struct Seen<'s> {
-    /// Who had the lock. `None`: it was free, and is the caller's now.
+    /// The previous holder. `None`: the lock was free, and the caller holds it now.
     pub holder: Option<&'s AttemptValue>,
-    /// Whether the register was below the proposal, and is there now.
+    /// Whether the register was raised to the proposal from below.
     pub lifted: bool,
-    /// Who was first in the queue, also if it has been silent for too long.
+    /// The head of the queue, even if its ticket has expired.
     pub head: Option<&'s TicketId>,
-    /// Whether the lease that it is for was released before the look, which comes behind the `SET`: a
-    /// release that comes later finds what was set.
-    pub is_buried: bool,
+    /// Whether the attempt's lease was released before the `EXISTS`, which follows the `SET`. A
+    /// later release finds what was set.
+    pub is_tombstoned: bool,
 }
 
-/// What follows from the answers.
+/// What follows from the replies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// The lock is the caller's, and its register was lifted to the proposal.
+    /// Granted, and the register was raised to the proposal.
     Granted,
-    /// The lock is the caller's; the register was at the proposal already, or above.
+    /// Granted, but the register was already at or above the proposal.
     NotRaised,
-    /// Another client holds it.
+    /// Another client holds the lock.
     Held,
-    /// The lock was taken for a lease that was released: it has to be released again.
+    /// The lock was acquired for a lease that was already released: release it again.
     Tombstoned,
-    /// Only the script can tell. Where the lock was taken, it has to be released before that.
+    /// Only the script can decide. If the lock was acquired, release it first.
     AskScript {
-        /// It was taken.
+        /// Whether it was acquired.
         is_taken: bool,
     },
 }
 
 impl<'c> PlainAcquire<'c> {
-    /// `None` for what takes a script: tickets, readers, reentrant locks, values that are not ours, and
-    /// tokens that no clock proposes.
+    /// `None` if it takes a script: tickets, readers, reentrant locks, foreign values, and tokens
+    /// that no clock proposes.
     #[must_use]
     pub fn of(command: &'c Command) -> Option<Self> {
         let Command::Acquire {
@@ -78,7 +79,7 @@ impl<'c> PlainAcquire<'c> {
         let may_pass = match turn {
             Precedence::MayPass => true,
             Precedence::PassNobody => false,
-            // The grant has to take it out of the queue.
+            // The grant has to remove it from the queue.
             Precedence::Ticket(_) => return None,
         };
         let is_token = *proposed > FencingToken::ZERO && *proposed < FencingToken::MAX;
@@ -91,37 +92,37 @@ impl<'c> PlainAcquire<'c> {
         })
     }
 
-    /// Whether the tombstone of its lease has to be looked for: its client chose the lease id, and may have
-    /// released it. An id that was made by the service is known to nobody before it was granted.
+    /// Whether to look for a tombstone of its lease: its client chose the lease id and may have
+    /// released it. No client knows an id chosen by the service before it was granted.
     #[must_use]
     pub fn looks_for_tombstone(&self) -> bool {
         self.value.lease_attempt().is_some_and(|of| of.attempt > 0)
     }
 
-    /// What follows from the answers of one node.
+    /// What follows from one node's replies.
     #[must_use]
     pub fn decide(&self, seen: &Seen<'_>) -> Verdict {
         match seen.holder {
-            // No attempt is sent twice: whatever this is, it is not usual.
+            // An attempt is never sent twice, so this is unusual.
             Some(holder) if holder == self.value => Verdict::AskScript { is_taken: false },
             Some(_) => Verdict::Held,
             None if self.is_behind(seen.head) => Verdict::AskScript { is_taken: true },
-            None if seen.is_buried => Verdict::Tombstoned,
+            None if seen.is_tombstoned => Verdict::Tombstoned,
             None if seen.lifted => Verdict::Granted,
             None => Verdict::NotRaised,
         }
     }
 
-    /// Whether this one in the queue is to be served first. It may have been silent for too long: only the
-    /// script, which has the time, can tell.
+    /// Whether this waiter goes first. Its ticket may have expired: only the script, which reads
+    /// the time, can decide.
     fn is_behind(&self, head: Option<&TicketId>) -> bool {
         head.is_some_and(|head| !self.may_pass || head.is_fair())
     }
 }
 
-/// The commands themselves, as a node carries them out: for the checks that compare.
+/// The plain commands as a node runs them, for checks that compare.
 impl LockState {
-    /// `SET NX GET`: who has the lock, if it was not free.
+    /// `SET NX GET`: the holder, if the lock was not free.
     #[doc(hidden)]
     pub fn set_if_free(&mut self, acquire: &PlainAcquire<'_>, now: Duration) -> Option<Holder> {
         self.drop_expired(now);
@@ -132,18 +133,18 @@ impl LockState {
         holder
     }
 
-    /// `EXISTS`: whether the lease of this attempt was released.
+    /// `EXISTS`: whether the attempt's lease was released.
     #[doc(hidden)]
     #[must_use]
-    pub fn is_buried(&self, acquire: &PlainAcquire<'_>) -> bool {
+    pub fn is_tombstoned(&self, acquire: &PlainAcquire<'_>) -> bool {
         acquire.looks_for_tombstone() && self.has_released_lease_of(acquire.value)
     }
 
-    /// `ZADD GT CH`: whether it was below.
+    /// `ZADD GT CH`: whether the register was below.
     #[doc(hidden)]
     pub fn lift(&mut self, to: FencingToken) -> bool {
-        let is_below = self.counter < to;
-        self.counter = self.counter.max(to);
+        let is_below = self.register < to;
+        self.register = self.register.max(to);
         is_below
     }
 }
@@ -158,7 +159,7 @@ mod tests {
         holder: None,
         lifted: true,
         head: None,
-        is_buried: false,
+        is_tombstoned: false,
     };
 
     fn value(random: u128) -> AttemptValue {
@@ -244,17 +245,17 @@ mod tests {
             Precedence::MayPass,
         );
         let plain = PlainAcquire::of(&command).unwrap();
-        let (other, buried) = (
+        let (other, tombstoned) = (
             value(2),
             Seen {
-                is_buried: true,
+                is_tombstoned: true,
                 ..FREE
             },
         );
-        assert_eq!(plain.decide(&buried), Verdict::Tombstoned);
+        assert_eq!(plain.decide(&tombstoned), Verdict::Tombstoned);
         let held = Seen {
             holder: Some(&other),
-            ..buried
+            ..tombstoned
         };
         assert_eq!(plain.decide(&held), Verdict::Held);
     }

@@ -1,19 +1,19 @@
-//! Many readers, or one writer: what [`LockState`] does for readers.
+//! Many readers or one writer: the shared mode of [`LockState`].
 //!
-//! A reader is never let in while a writer holds the lock, nor before a writer that was in the queue
-//! before it. Each has an expiry of its own: a dead reader keeps writers out for its own TTL and not
-//! longer.
+//! A reader is never admitted while a writer holds the lock, nor ahead of a writer that was
+//! enqueued before it. Each reader has its own expiry: a dead reader blocks writers for its own TTL
+//! at most.
 
 use std::time::Duration;
 
-use super::{COUNTER_RETENTION, Held, Holder, LockState, Now, Precedence, Repair, Reply};
+use super::{Held, Holder, LockState, Now, Precedence, REGISTER_RETENTION, Repair, Reply};
 use crate::words::token::FencingToken;
 use crate::words::ttl::Ttl;
 use crate::words::value::AttemptValue;
 
 impl LockState {
-    /// Lets a reader in. The first one moves the counter, as a writer does; one that joins it gets
-    /// the same number, so that a reader's token is never below the last writer's.
+    /// Admits a reader. The first one raises the register, as a writer does. Readers that join get
+    /// the same number, so a reader's token is never below the last writer's.
     pub(super) fn share(
         &mut self,
         value: &AttemptValue,
@@ -30,7 +30,7 @@ impl LockState {
             return Reply::Tombstoned;
         }
         if !reads_already {
-            let is_first = self.readers.is_empty() || self.counter == FencingToken::ZERO;
+            let is_first = self.readers.is_empty() || self.register == FencingToken::ZERO;
             if is_first && !self.lift_counter(proposed, now) {
                 return Reply::Exhausted;
             }
@@ -40,12 +40,12 @@ impl LockState {
             self.leave(id);
         }
         Reply::Granted {
-            counter: self.counter,
+            register: self.register,
             evicted: None,
         }
     }
 
-    /// The writer that holds the lock; where none does, the writer to be served before the caller.
+    /// The writer that holds the lock, or else the writer that comes before the caller.
     fn who_keeps_readers_out(&self, turn: &Precedence, now: Duration) -> Option<Holder> {
         if let Some(held) = &self.holder {
             return Some(held.seen_at(now));
@@ -69,13 +69,13 @@ impl LockState {
         let reply = match &self.holder {
             _ if self.holds_or_reads(value) => Reply::Extended,
             None if self.may_repair(value, token, Repair::UnlessOvertaken) => Reply::Repaired,
-            // Others who read have taken nothing from this one.
+            // Other readers have taken nothing from this one.
             other => {
                 let other = other.as_ref().map(|held| held.seen_at(now));
                 return self.not_held(value, other);
             }
         };
-        self.counter = self.counter.max(token);
+        self.register = self.register.max(token);
         self.hold_shared(value, ttl, now);
         self.holder = None;
         reply
@@ -84,7 +84,7 @@ impl LockState {
     fn hold_shared(&mut self, value: &AttemptValue, ttl: Ttl, now: Duration) {
         let until = self.promised_to(value).max(now + ttl.get());
         self.stop_reading(value);
-        self.counter_until = until + COUNTER_RETENTION;
+        self.register_until = until + REGISTER_RETENTION;
         self.readers.push(Held {
             value: value.clone(),
             token: FencingToken::ZERO,
@@ -107,13 +107,13 @@ impl LockState {
         self.readers.iter().any(|held| held.value == *value)
     }
 
-    /// Who holds the lock or reads it, expired or not.
+    /// Every holder and reader, expired or not.
     pub fn holders(&self) -> impl Iterator<Item = &AttemptValue> {
         let holders = self.holder.iter().chain(&self.readers);
         holders.map(|held| &held.value)
     }
 
-    /// Who has the lock. All readers together are one holder.
+    /// The holder. All readers together count as one.
     pub(super) fn held_by(&self, now: Duration) -> Option<Holder> {
         if let Some(held) = &self.holder {
             return Some(held.seen_at(now));
@@ -130,7 +130,7 @@ impl LockState {
         let mut readers: Vec<_> = self.readers.iter().collect();
         readers.sort_by_key(|held| held.until);
         let seen = |held: &&Held| Holder {
-            // They share the counter, and no node keeps one for each of them.
+            // They share the register, and nodes store no token for each of them.
             token: None,
             ..held.seen_at(now)
         };

@@ -1,4 +1,4 @@
-//! A lock that is one of the slots of a semaphore: all of them have one queue.
+//! A lock that is one slot of a semaphore. All slots share one queue.
 
 use std::mem::swap;
 
@@ -6,11 +6,11 @@ use super::{Command, LockState, Now, Precedence, Reply};
 use crate::words::ticket::Wake;
 
 impl LockState {
-    /// Carries out one command on the slot of that number, at that time. A waiter for any slot
-    /// waits in the queue of `whole`, and is woken with the number of the slot that was released.
+    /// Applies one command to the slot with this number. Waiters for any slot are enqueued at
+    /// `whole`, and are woken with the number of the released slot.
     ///
-    /// A grant leaves the ticket in the queue: its waiter leaves by a command on `whole`, and that
-    /// wakes the next, whichever slots may be free.
+    /// A grant leaves the ticket in the queue. Its waiter leaves by a command on `whole`, which
+    /// wakes the next one, whichever slots are free.
     pub fn apply_to_slot(
         &mut self,
         whole: &mut Self,

@@ -1,8 +1,8 @@
 //! The promises of one lock on one node. `pairs` runs every command after every other one, with
 //! and without an expiry in between; the rest of this file is what a pair cannot show.
 
-mod line;
 mod pairs;
+mod queue;
 mod readers;
 
 use std::num::NonZeroU32;
@@ -97,9 +97,9 @@ fn withdraw(who: &str, tombstone: Duration) -> Command {
     }
 }
 
-fn granted(counter: u64) -> Reply {
+fn granted(register: u64) -> Reply {
     Reply::Granted {
-        counter: token(counter),
+        register: token(register),
         evicted: None,
     }
 }
@@ -144,15 +144,15 @@ impl Bench {
         self
     }
 
-    fn counter(&self) -> u64 {
+    fn register(&self) -> u64 {
         match self.lock.clone().apply(&Command::Inspect, at(self.elapsed)) {
-            Reply::Snapshot(seen) => seen.counter.get(),
+            Reply::Snapshot(seen) => seen.register.get(),
             other => panic!("inspect answered {other:?}"),
         }
     }
 }
 
-// The counter.
+// The register.
 
 #[test]
 fn a_grant_takes_the_proposal_when_it_is_ahead_and_the_next_number_when_it_is_not() {
@@ -275,10 +275,10 @@ fn the_counter_outlives_its_last_holder_by_the_retention_and_no_longer() {
         ),
     ] {
         let mut bench = held_until(&commands);
-        bench.elapsed = end + COUNTER_RETENTION - INSTANT;
-        assert_eq!(bench.counter(), 100, "{story}: kept");
+        bench.elapsed = end + REGISTER_RETENTION - INSTANT;
+        assert_eq!(bench.register(), 100, "{story}: kept");
         bench.wait(INSTANT);
-        assert_eq!(bench.counter(), 0, "{story}: forgotten");
+        assert_eq!(bench.register(), 0, "{story}: forgotten");
         assert_eq!(bench.ask(&acquire("c", 5)), granted(5), "{story}: anew");
     }
 }
@@ -292,11 +292,11 @@ fn an_extend_repairs_a_free_lock_only_if_nobody_had_it_since() {
         let reply = bench.ask(&extend("b", token));
         if repaired {
             assert_eq!(reply, Reply::Repaired);
-            assert_eq!(bench.counter(), token);
+            assert_eq!(bench.register(), token);
             assert_eq!(bench.ask(&extend("b", token)), Reply::Extended);
         } else {
             assert_eq!(reply, Reply::NotHeld(None));
-            assert_eq!(bench.counter(), 100);
+            assert_eq!(bench.register(), 100);
             assert_eq!(bench.lock.holder(), None);
         }
     }
@@ -373,7 +373,7 @@ fn a_withdrawn_attempt_is_refused_whatever_it_asks_for_until_its_time_is_over() 
         bench.wait(TTL - INSTANT);
         assert_eq!(bench.ask(&late), refusal, "the last instant");
         assert_eq!(bench.lock.holder(), None);
-        assert_eq!(bench.counter(), 0, "a refusal leaves no trace");
+        assert_eq!(bench.register(), 0, "a refusal leaves no trace");
         bench.wait(INSTANT);
         bench.ask(&late);
         assert_eq!(bench.lock.holder(), Some(&value("a")));
@@ -534,7 +534,7 @@ fn a_steal_says_who_was_thrown_out_and_that_one_can_do_nothing_any_more() {
     assert_eq!(
         reply,
         Reply::Granted {
-            counter: token(101),
+            register: token(101),
             evicted: Some(value("a")),
         }
     );
@@ -542,7 +542,7 @@ fn a_steal_says_who_was_thrown_out_and_that_one_can_do_nothing_any_more() {
     for command in [raise("a", 900), extend("a", 900), release("a")] {
         assert_eq!(bench.ask(&command), Reply::NotHeld(thief.clone()));
     }
-    assert_eq!(bench.counter(), 101);
+    assert_eq!(bench.register(), 101);
 }
 
 #[test]
@@ -589,15 +589,15 @@ fn a_reboot_frees_everything_but_the_counter_though_time_begins_again() {
         Reply::Snapshot(Snapshot {
             holder: None,
             readers: Vec::new(),
-            counter: token(100),
+            register: token(100),
             waiting: 0,
         })
     );
-    bench.wait(COUNTER_RETENTION - INSTANT);
-    assert_eq!(bench.counter(), 100, "kept, counted from the reboot");
+    bench.wait(REGISTER_RETENTION - INSTANT);
+    assert_eq!(bench.register(), 100, "kept, counted from the reboot");
     assert!(!bench.lock.is_forgettable(bench.elapsed));
     bench.wait(INSTANT);
-    assert_eq!(bench.counter(), 0);
+    assert_eq!(bench.register(), 0);
     assert_eq!(bench.ask(&acquire("w", 3)), granted(3), "tombstones ended");
 }
 
@@ -618,16 +618,16 @@ fn a_lock_is_forgettable_exactly_when_forgetting_it_changes_no_reply() {
         &[acquire("a", 100), release("a")],
         &[acquire("b", 100), withdraw("b", TTL)],
         &[withdraw("a", TTL)],
-        &[withdraw("a", 2 * COUNTER_RETENTION)],
+        &[withdraw("a", 2 * REGISTER_RETENTION)],
     ];
     let moments = [
         Duration::ZERO,
         TTL - INSTANT,
         TTL,
-        TTL + COUNTER_RETENTION - INSTANT,
-        TTL + COUNTER_RETENTION,
-        2 * COUNTER_RETENTION - INSTANT,
-        2 * COUNTER_RETENTION,
+        TTL + REGISTER_RETENTION - INSTANT,
+        TTL + REGISTER_RETENTION,
+        2 * REGISTER_RETENTION - INSTANT,
+        2 * REGISTER_RETENTION,
     ];
     for story in stories {
         for moment in moments {

@@ -1,7 +1,7 @@
 //! Which waiters a node wakes.
 //!
-//! No waiter is woken twice for the same release: with five hundred in the queue, that is what keeps
-//! a release cheap.
+//! No waiter is woken twice for the same release: with five hundred waiters, that keeps a release
+//! cheap.
 
 use std::time::Duration;
 
@@ -9,14 +9,15 @@ use super::{Command, LockState, Waiting};
 use crate::words::ticket::{TicketId, Wake};
 
 impl LockState {
-    /// Who may take the lock as things are: the head of the queue, or all readers up to the first writer.
+    /// The waiters that may acquire the lock now: the head of the queue, or all readers ahead of
+    /// the first writer.
     pub(super) fn called(&self) -> Vec<TicketId> {
         let called = &self.queue[..self.how_many_are_called()];
         called.iter().map(|waiting| waiting.id.clone()).collect()
     }
 
-    /// Wakes the waiters that may take the lock from now on, and the one after them; not those that
-    /// see it by the answer to their own command.
+    /// Wakes the waiters that may acquire the lock from now on, and the one after them; not those
+    /// that see it in the reply to their own command.
     pub(super) fn wake_next(
         &self,
         command: &Command,
@@ -49,9 +50,10 @@ impl LockState {
         }
     }
 
-    /// Who is next, and the one after: for a node that notices by itself that the lock is free.
+    /// The head of the queue and the one after it: for a node that notices by itself that the lock
+    /// is free.
     #[must_use]
-    pub fn next_in_line(&self, now: Duration) -> Vec<Wake> {
+    pub fn next_waiters(&self, now: Duration) -> Vec<Wake> {
         let mut state = self.clone();
         state.drop_expired(now);
         let mut next = Vec::new();
@@ -59,7 +61,7 @@ impl LockState {
         next
     }
 
-    /// How many of the line may take the lock as things are.
+    /// How many waiters may acquire the lock now.
     fn how_many_are_called(&self) -> usize {
         match self.queue.first() {
             Some(first) if self.holder.is_none() && first.id.is_reader() => self.readers_in_front(),
@@ -68,7 +70,7 @@ impl LockState {
         }
     }
 
-    /// How many readers stand before the first writer.
+    /// The number of readers ahead of the first writer.
     pub(super) fn readers_in_front(&self) -> usize {
         let writer = self.queue.iter().position(|next| !next.id.is_reader());
         writer.unwrap_or(self.queue.len())

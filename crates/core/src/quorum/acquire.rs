@@ -1,59 +1,62 @@
-//! One attempt to acquire: votes in, the next step out. Pure.
+//! One attempt to acquire: replies in, the next step out. Pure.
 //!
-//! A node counts for a token only if its own answers to this attempt were that the lock is granted, and
-//! that its register was lifted *from below* the token to it. Two that succeed share a node, which each
-//! of them lifted: so their tokens differ, and the later one's is larger. A register that was at the token
-//! already is no vote: another may have lifted it there.
+//! A node counts for a token only if its own replies to this attempt say that the lock was granted
+//! and that its register was raised *from below* the token to it. Two attempts that succeed share a
+//! node that each of them raised, so their tokens differ, and the later one's is larger. A register
+//! that was already at the token is not a vote: another attempt may have raised it.
 
 use std::time::Duration;
 
 use super::tally::parties;
-use super::{MOST_NODES, NodeSet, Quorum, out_of_place, reordered};
+use super::{MOST_NODES, NodeSet, Quorum, reordered, unexpected_reply};
 use crate::lock::{Holder, Reply};
 use crate::outcome::{NodeError, NodeOutcome};
 use crate::words::token::FencingToken;
 use crate::words::value::{AttemptValue, Owner};
 
-/// What to do next.
+/// The next step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AcquireStep {
-    /// Nothing is decided: wait for more answers.
+    /// Undecided: wait for more replies.
     Wait,
-    /// Lift the register of these nodes to that token, while they hold the lock for us, then go on waiting.
+    /// Raise the registers of these nodes to this token while they hold the lock for this attempt,
+    /// then wait.
     Raise {
         /// The nodes that granted less, or all that granted.
         nodes: NodeSet,
-        /// The largest register that was reported, or more.
+        /// The largest register reported, or more.
         to: FencingToken,
     },
-    /// A majority lifted its register to exactly this token under our value. The lock is ours if there is still
-    /// time left.
+    /// A majority raised its register to exactly this token under our value. The lock is acquired
+    /// if there is time left.
     Certified(FencingToken),
     /// A majority is out of reach: release what was granted.
     Blocked,
 }
 
-/// Why an attempt was blocked.
+/// Why an attempt failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Denial {
-    /// Enough nodes could be asked, and another client holds it: on a majority, or as the only holder on
-    /// any.
+    /// Enough nodes answered, and another client holds the lock: on a majority, or as the only
+    /// holder on any node.
     Held {
-        /// Who.
+        /// The holder.
         by: Owner,
-        /// Its own token, for people: it tells since when.
+        /// Its own token, which tells since when the lock is held.
         token: Option<FencingToken>,
-        /// When enough nodes may be free for us, at the earliest. `None`: never by itself.
+        /// The earliest time at which enough nodes may be free. `None`: not without a release.
         remaining: Option<Duration>,
     },
-    /// Enough nodes could be asked, and several others hold it on some of them, none on a majority.
+    /// Enough nodes answered, and several clients hold the lock on some nodes each, none on a
+    /// majority.
     Split {
-        /// Who, in the order of the nodes.
+        /// The holders, in node order.
         between: Vec<Owner>,
     },
-    /// Enough nodes granted it, and others have raised the fence registers above every token that was tried.
+    /// Enough nodes granted the lock, but concurrent attempts raised the registers above every
+    /// token that was tried.
     Overtaken,
-    /// Too few nodes could be asked to grant it.
+    /// Too few nodes answered.
     NoQuorum,
 }
 
@@ -61,16 +64,16 @@ pub enum Denial {
 enum Vote {
     Pending,
     Granted {
-        /// The register, as far as it is known.
-        counter: FencingToken,
-        /// Whether it was lifted there from below, by this attempt.
-        lifted: bool,
-        /// The highest that we asked the node to raise it to.
+        /// The register, as far as known.
+        register: FencingToken,
+        /// Whether this attempt raised it there from below.
+        raised: bool,
+        /// The highest raise that was requested.
         asked: FencingToken,
     },
     Held(Holder),
     Tombstoned,
-    /// Granted at first, and gone when its counter was to be raised.
+    /// Granted at first, and lost by the time its register was to be raised.
     GoneAgain,
     Failed(NodeError),
 }
@@ -81,41 +84,41 @@ pub struct AcquireTally {
     quorum: Quorum,
     certify: Certify,
     votes: Vec<Vote>,
-    /// How often all nodes were asked to lift their register above everything seen.
+    /// How often all nodes were asked to raise their registers above everything seen.
     rounds: u32,
     evicted: Option<Owner>,
 }
 
-/// How often an attempt raises its token above everything seen. Then it gives up: another attempt is as fast
-/// as it is.
+/// How often an attempt raises its token above everything seen before it gives up to a concurrent
+/// attempt.
 const MOST_ROUNDS: u32 = 2;
 
-/// How far above everything seen the first of these rounds goes: a millisecond. Each one goes twice as far
-/// as the one before.
+/// How far above everything seen the first round goes: a millisecond. Each further round doubles
+/// it.
 const FIRST_GAP: u64 = 1000;
 
-/// Which token the reported counters certify, when so many nodes are needed.
-pub type Certify = fn(counters: &[FencingToken], needed: usize) -> Option<FencingToken>;
+/// Which token the reported registers certify, for the required number of nodes.
+pub type Certify = fn(registers: &[FencingToken], needed: usize) -> Option<FencingToken>;
 
-/// The rule: the largest register that was lifted, if enough nodes were lifted to exactly it.
+/// The rule: the largest raised register, if enough nodes were raised to exactly it.
 ///
-/// A node with a larger counter does not count for a smaller token. Two clients, three nodes and a
-/// late grant are enough to hand the same token out twice otherwise: see this module's tests.
+/// A node with a larger register does not count for a smaller token. Otherwise two clients, three
+/// nodes and a late grant are enough to issue the same token twice: see this module's tests.
 #[must_use]
-pub fn reported_exactly(counters: &[FencingToken], needed: usize) -> Option<FencingToken> {
-    let largest = *counters.iter().max()?;
-    let exact = counters.iter().filter(|counter| **counter == largest);
+pub fn reported_exactly(registers: &[FencingToken], needed: usize) -> Option<FencingToken> {
+    let largest = *registers.iter().max()?;
+    let exact = registers.iter().filter(|register| **register == largest);
     (exact.count() >= needed).then_some(largest)
 }
 
 impl AcquireTally {
-    /// An attempt whose commands have been sent to all nodes.
+    /// An attempt whose commands were sent to all nodes.
     #[must_use]
     pub fn new(quorum: Quorum) -> Self {
         Self::certified_by(quorum, reported_exactly)
     }
 
-    /// An attempt under another rule: for the checks that must find a wrong rule wrong.
+    /// An attempt under another rule: for checks that must find a wrong rule.
     #[doc(hidden)]
     #[must_use]
     pub fn certified_by(quorum: Quorum, certify: Certify) -> Self {
@@ -128,59 +131,59 @@ impl AcquireTally {
         }
     }
 
-    /// Takes in the answer of one node, to the attempt itself or to a raise, and says what follows.
+    /// Counts one node's reply, to the attempt itself or to a raise, and returns the next step.
     pub fn answered(&mut self, node: usize, answer: Result<Reply, NodeError>) -> AcquireStep {
         let vote = match answer {
-            // Nothing is above it.
+            // No token is larger.
             Ok(Reply::NotRaised(FencingToken::MAX)) => Vote::Failed(NodeError::Exhausted),
-            Ok(Reply::Granted { counter, evicted }) => {
+            Ok(Reply::Granted { register, evicted }) => {
                 let evicted = evicted.map(|value| value.owner());
                 self.evicted = self.evicted.take().or(evicted);
-                self.granted(node, counter, true)
+                self.granted(node, register, true)
             }
-            Ok(Reply::Raised(counter)) => self.granted(node, counter, true),
-            Ok(Reply::NotRaised(counter)) => self.granted(node, counter, false),
+            Ok(Reply::Raised(register)) => self.granted(node, register, true),
+            Ok(Reply::NotRaised(register)) => self.granted(node, register, false),
             Ok(Reply::Held(holder)) => Vote::Held(holder),
             Ok(Reply::Tombstoned) => Vote::Tombstoned,
             Ok(Reply::NotHeld(Some(holder))) => Vote::Held(holder),
             Ok(Reply::NotHeld(None)) => Vote::GoneAgain,
             Ok(Reply::Exhausted) => Vote::Failed(NodeError::Exhausted),
-            Ok(other) => Vote::Failed(out_of_place(&other)),
+            Ok(other) => Vote::Failed(unexpected_reply(&other)),
             Err(error) => Vote::Failed(error),
         };
         self.votes[node] = vote;
         self.step()
     }
 
-    fn granted(&self, node: usize, counter: FencingToken, lifted: bool) -> Vote {
-        // A larger raise may be under way, whose answer follows.
+    fn granted(&self, node: usize, register: FencingToken, raised: bool) -> Vote {
+        // A larger raise may be in flight, whose reply follows.
         let asked = match &self.votes[node] {
-            Vote::Granted { asked, .. } => counter.max(*asked),
-            _ => counter,
+            Vote::Granted { asked, .. } => register.max(*asked),
+            _ => register,
         };
         Vote::Granted {
-            counter,
-            lifted,
+            register,
+            raised,
             asked,
         }
     }
 
     fn step(&mut self) -> AcquireStep {
         let needed = self.quorum.needed();
-        let mut counters = [FencingToken::ZERO; MOST_NODES];
-        let (mut granted, mut lifted, mut pending) = (0, 0, 0);
+        let mut registers = [FencingToken::ZERO; MOST_NODES];
+        let (mut granted, mut raised, mut pending) = (0, 0, 0);
         for vote in &self.votes {
             match vote {
                 Vote::Granted {
-                    counter,
-                    lifted: is_lifted,
+                    register,
+                    raised: is_raised,
                     asked,
                 } => {
                     granted += 1;
-                    // Where a raise is under way, the node will store the larger token with the lock.
-                    if *is_lifted && asked == counter {
-                        counters[lifted] = *counter;
-                        lifted += 1;
+                    // With a raise in flight, the node will store the larger token with the lock.
+                    if *is_raised && asked == register {
+                        registers[raised] = *register;
+                        raised += 1;
                     }
                 }
                 Vote::Pending => pending += 1,
@@ -193,33 +196,34 @@ impl AcquireTally {
         if granted < needed {
             return AcquireStep::Wait;
         }
-        if let Some(token) = (self.certify)(&counters[..lifted], needed) {
+        if let Some(token) = (self.certify)(&registers[..raised], needed) {
             return AcquireStep::Certified(token);
         }
         self.raise()
     }
 
-    /// What it takes to lift a majority to the same token.
+    /// What it takes to raise a majority to the same token.
     fn raise(&mut self) -> AcquireStep {
-        // The largest that a node was lifted to, or may be by what is under way; and what was seen at all.
+        // The largest token that a node was raised to or may be raised to by calls in flight; and
+        // the largest seen.
         let (mut goal, mut seen) = (FencingToken::ZERO, FencingToken::ZERO);
         for vote in &self.votes {
             if let Vote::Granted {
-                counter,
-                lifted,
+                register,
+                raised,
                 asked,
             } = vote
             {
-                seen = seen.max(*counter).max(*asked);
-                if *lifted || asked > counter {
+                seen = seen.max(*register).max(*asked);
+                if *raised || asked > register {
                     goal = goal.max(*asked);
                 }
             }
         }
-        // A node that is there already without having been lifted there cannot count for it any more.
+        // A node that is already there without having been raised cannot count for it.
         let can_reach = |vote: &Vote| {
-            matches!(vote, Vote::Granted { counter, lifted, .. }
-                if *counter < goal || (*lifted && *counter == goal))
+            matches!(vote, Vote::Granted { register, raised, .. }
+                if *register < goal || (*raised && *register == goal))
         };
         let votes = self.votes.iter().filter(|vote| can_reach(vote)).count();
         if votes < self.quorum.needed() {
@@ -235,9 +239,11 @@ impl AcquireTally {
         }
         let mut nodes = NodeSet::NONE;
         for (node, vote) in self.votes.iter_mut().enumerate() {
-            if let Vote::Granted { counter, asked, .. } = vote
+            if let Vote::Granted {
+                register, asked, ..
+            } = vote
                 && *asked < goal
-                && *counter < goal
+                && *register < goal
             {
                 *asked = goal;
                 nodes.insert(node);
@@ -255,20 +261,20 @@ impl AcquireTally {
     pub fn counted_for(&self, token: FencingToken) -> NodeSet {
         let mut nodes = NodeSet::NONE;
         for (node, vote) in self.votes.iter().enumerate() {
-            if matches!(vote, Vote::Granted { counter, lifted: true, .. } if *counter == token) {
+            if matches!(vote, Vote::Granted { register, raised: true, .. } if *register == token) {
                 nodes.insert(node);
             }
         }
         nodes
     }
 
-    /// Whom a steal threw out.
+    /// The holder that a steal evicted.
     #[must_use]
     pub fn evicted(&self) -> Option<&Owner> {
         self.evicted.as_ref()
     }
 
-    /// The nodes on which something of this attempt may be left: all but those that refused it.
+    /// The nodes that may still hold something of this attempt: all but those that refused it.
     #[must_use]
     pub fn may_hold(&self) -> NodeSet {
         let mut nodes = NodeSet::NONE;
@@ -280,7 +286,7 @@ impl AcquireTally {
         nodes
     }
 
-    /// The nodes on which another client held the lock.
+    /// The nodes where another client held the lock.
     #[must_use]
     pub fn refused(&self) -> NodeSet {
         let mut nodes = NodeSet::NONE;
@@ -292,7 +298,7 @@ impl AcquireTally {
         nodes
     }
 
-    /// Why a blocked attempt was blocked.
+    /// Why the attempt failed.
     #[must_use]
     pub fn denial(&self) -> Denial {
         let needed = self.quorum.needed();
@@ -307,7 +313,7 @@ impl AcquireTally {
         }
         let nodes_of = |holder: &Holder| held.iter().filter(|h| h.value == holder.value).count();
         if open >= needed {
-            // All is granted, and no token could be had.
+            // Every node granted it, and no token could be certified.
             return Denial::Overtaken;
         }
         let Some(by) = held.iter().max_by_key(|holder| nodes_of(holder)) else {
@@ -323,7 +329,7 @@ impl AcquireTally {
             };
         }
         let (by, token) = (by.value.owner(), by.token);
-        // Endless holders last: the k-th node to become free is the one that opens the way.
+        // Holders without expiry last: the k-th node to become free decides.
         held.sort_by_key(|holder| holder.remaining.unwrap_or(Duration::MAX));
         let opens_the_way = needed.saturating_sub(open).saturating_sub(1);
         let remaining = held.get(opens_the_way).and_then(|holder| holder.remaining);
@@ -344,7 +350,7 @@ impl AcquireTally {
         }
     }
 
-    /// What each node has said so far, for people.
+    /// Each node's outcome so far, for error messages.
     pub fn outcomes(&self) -> impl Iterator<Item = NodeOutcome> {
         self.votes.iter().map(|vote| match vote {
             Vote::Pending => NodeOutcome::Pending,

@@ -1,25 +1,25 @@
-//! One round of extending a lease: answers in, the next step out. Pure.
+//! One round of extending a lease: replies in, the next step out. Pure.
 //!
-//! A node that had forgotten the lock and acquired it again is not a vote: in between it may have been
-//! another's. Where every loss of data is followed by a quarantine the model check finds no harm in
-//! counting it; a flushed or evicted key is followed by none.
+//! A node that had forgotten the lock and acquired it again is not a vote: another client may have
+//! held it in between. Where every loss of data leads to a quarantine, the model check finds no
+//! harm in counting it; a flushed or evicted key leads to none.
 
 use super::tally::{Ballot, Verdict, loss, verdict};
-use super::{Quorum, out_of_place, reordered};
+use super::{Quorum, reordered, unexpected_reply};
 use crate::lock::{Holder, Reply};
 use crate::outcome::{LossReason, NodeError, NodeOutcome};
 use crate::words::value::AttemptValue;
 
-/// What to do next.
+/// The next step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ExtendStep {
-    /// Nothing is decided: wait for more answers.
+    /// Undecided: wait for more replies.
     Wait,
-    /// A majority has it for another TTL.
+    /// A majority holds the lease for another TTL.
     Extended,
-    /// A majority no longer had it.
+    /// A majority no longer held it.
     Lost(LossReason),
-    /// Too few nodes could be asked. What is left of the lease is left.
+    /// Too few nodes answered. The lease keeps its remaining validity.
     NoQuorum,
 }
 
@@ -41,7 +41,7 @@ pub struct ExtendTally {
 }
 
 impl ExtendTally {
-    /// A round whose commands have been sent to all nodes.
+    /// A round whose commands were sent to all nodes.
     #[must_use]
     pub fn new(quorum: Quorum) -> Self {
         Self {
@@ -50,14 +50,14 @@ impl ExtendTally {
         }
     }
 
-    /// Takes in the answer of one node and says what follows.
+    /// Counts one node's reply and returns the next step.
     pub fn answered(&mut self, node: usize, answer: Result<Reply, NodeError>) -> ExtendStep {
         self.votes[node] = match answer {
             Ok(Reply::Extended) => Vote::Extended,
             Ok(Reply::Repaired) => Vote::Repaired,
             Ok(Reply::NotHeld(by)) => Vote::NotHeld(by),
             Ok(Reply::Stolen(by)) => Vote::Stolen(by),
-            Ok(other) => Vote::Failed(out_of_place(&other)),
+            Ok(other) => Vote::Failed(unexpected_reply(&other)),
             Err(error) => Vote::Failed(error),
         };
         self.step()
@@ -100,7 +100,7 @@ impl ExtendTally {
         }
     }
 
-    /// What each node has said so far, for people.
+    /// Each node's outcome so far, for error messages.
     pub fn outcomes(&self) -> impl Iterator<Item = NodeOutcome> {
         self.votes.iter().map(|vote| match vote {
             Vote::Pending => NodeOutcome::Pending,

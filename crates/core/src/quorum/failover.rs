@@ -1,29 +1,31 @@
-//! When a voter counts whose address moves: a Sentinel group, which promotes a replica when its master is
-//! gone and loses what had not reached it.
+//! When a voter counts whose address moves: a Sentinel group, which promotes a replica when its
+//! master fails and loses what was not replicated.
 //!
 //! # Why it is safe
-//! A Sentinel names one master at a time: an address, and the epoch of the failover that put it there. A
-//! reply of a master counts only while a majority of the *configured* Sentinels has named it within the last
-//! `F` ([`Naming::counts`]). Two majorities share a Sentinel. So whoever sees the new master named has met a
-//! Sentinel that had changed its mind, and what that Sentinel said before is older than that: `F` later no
-//! reply of the old master counts for anybody. The last lock granted there is over `max_ttl` after that. The
-//! new master does not vote for longer, [`quarantine`]; that time begins when somebody first finds it named.
+//! A Sentinel names one master at a time: an address, and the epoch of the failover that put it
+//! there. A master's reply counts only while a majority of the *configured* Sentinels has named it
+//! within the last `F` ([`Naming::counts`]). Two majorities share a Sentinel. So a client that sees
+//! the new master named has asked a Sentinel that had switched, and what that Sentinel said before
+//! is older: `F` later, no client counts a reply of the old master. The last lock granted there
+//! expires `max_ttl` after that. The new master does not vote for longer, [`quarantine`]; that time
+//! starts when a client first finds it named.
 //!
-//! An isolated master that still has a majority of the Sentinels on its side cannot be replaced. One that has
-//! not is told so within `F` by what it does *not* hear; besides, it has to refuse writes by itself when its
-//! replicas are gone ([`check_fencing`]), for whoever has another list of Sentinels.
+//! An isolated master that still has a majority of the Sentinels on its side cannot be replaced.
+//! One that has not stops counting within `F`, because no majority names it. It must also refuse
+//! writes by itself when its replicas are gone ([`check_fencing`]), for clients with another list
+//! of Sentinels.
 
 use std::time::Duration;
 
 use crate::words::Moment;
 
-/// The most Sentinels of one group.
+/// The maximum number of Sentinels of one group.
 pub const MOST_SENTINELS: usize = 9;
-/// `F` unless it is set.
+/// The default `F`.
 pub const FAILOVER: Duration = Duration::from_secs(10);
-/// The shortest `F`: a server counts the lag of its replicas in whole seconds.
+/// The minimum `F`: a server measures the lag of its replicas in whole seconds.
 pub const SHORTEST_FAILOVER: Duration = Duration::from_secs(1);
-/// The longest `F`.
+/// The maximum `F`.
 pub const LONGEST_FAILOVER: Duration = Duration::from_secs(10 * 60);
 
 /// A master as a Sentinel names it.
@@ -33,22 +35,22 @@ pub struct Master {
     pub host: String,
     /// Its port.
     pub port: u16,
-    /// Grows with every failover: the same address comes back as another master.
+    /// Grows with every failover: the same address may return as another master.
     pub epoch: u64,
 }
 
-/// What one Sentinel said last.
+/// The last answer of one Sentinel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Word<M> {
-    /// Which Sentinel it says it is, where it tells.
+    /// The Sentinel's own id, if it tells.
     identity: Option<String>,
-    /// When it was asked: what it says is not older.
+    /// When it was asked: the answer is not older.
     asked: Moment,
-    /// What it named.
+    /// The master that it named.
     master: Option<M>,
 }
 
-/// What the Sentinels of one group have named. The listed nodes of a Cluster name the owner of a
+/// The answers of the Sentinels of one group. The listed nodes of a Cluster name the owner of a
 /// [slot](super::slots) by the same rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Naming<M = Master> {
@@ -57,21 +59,21 @@ pub struct Naming<M = Master> {
 }
 
 impl<M: Clone + PartialEq> Naming<M> {
-    /// That many Sentinels are configured, of which none has said anything. What they say counts for
-    /// `within`.
+    /// For this many configured Sentinels, without answers so far. An answer counts for `within`.
     #[must_use]
     pub fn of(sentinels: usize, within: Duration) -> Self {
         let words = (0..sentinels).map(|_| None).collect();
         Self { within, words }
     }
 
-    /// How many Sentinels have to name a master: more than half of those that are configured.
+    /// How many Sentinels must name a master: a majority of the configured ones.
     #[must_use]
     pub fn needed(&self) -> usize {
         self.words.len() / 2 + 1
     }
 
-    /// A Sentinel answered what it was asked at that moment. An answer to an older question is not heard.
+    /// Records the answer of a Sentinel that was asked at that moment. Answers to older questions
+    /// are ignored.
     pub fn on_answer(
         &mut self,
         sentinel: usize,
@@ -92,7 +94,7 @@ impl<M: Clone + PartialEq> Naming<M> {
         });
     }
 
-    /// The master that a majority names.
+    /// The master named by a majority.
     #[must_use]
     pub fn master(&self, now: Moment) -> Option<&M> {
         let mut named = self
@@ -103,13 +105,13 @@ impl<M: Clone + PartialEq> Naming<M> {
         named.find(|master| self.counts(master, now))
     }
 
-    /// Whether a reply of this master counts that came at that moment.
+    /// Whether a reply of this master at that moment counts.
     #[must_use]
     pub fn counts(&self, master: &M, now: Moment) -> bool {
         self.until(master).is_some_and(|until| now < until)
     }
 
-    /// Until when its replies count, if no Sentinel says anything more.
+    /// Until when its replies count without further answers.
     #[must_use]
     pub fn until(&self, master: &M) -> Option<Moment> {
         let mut asked: Vec<Moment> = Vec::new();
@@ -127,7 +129,7 @@ impl<M: Clone + PartialEq> Naming<M> {
             .map(|asked| *asked + self.within)
     }
 
-    /// Whether it is the same Sentinel as one before it in the list: none counts twice.
+    /// Whether it is the same Sentinel as an earlier one in the list: none counts twice.
     #[must_use]
     pub fn is_repeated(&self, sentinel: usize) -> bool {
         let identity =
@@ -140,15 +142,15 @@ impl<M: Clone + PartialEq> Naming<M> {
     }
 }
 
-/// How long a master does not vote that was promoted, or may have forgotten for another reason: until every
-/// lock from before is over that the old one may have granted, for as long as its replies counted (`F`) and
-/// as it took writes without its replicas (`F`).
+/// How long a master does not vote after a promotion or other possible data loss: until every lock
+/// that the old master may have granted has expired, including the time for which its replies
+/// counted (`F`) and it accepted writes without its replicas (`F`).
 #[must_use]
 pub fn quarantine(max_ttl: Duration, failover: Duration) -> Duration {
     max_ttl.saturating_add(failover.saturating_mul(2))
 }
 
-/// What a master does when its replicas are gone, as it is set.
+/// A master's settings for lost replicas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fencing {
     /// `min-replicas-to-write`
@@ -157,10 +159,10 @@ pub struct Fencing {
     pub max_lag: u64,
 }
 
-/// Whether a master that is cut off from its replicas refuses writes in time.
+/// Checks that a master which is partitioned from its replicas refuses writes in time.
 ///
 /// # Errors
-/// The setting that is unsafe, its value, and what would be right.
+/// The unsafe setting, its value, and the right value.
 pub fn check_fencing(fencing: Fencing, failover: Duration) -> Result<(), String> {
     let Fencing {
         min_replicas,
@@ -174,7 +176,7 @@ pub fn check_fencing(fencing: Fencing, failover: Duration) -> Result<(), String>
                 .to_owned(),
         );
     }
-    // Zero turns the check off.
+    // Zero disables the check.
     if max_lag == 0 || Duration::from_secs(max_lag) > failover {
         return Err(format!(
             "min-replicas-max-lag is {max_lag}; set it to 1 to {most} (seconds), in the \

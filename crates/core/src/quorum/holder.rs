@@ -1,14 +1,14 @@
-//! Which token a holder has, by what the nodes say that hold the lock for it. Pure.
+//! The token of a holder, from what the nodes that hold the lock for it report. Pure.
 
 use super::Quorum;
 use crate::words::token::FencingToken;
 
-/// The token of one whom these nodes hold the lock for, a majority of all, each with the token that it
-/// stores; above `seen`, if a larger one than another's is wanted.
+/// The token of a holder, from a majority of nodes that hold the lock for it, each with its stored
+/// token; above `seen`, if a larger one than another holder's is required.
 ///
-/// A token is certified when a majority has exactly it. Where some of these nodes are away now, and one
-/// that granted late has another, more than one number may be it. Then it is the smallest of them: the
-/// token itself is one of them, and every renewal lifts those that are below it.
+/// A token is certified when a majority has exactly it. If some of these nodes are down now, and
+/// one that granted late has another token, several numbers qualify. Then it is the smallest: the
+/// token is one of them, and every renewal raises the nodes below it.
 #[must_use]
 pub fn token_of_holder(
     quorum: Quorum,

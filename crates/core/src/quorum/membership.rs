@@ -1,49 +1,49 @@
 //! Who may vote: the [`Marker`] of a node, and what a client does about it.
 //!
-//! A marker says which cluster a node belongs to, and which incarnation of its data this is. A node's
-//! reply counts only under a marker of the client's own node list; so two clients that both count a node
-//! have the same list, and their quorums share a node.
+//! A marker says which cluster a node belongs to, and which incarnation of its data this is. A
+//! node's reply counts only under a marker with the client's own node list. So two clients that
+//! both count a node have the same list, and their quorums overlap.
 //!
-//! The decisions are pure. [`judge`] looks at one node's marker; [`step`] says how several nodes without
-//! one become a cluster. The node that comes first in the list decides: a cluster is *proposed* there
-//! first, *joined* by the others, and *committed* there first. It is undone there first,
-//! too. So no client commits what another has undone, and any client that finds it half done can finish it.
+//! The decisions are pure. [`judge`] looks at one node's marker; [`step`] decides how several nodes
+//! without one become a cluster. The first node of the list decides: a cluster is *proposed* there
+//! first, *joined* by the others, and *committed* there first. It is also undone there first. So no
+//! client commits what another has undone, and any client can finish a half-made cluster.
 
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// The first line of a marker: what reads another version must not guess.
+/// The first line of a marker: a reader of another version must not guess.
 const VERSION: &str = "fencepost-marker 1";
-/// How the locks are stored. A client that stores them otherwise must not vote beside this one.
-pub const LAYOUT: u32 = 2;
-/// The shortest time for which fence registers may be kept.
+/// How locks are stored. Clients with different layouts must not vote on one node.
+pub(crate) const LAYOUT: u32 = 2;
+/// The minimum retention of fence registers.
 const SHORTEST_RETENTION: Duration = Duration::from_secs(60 * 60);
-/// By how much a server's clock may go back without a quarantine beginning anew.
+/// How far a server's clock may go back without restarting a quarantine.
 const CLOCK_SLACK_US: u64 = 1_000_000;
 
-/// The shortest time for which fence registers may be kept where no lock has a longer TTL: an attempt must
-/// be over, one way or the other, long before what it has seen is forgotten.
+/// The minimum retention of fence registers for this `max_ttl`: an attempt must be over long before
+/// what it has seen is forgotten.
 #[must_use]
 pub fn least_retention(max_ttl: Duration) -> Duration {
     SHORTEST_RETENTION.max(max_ttl.saturating_mul(2))
 }
 
-/// What all clients of a cluster have to agree on.
+/// The settings that all clients of a cluster must share.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Terms {
     /// The addresses of its nodes, in order.
     nodes: Vec<String>,
-    /// The longest TTL of any lock.
+    /// The maximum TTL of any lock.
     pub max_ttl: Duration,
-    /// How long the fence register of a name is kept after it was last raised.
+    /// How long a fence register is kept after it was last raised.
     pub retention: Duration,
     /// How locks are stored.
     pub layout: u32,
 }
 
 impl Terms {
-    /// The order in which the nodes were given does not matter.
+    /// The order of the given nodes does not matter.
     #[must_use]
     pub fn new(mut nodes: Vec<String>, max_ttl: Duration, retention: Duration) -> Self {
         nodes.sort_unstable();
@@ -55,19 +55,19 @@ impl Terms {
         }
     }
 
-    /// The addresses of the nodes, in the order that all clients agree on.
+    /// The node addresses, in the canonical order.
     #[must_use]
     pub fn nodes(&self) -> &[String] {
         &self.nodes
     }
 
-    /// What a marker says that differs, with both values.
+    /// How a marker differs, with both values.
     fn difference(&self, marker: &Marker) -> Option<String> {
         let theirs = &marker.terms;
         if theirs.nodes != self.nodes {
             let (ours, theirs) = (self.nodes.join(","), theirs.nodes.join(","));
             return Some(format!(
-                "its nodes are {theirs}, and this client's are {ours}"
+                "its node list is {theirs}; this client uses {ours}"
             ));
         }
         let differing = [
@@ -81,27 +81,27 @@ impl Terms {
         for (what, theirs, ours) in differing {
             if theirs != ours {
                 return Some(format!(
-                    "its {what} is {theirs} ms, and this client's is {ours} ms"
+                    "its {what} is {theirs} ms; this client uses {ours} ms"
                 ));
             }
         }
         (theirs.layout != self.layout).then(|| {
             let (theirs, ours) = (theirs.layout, self.layout);
-            format!("it stores locks in layout {theirs}, and this client in layout {ours}")
+            format!("it stores locks in layout {theirs}; this client uses layout {ours}")
         })
     }
 }
 
-/// How far a node's membership has got.
+/// The stage of a node's membership.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
-    /// Proposed; not every node may have joined.
+    /// Proposed; some nodes may not have joined.
     Pending,
     /// It votes.
     Active,
     /// It may have forgotten locks, and does not vote for `max_ttl`.
     Quarantine,
-    /// Its cluster is being replaced: it does not vote any more.
+    /// Its cluster is being replaced: it no longer votes.
     Closing,
 }
 
@@ -114,18 +114,18 @@ impl Stage {
     ];
 }
 
-/// What is written on a node.
+/// The marker on a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Marker {
-    /// Random; which cluster.
+    /// Random cluster id.
     pub cluster: String,
     /// Grows when the node list changes.
     pub epoch: u64,
-    /// Which of the nodes this is.
+    /// The index of this node.
     pub node: usize,
-    /// What all clients agree on.
+    /// The shared settings.
     pub terms: Terms,
-    /// How far it has got.
+    /// The stage.
     pub stage: Stage,
     /// Since when, in microseconds of the server's clock.
     pub since_us: u64,
@@ -133,11 +133,11 @@ pub struct Marker {
     pub incarnation: String,
     /// The server process that it was written to.
     pub run_id: String,
-    /// What INFO said of the history before the last change of role; empty when there was none.
+    /// What INFO said about the history before the last change of role; empty if there was none.
     pub history: String,
-    /// The operator's promise that every write is on disk before it is answered.
+    /// The operator's promise that every write is synced before its reply.
     pub durable: bool,
-    /// The operator's promise, while it is pending, that nobody holds a lock from before.
+    /// While pending: the operator's promise that no client holds a lock from before.
     pub fresh: bool,
 }
 
@@ -163,7 +163,7 @@ impl fmt::Display for Marker {
     }
 }
 
-/// Something that is no marker of this version.
+/// Not a marker of this version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unreadable;
 
@@ -206,7 +206,7 @@ impl FromStr for Marker {
     }
 }
 
-/// An address without a comma: that of a Sentinel group or a Cluster has several hosts.
+/// An address without commas: the address of a Sentinel group or Cluster has several hosts.
 fn written(address: &str) -> String {
     match has_hosts(address) {
         true => address.replace(',', "%2C"),
@@ -229,25 +229,23 @@ fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// What a server said of itself when its marker was read.
+/// What a server reported when its marker was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sight {
-    /// Its process.
+    /// Its process (`run_id`).
     pub run_id: String,
-    /// The history before its last change of role; empty when there was none.
+    /// The history before its last change of role; empty if there was none.
     pub history: String,
-    /// The time of its own clock.
+    /// Its own clock.
     pub now_us: u64,
-    /// Whether every write is on disk before it is answered, as far as its settings tell; `None` where
-    /// they are hidden.
+    /// Whether its settings sync every write; `None` if they are hidden.
     pub syncs: Option<bool>,
-    /// How long it does not vote after it may have forgotten, beyond `max_ttl`: see
-    /// [`failover`](super::failover).
+    /// Additional quarantine beyond `max_ttl`: see [`failover`](super::failover).
     pub grace: Duration,
 }
 
 impl Sight {
-    /// The same marker, written anew in this process now.
+    /// The same marker, rewritten for this process now.
     #[must_use]
     pub fn rewritten(&self, marker: &Marker, stage: Stage, incarnation: String) -> Marker {
         Marker {
@@ -262,23 +260,23 @@ impl Sight {
     }
 }
 
-/// What a client makes of one node's marker.
+/// A client's verdict on one node's marker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// It votes.
     Votes,
-    /// It does not vote for that long.
+    /// It does not vote for this long.
     Waits(Duration),
-    /// The marker is to be replaced by itself with this stage, and whether the promise of durability
-    /// still stands; then to be looked at again.
+    /// Replace the marker with this stage, and say whether the promise of durability still holds;
+    /// then look again.
     Rewrite(Stage, bool),
-    /// No cluster has been made yet.
+    /// The cluster does not exist yet.
     Pending,
     /// This client must not use any of its nodes.
     Refuse(String),
 }
 
-/// What a client of those terms makes of the marker on the node of that index.
+/// A client's verdict, with these settings, on the marker of the node with this index.
 #[must_use]
 pub fn judge(terms: &Terms, node: usize, marker: &Marker, sight: &Sight) -> Verdict {
     if let Some(difference) = terms.difference(marker) {
@@ -293,7 +291,7 @@ pub fn judge(terms: &Terms, node: usize, marker: &Marker, sight: &Sight) -> Verd
         return Verdict::Pending;
     }
     if marker.node != node {
-        // The data of another node: this one has forgotten what it had.
+        // Data of another node: this node has forgotten its own.
         return Verdict::Rewrite(Stage::Quarantine, false);
     }
     let has_other_history = !sight.history.is_empty() && sight.history != marker.history;
@@ -320,14 +318,14 @@ pub fn judge(terms: &Terms, node: usize, marker: &Marker, sight: &Sight) -> Verd
     }
 }
 
-/// Whether a connection that has voted under one marker may go on to vote under another. Every write has an
-/// incarnation of its own: only what is equal to the letter is known to be the same data.
+/// Whether a connection that voted under one marker may keep voting under another. Every write has
+/// its own incarnation, so only an identical marker proves the same data.
 #[must_use]
 pub fn is_same_data(known: &str, seen: &str) -> bool {
     known == seen
 }
 
-/// Which cluster, as it is found on a node.
+/// The cluster that a node belongs to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Proposal {
     /// Random.
@@ -336,7 +334,7 @@ pub struct Proposal {
     pub epoch: u64,
     /// The operator's promise that every write is synced.
     pub durable: bool,
-    /// The operator's promise that nobody holds a lock from before.
+    /// The operator's promise that no client holds a lock from before.
     pub fresh: bool,
 }
 
@@ -354,51 +352,51 @@ impl From<&Marker> for Proposal {
 /// What was last seen of a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Seen {
-    /// It has not been reached, or not any more.
+    /// Not reached, or not any more.
     #[default]
     Unknown,
     /// It has no marker.
     Bare,
-    /// It has joined a cluster that is being made.
+    /// It has joined a cluster that is being created.
     Pending(Proposal),
     /// It belongs to a cluster.
     Member(Proposal),
-    /// It belongs to another, and no node of this client may vote.
+    /// It belongs to another cluster, so no node of this client may vote.
     Foreign(String),
 }
 
-/// The same, and the numbers of the looks: a later look has a larger one.
+/// The same, with the numbers of the looks: later looks have larger numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct View {
     /// What was seen.
     pub seen: Seen,
-    /// When the latest look began.
+    /// The number of the latest look.
     look: u64,
-    /// When the first of the looks began that have seen nothing else since.
+    /// The number of the first look since which nothing else was seen.
     since: u64,
 }
 
-/// What to do on a node that has no finished marker.
+/// What to do on a node without a finished marker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Write a marker of a new cluster, if there is none.
+    /// Write a marker of a new cluster, if it has none.
     Propose,
-    /// Write one of this cluster, if there is none.
+    /// Write a marker of this cluster, if it has none.
     Join(Proposal),
-    /// Turn the pending marker into a member's.
+    /// Make the pending marker active.
     Commit(Proposal),
-    /// Take the pending marker away.
+    /// Remove the pending marker.
     Withdraw,
-    /// It lost its marker: write one in quarantine, if there is none.
+    /// It lost its marker: write one in quarantine, if it has none.
     Quarantine(Proposal),
     /// Wait for these nodes.
     Wait(Vec<usize>),
-    /// Two clusters are mixed up: no node of this client may vote.
+    /// Two clusters are mixed: no node of this client may vote.
     Refuse(String),
 }
 
-/// Why no node of a client may vote that has seen this: one belongs to another cluster, or two of them
-/// to two.
+/// Why no node of a client that has seen this may vote: a node belongs to another cluster, or two
+/// nodes belong to different ones.
 #[must_use]
 pub fn conflict(views: &[View]) -> Option<String> {
     let foreign = views.iter().find_map(|view| match &view.seen {
@@ -414,8 +412,8 @@ pub fn conflict(views: &[View]) -> Option<String> {
     })
 }
 
-/// What to do on node `me`, which is bare or pending. With `undo`, what was proposed is taken back
-/// where that can still be done.
+/// What to do on node `me`, which has no marker or a pending one. With `undo`, a proposal is
+/// withdrawn where that is still possible.
 #[must_use]
 pub fn step(me: usize, views: &[View], undo: bool) -> Step {
     let members: Vec<&Proposal> = views.iter().filter_map(View::member).collect();
@@ -436,7 +434,7 @@ pub fn step(me: usize, views: &[View], undo: bool) -> Step {
                 Some(cluster) => Step::Join(cluster.clone()),
                 None => Step::Wait(vec![0]),
             },
-            // What is pending elsewhere and not here was undone, and is about to be withdrawn.
+            // Pending elsewhere and not here: it was undone, and is about to be withdrawn.
             None if others().any(|other| views[other].pending().is_some()) => {
                 Step::Wait(others().collect())
             }
@@ -444,7 +442,7 @@ pub fn step(me: usize, views: &[View], undo: bool) -> Step {
         },
         Seen::Pending(own) => match members.first() {
             Some(cluster) if cluster.is_same(own) => Step::Commit(own.clone()),
-            // Undone, and something else was made since.
+            // It was undone, and another cluster was created since.
             Some(_) => Step::Withdraw,
             None if me == 0 && undo => Step::Withdraw,
             None if me == 0 => {
@@ -455,9 +453,10 @@ pub fn step(me: usize, views: &[View], undo: bool) -> Step {
                     false => Step::Wait(missing),
                 }
             }
-            // Only a look at the first node that is later than the first sight of this tells that it is undone:
-            // it is proposed there before it is joined here. The latest look at this node would not do: it is
-            // always the later one when this is asked, and nodes would wait for each other for ever.
+            // Only a look at the first node that is later than the first sight of this marker
+            // proves that it was undone: it is proposed there before it is joined here. The latest
+            // look at this node is not enough: it is always the later one here, and nodes would
+            // wait for each other forever.
             None if views[0].look > views[me].since && views[0].has_not(own) => Step::Withdraw,
             None => Step::Wait(vec![0]),
         },
@@ -472,7 +471,7 @@ impl Proposal {
 }
 
 impl View {
-    /// A look of that number has shown this.
+    /// Records a look with this number.
     pub fn saw(&mut self, seen: Seen, look: u64) {
         if self.seen != seen {
             self.since = look;

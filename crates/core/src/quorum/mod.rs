@@ -1,19 +1,19 @@
 //! The quorum algorithm: acquire, certify, extend and release over n independent nodes.
 //!
-//! The decisions are pure: [`AcquireTally`], [`ExtendTally`] and [`ReleaseTally`] are told what the nodes
-//! answered and say what follows; [`tally`] counts for them, and [`unresolved`] says which commands
-//! may still arrive. They send nothing, wait for nothing and read no clock, so the tests, the
-//! simulation and the model check run them as they are. What sends and times out is the library's
-//! `driver`, and it decides nothing.
+//! The decisions are pure: [`AcquireTally`], [`ExtendTally`] and [`ReleaseTally`] take the nodes'
+//! replies and return the next step; [`tally`] counts for them, and [`unresolved`] tracks which
+//! commands may still arrive. They send nothing, wait for nothing and read no clock, so the tests,
+//! the simulation and the model check run them unchanged. The library's `driver` sends and times
+//! out, and decides nothing.
 //!
 //! A quorum is a majority of the *configured* nodes, never of the reachable ones.
 //!
 //! # Why tokens grow
-//! A node counts for a token only if its own answers to this attempt were "granted" and "the register was
-//! lifted from below the token to it". A token is *certified* when `q` nodes count for it. Two certified
-//! acquisitions share a node, whose register each of them lifted, and it never falls: so their tokens
-//! differ, and the later one's is larger. No clock is used in this argument, and nothing about who else
-//! lifts the register: those who fail to get the lock may do so too.
+//! A node counts for a token only if its own replies to this attempt were "granted" and "the
+//! register was raised from below the token to it". A token is *certified* when `q` nodes count for
+//! it. Two certified acquisitions share a node whose register each of them raised, and a register
+//! never decreases: so their tokens differ, and the later one's is larger. The argument uses no
+//! clock, and does not care who else raises the register: attempts that fail may do so too.
 
 mod acquire;
 mod extend;
@@ -35,17 +35,17 @@ pub use release_lease::{LeaseRelease, LeaseReleaseTally};
 
 use crate::outcome::NodeError;
 
-/// The most nodes that one client takes.
+/// The maximum number of nodes of one client.
 pub const MOST_NODES: usize = 9;
 
-/// How many nodes there are, and how many of them decide.
+/// The number of nodes, and how many of them decide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Quorum {
     nodes: usize,
 }
 
 impl Quorum {
-    /// The quorum of that many configured nodes; `None` unless there are 1 to 9.
+    /// The quorum of this many configured nodes; `None` unless 1 to 9.
     #[must_use]
     pub const fn of(nodes: usize) -> Option<Self> {
         if nodes >= 1 && nodes <= MOST_NODES {
@@ -55,62 +55,69 @@ impl Quorum {
         }
     }
 
-    /// How many nodes are configured.
+    /// The number of configured nodes.
     #[must_use]
     pub const fn nodes(self) -> usize {
         self.nodes
     }
 
-    /// How many nodes have to agree: `n / 2 + 1`.
+    /// The size of a majority: `n / 2 + 1`.
     #[must_use]
     pub const fn needed(self) -> usize {
         self.nodes / 2 + 1
     }
+
+    /// How many replies it takes before anything can be decided: a majority in favour, or so many against that none
+    /// can come about any more.
+    #[must_use]
+    pub const fn decisive(self) -> usize {
+        self.nodes - self.needed() + 1
+    }
 }
 
-/// Some of the nodes, by their place in the configuration.
+/// A set of nodes, by index.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct NodeSet(u16);
 
 impl NodeSet {
-    /// None of them.
+    /// The empty set.
     pub const NONE: Self = Self(0);
 
-    /// The first `nodes` ones.
+    /// The first `nodes` nodes.
     #[must_use]
     pub const fn all(nodes: usize) -> Self {
         Self((1 << nodes) - 1)
     }
 
-    /// Puts a node in.
+    /// Adds a node.
     pub fn insert(&mut self, node: usize) {
         self.0 |= 1 << node;
     }
 
-    /// Takes a node out.
+    /// Removes a node.
     pub fn remove(&mut self, node: usize) {
         self.0 &= !(1 << node);
     }
 
-    /// The nodes that are not in the other.
+    /// The nodes that are not in the other set.
     #[must_use]
-    pub const fn without(self, other: Self) -> Self {
+    pub(crate) const fn without(self, other: Self) -> Self {
         Self(self.0 & !other.0)
     }
 
-    /// Whether the node is in it.
+    /// Whether the set contains the node.
     #[must_use]
     pub const fn contains(self, node: usize) -> bool {
         self.0 & (1 << node) != 0
     }
 
-    /// Whether no node is in it.
+    /// Whether the set is empty.
     #[must_use]
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    /// How many nodes are in it.
+    /// The number of nodes in the set.
     #[must_use]
     pub const fn len(self) -> usize {
         self.0.count_ones() as usize
@@ -122,18 +129,16 @@ impl NodeSet {
     }
 }
 
-/// What belongs to each node, with the nodes in another order. The model check takes two states for
-/// one that differ only in that; fewer places than nodes are what it compares nodes by.
+/// Per-node data with the nodes in another order. The model check treats two states that differ
+/// only in that as one.
 fn reordered<T: Clone>(each: &[T], order: &[usize]) -> Vec<T> {
     order.iter().map(|node| each[*node].clone()).collect()
 }
 
-/// A node answered something that the command cannot have: a fault of the node, never a vote.
+/// An error for a reply that the command cannot have: a fault of the node, never a vote.
 #[must_use]
-pub fn out_of_place(reply: &impl std::fmt::Debug) -> NodeError {
-    NodeError::Other(format!(
-        "an answer that does not fit the question: {reply:?}"
-    ))
+pub fn unexpected_reply(reply: &impl std::fmt::Debug) -> NodeError {
+    NodeError::Other(format!("unexpected reply: {reply:?}"))
 }
 
 #[cfg(test)]
@@ -144,6 +149,8 @@ mod tests {
     fn a_quorum_is_more_than_half_of_the_configured_nodes() {
         let needed: Vec<_> = (1..=9).map(|n| Quorum::of(n).unwrap().needed()).collect();
         assert_eq!(needed, [1, 2, 2, 3, 3, 4, 4, 5, 5]);
+        let decisive: Vec<_> = (1..=9).map(|n| Quorum::of(n).unwrap().decisive()).collect();
+        assert_eq!(decisive, [1, 1, 2, 2, 3, 3, 4, 4, 5]);
         assert!(Quorum::of(0).is_none() && Quorum::of(10).is_none());
     }
 

@@ -1,26 +1,28 @@
-//! Which token an attempt proposes: the client's clock, as far as the nodes' clocks bear it out. Pure.
+//! The token that an attempt proposes: the client's clock, if the nodes' clocks confirm it. Pure.
 //!
-//! Nothing rests on it but speed: a token that is too small has to be raised, and one far ahead makes
-//! everybody else raise theirs. A clock that is years ahead must never use the numbers up.
+//! Only speed depends on it: a token that is too small has to be raised, and one that is far ahead
+//! makes every other client raise theirs. A clock that is years ahead must never exhaust the
+//! numbers.
 
 use std::time::Duration;
 
 use super::MOST_NODES;
 use crate::words::token::FencingToken;
 
-/// How far a client's clock may be from the nodes' and still be believed.
-pub const MOST_OFF: Duration = Duration::from_secs(60);
+/// How far a client's clock may differ from the nodes' clocks and still be trusted.
+pub(crate) const MOST_OFF: Duration = Duration::from_secs(60);
 
-/// What an attempt proposes by the clocks alone.
+/// A proposal by the clocks alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Proposal {
     /// The token.
     pub token: FencingToken,
-    /// The client's clock is that far from the nodes', and was not believed.
+    /// The difference, if the client's clock was too far off and was not used.
     pub off: Option<Duration>,
 }
 
-/// The client's wall clock, or the median of the nodes' where the two are far apart. Both in microseconds.
+/// The client's wall clock, or the median of the nodes' clocks if the two differ too much. In
+/// microseconds.
 #[must_use]
 pub fn by_clocks(wall: u64, nodes: impl IntoIterator<Item = u64>) -> Proposal {
     let mut known = [0; MOST_NODES];
@@ -31,7 +33,8 @@ pub fn by_clocks(wall: u64, nodes: impl IntoIterator<Item = u64>) -> Proposal {
     }
     let known = &mut known[..count];
     known.sort_unstable();
-    // The smaller of two in the middle: behind is raised, ahead is not taken back.
+    // The smaller of the two middle ones: a token that is behind is raised, one that is ahead
+    // stays.
     let median = known.get(count.saturating_sub(1) / 2).copied();
     let off = median.map_or(0, |median| median.abs_diff(wall));
     let off = Duration::from_micros(off);

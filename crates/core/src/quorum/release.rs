@@ -1,21 +1,21 @@
-//! Releasing a lock: answers in, the next step out. Pure.
+//! Releasing a lock: replies in, the next step out. Pure.
 
 use super::tally::{Ballot, Verdict, loss, verdict};
-use super::{Quorum, out_of_place, reordered};
+use super::{Quorum, reordered, unexpected_reply};
 use crate::lock::{Holder, Reply};
 use crate::outcome::{LossReason, NodeError, NodeOutcome};
 use crate::words::value::AttemptValue;
 
-/// What to do next.
+/// The next step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReleaseStep {
-    /// Nothing is decided: wait for more answers.
+    /// Undecided: wait for more replies.
     Wait,
-    /// A majority had it and released it.
+    /// A majority held it and released it.
     Released,
-    /// A majority no longer had it.
+    /// A majority no longer held it.
     Lost(LossReason),
-    /// Too few nodes could be asked to say either.
+    /// Too few nodes answered to decide.
     NoQuorum,
 }
 
@@ -36,7 +36,7 @@ pub struct ReleaseTally {
 }
 
 impl ReleaseTally {
-    /// A release whose commands have been sent to all nodes.
+    /// A release whose commands were sent to all nodes.
     #[must_use]
     pub fn new(quorum: Quorum) -> Self {
         Self {
@@ -45,13 +45,13 @@ impl ReleaseTally {
         }
     }
 
-    /// Takes in the answer of one node and says what follows.
+    /// Counts one node's reply and returns the next step.
     pub fn answered(&mut self, node: usize, answer: Result<Reply, NodeError>) -> ReleaseStep {
         self.votes[node] = match answer {
             Ok(Reply::Released) => Vote::Released,
             Ok(Reply::NotHeld(by)) => Vote::NotHeld(by),
             Ok(Reply::Stolen(by)) => Vote::Stolen(by),
-            Ok(other) => Vote::Failed(out_of_place(&other)),
+            Ok(other) => Vote::Failed(unexpected_reply(&other)),
             Err(error) => Vote::Failed(error),
         };
         let ballots = self.votes.iter().map(|vote| match vote {
@@ -90,7 +90,7 @@ impl ReleaseTally {
         }
     }
 
-    /// What each node has said so far, for people.
+    /// Each node's outcome so far, for error messages.
     pub fn outcomes(&self) -> impl Iterator<Item = NodeOutcome> {
         self.votes.iter().map(|vote| match vote {
             Vote::Pending => NodeOutcome::Pending,

@@ -1,23 +1,22 @@
-//! Releasing a lease of the lock service by its id: answers in, the outcome out. Pure.
+//! Releasing a lease of the lock service by its id: replies in, the outcome out. Pure.
 //!
-//! The attempts of a lease have values of their own, and one that came to nothing may be left on a few
-//! nodes. So nodes are counted value by value: only the attempt that its client holds is on a majority.
+//! Each attempt of a lease has its own value, and a failed one may remain on a few nodes. So nodes
+//! are counted per value: only the attempt that the client holds is on a majority.
 
-use super::{Quorum, out_of_place};
+use super::{Quorum, unexpected_reply};
 use crate::lock::Reply;
 use crate::outcome::{NodeError, NodeOutcome};
 use crate::words::token::FencingToken;
 use crate::words::value::{AttemptValue, Stored};
 
-/// What became of a release that reached a majority.
+/// The outcome of a release that reached a majority.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LeaseRelease {
-    /// A majority had it under one value and released it. Its token, as they had stored it: none for a
-    /// reader.
+    /// A majority held it under one value and released it. Its stored token; none for a reader.
     Released(Option<FencingToken>),
     /// It was released before.
     AlreadyReleased,
-    /// No majority had it: it is over.
+    /// No majority held it: it is over.
     NotHeld,
 }
 
@@ -38,7 +37,7 @@ pub struct LeaseReleaseTally {
 }
 
 impl LeaseReleaseTally {
-    /// A release whose commands have been sent to all nodes.
+    /// A release whose commands were sent to all nodes.
     #[must_use]
     pub fn new(quorum: Quorum) -> Self {
         Self {
@@ -47,7 +46,7 @@ impl LeaseReleaseTally {
         }
     }
 
-    /// Takes in the answer of one node, and says what the release came to if that is decided.
+    /// Counts one node's reply and returns the outcome once decided.
     pub fn answered(
         &mut self,
         node: usize,
@@ -57,13 +56,13 @@ impl LeaseReleaseTally {
             Ok(Reply::LeaseReleased(values)) => Vote::Released(values),
             Ok(Reply::Tombstoned) => Vote::AlreadyReleased,
             Ok(Reply::NotHeld(_)) => Vote::NotHeld,
-            Ok(other) => Vote::Failed(out_of_place(&other)),
+            Ok(other) => Vote::Failed(unexpected_reply(&other)),
             Err(error) => Vote::Failed(error),
         };
         self.outcome()
     }
 
-    /// What it came to. `None` while that is open, and for good if too few nodes could be asked.
+    /// The outcome. `None` while undecided, and if too few nodes answered.
     #[must_use]
     pub fn outcome(&self) -> Option<LeaseRelease> {
         let needed = self.quorum.needed();
@@ -99,7 +98,7 @@ impl LeaseReleaseTally {
         self.released().filter(|one| one.value == *value).count()
     }
 
-    /// What each node has said so far, for people.
+    /// Each node's outcome so far, for error messages.
     pub fn outcomes(&self) -> impl Iterator<Item = NodeOutcome> {
         self.votes.iter().map(|vote| match vote {
             Vote::Pending => NodeOutcome::Pending,

@@ -1,25 +1,28 @@
-//! Who owns which hash slots of a Redis Cluster, and whether what a slot holds is complete.
+//! Who owns which hash slots of a Redis Cluster, and whether a slot's data is complete.
 //!
 //! # Why it is safe
-//! A Cluster is one voter that consists of shards, and every slot is at one shard at a time.
+//! A Cluster is one voter made of shards, and every slot is at one shard at a time.
 //!
-//! *Who owns a slot* is named by the nodes that the URL lists, as Sentinels name a master: an owner's reply
-//! counts only while a majority of the *listed* nodes has named it as the owner of that slot within the last
-//! `F` ([`Slots`], by the rule of [`failover`](super::failover)).
+//! *Who owns a slot* is named by the nodes listed in the URL, as Sentinels name a master: an
+//! owner's reply counts only while a majority of the *listed* nodes has named it as the owner of
+//! that slot within the last `F` ([`Slots`], by the rule of [`failover`](super::failover)).
 //!
-//! *Whether a shard has forgotten* is what its markers tell, by the rule of [`membership`](super::membership): a
-//! master that was promoted, restarted or flushed does not vote for `max_ttl + 2 F`.
+//! *Whether a shard has forgotten* is decided by its markers, by the rule of
+//! [`membership`](super::membership): a master that was promoted, restarted or flushed does not
+//! vote for `max_ttl + 2 F`.
 //!
-//! *Whether a slot is complete* is what the slot's own [`Stamp`] tells. It lies in the slot and goes where the
-//! slot goes. It names the process and the config epoch of the owner under which it was written. An owner's
-//! process that has not changed, and has not been flushed, has kept every slot that it had. A slot can only
-//! come to it by an import; and if any failover has happened since the slot was stamped, that import raises the
-//! owner's config epoch, because another node has a larger one then. So a slot under the owner's own process
-//! and epoch has been nowhere else where it could have lost anything.
+//! *Whether a slot is complete* is decided by the slot's own [`Stamp`], which is stored in the slot
+//! and migrates with it. It names the process and the config epoch of the owner that it was written
+//! under. An owner whose process has not changed, and which was not flushed, has kept every slot
+//! that it had. It can gain a slot only by an import. If any failover has happened since the slot
+//! was stamped, that import raises the owner's config epoch, because another node then has a larger
+//! one. So a slot with the owner's own process and epoch has been nowhere else where it could have
+//! lost data.
 //!
-//! A slot under any other stamp, or none, was never used or has come from elsewhere: from a shard, perhaps, that
-//! had failed over and does not vote itself. It votes only once *no* shard may have forgotten, which in quiet
-//! times is at once; then it is stamped. A slot that moves in quiet times costs its holders nothing.
+//! A slot with any other stamp, or none, was never used or came from elsewhere: perhaps from a
+//! shard that had failed over and does not vote itself. It votes only once *no* shard may have
+//! forgotten, which is normally at once; then it is stamped. Migrating a slot in normal operation
+//! costs its holders nothing.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -41,16 +44,16 @@ pub struct Range {
     pub owner: String,
 }
 
-/// A range that has one owner for a majority, until then.
+/// A range with one owner named by a majority, and until when.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Owned {
     /// Which slots, and whose.
     pub range: Range,
-    /// Until when the owner's replies count if nobody says anything more.
+    /// Until when the owner's replies count without further answers.
     pub until: Moment,
 }
 
-/// One listed node's word.
+/// The answer of one listed node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Word {
     identity: Option<String>,
@@ -58,7 +61,7 @@ struct Word {
     ranges: Vec<Range>,
 }
 
-/// What the listed nodes of a Cluster have named.
+/// The answers of the listed nodes of a Cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Slots {
     words: Vec<Option<Word>>,
@@ -66,7 +69,7 @@ pub struct Slots {
 }
 
 impl Slots {
-    /// That many nodes are listed, of which none has said anything.
+    /// For this many listed nodes, without answers so far.
     #[must_use]
     pub fn of(listed: usize) -> Self {
         Self {
@@ -75,13 +78,13 @@ impl Slots {
         }
     }
 
-    /// How many nodes have to name an owner: more than half of those that are listed.
+    /// How many nodes must name an owner: a majority of the listed ones.
     #[must_use]
     pub fn needed(&self) -> usize {
         self.words.len() / 2 + 1
     }
 
-    /// A node answered what it was asked at that moment. What nodes say counts for `within`.
+    /// Records the answer of a node that was asked at that moment. An answer counts for `within`.
     pub fn on_answer(
         &mut self,
         node: usize,
@@ -111,7 +114,7 @@ impl Slots {
         (now < owned.until).then_some(owned.range.owner.as_str())
     }
 
-    /// All that a majority has named, also what does not count any more.
+    /// Every range named by a majority, including those that no longer count.
     #[must_use]
     pub fn owned(&self) -> &[Owned] {
         &self.owned
@@ -125,7 +128,7 @@ impl Slots {
 
     fn agreed(&self, within: Duration) -> Vec<Owned> {
         let ranges = || self.words.iter().flatten().flat_map(|word| &word.ranges);
-        // Where anything begins: between two of these, each node names one owner or none.
+        // Every start of a range: between two of these, each node names one owner or none.
         let edges: BTreeSet<u16> = ranges()
             .flat_map(|range| [range.first, range.last.saturating_add(1)])
             .collect();
@@ -169,7 +172,7 @@ impl Range {
     }
 }
 
-/// Under which owner a slot was last known to be complete.
+/// The owner under which a slot was last known to be complete.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stamp {
     /// The owner's process.
@@ -179,13 +182,13 @@ pub struct Stamp {
 }
 
 impl Stamp {
-    /// What is written into the slot. No two are equal, with a random number that is new each time.
+    /// The text stored in the slot. The random number makes every stamp unique.
     #[must_use]
     pub fn written(&self, random: &str) -> String {
         format!("{} {} {random}", self.run_id, self.epoch)
     }
 
-    /// Whether what was found in a slot says that the slot is complete under this owner.
+    /// Whether a stored text proves that the slot is complete under this owner.
     #[must_use]
     pub fn vouches_for(&self, found: Option<&str>) -> bool {
         let mut words = found.unwrap_or_default().split(' ');

@@ -1,4 +1,4 @@
-//! Counting what the nodes said: the majority, the plurality and the median, once for everybody.
+//! Counting the nodes' replies: majority, plurality and median, in one place.
 
 use std::time::Duration;
 
@@ -7,35 +7,35 @@ use crate::lock::Holder;
 use crate::outcome::LossReason;
 use crate::words::value::{AttemptValue, Owner};
 
-/// How one node answered a question that a majority decides one way or the other.
+/// One node's vote on a yes-or-no question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ballot {
+pub(crate) enum Ballot {
     /// It did what was asked.
     Agrees,
-    /// It no longer had what the question was about.
+    /// It no longer held the lock in question.
     Gone,
-    /// It has not answered yet.
+    /// No reply yet.
     Pending,
-    /// It cannot say either.
+    /// It can say neither.
     Failed,
 }
 
-/// What a majority has decided.
+/// The decision of a majority.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// Nothing yet: wait for more answers.
+pub(crate) enum Verdict {
+    /// Undecided: wait for more replies.
     Open,
     /// A majority agrees.
     Agreed,
-    /// A majority no longer had it.
+    /// A majority no longer held it.
     Gone,
-    /// Neither can become a majority any more.
+    /// Neither side can reach a majority.
     NoQuorum,
 }
 
 /// The ballots so far.
 #[must_use]
-pub fn verdict(quorum: Quorum, ballots: impl Iterator<Item = Ballot>) -> Verdict {
+pub(crate) fn verdict(quorum: Quorum, ballots: impl Iterator<Item = Ballot>) -> Verdict {
     let (mut agree, mut gone, mut pending) = (0, 0, 0);
     for ballot in ballots {
         match ballot {
@@ -57,9 +57,11 @@ pub fn verdict(quorum: Quorum, ballots: impl Iterator<Item = Ballot>) -> Verdict
     }
 }
 
-/// The holder on most nodes; of equals, the one of the last node. For people and for hints: fewer
-/// nodes than a majority may be most of those that were heard.
-pub fn plurality<'a>(holders: impl Iterator<Item = &'a Holder> + Clone) -> Option<&'a Holder> {
+/// The holder on most nodes; among equals, the one of the last node. For display and hints only:
+/// most of the nodes that answered may be less than a majority.
+pub(crate) fn plurality<'a>(
+    holders: impl Iterator<Item = &'a Holder> + Clone,
+) -> Option<&'a Holder> {
     let votes = |one: &&Holder| {
         let same = holders.clone().filter(|other| other.value == one.value);
         same.count()
@@ -67,8 +69,9 @@ pub fn plurality<'a>(holders: impl Iterator<Item = &'a Holder> + Clone) -> Optio
     holders.clone().max_by_key(votes)
 }
 
-/// How a lease was lost that a majority no longer has: by who has it on most nodes, or had stolen it there.
-pub fn loss<'a>(
+/// Why a lease that a majority no longer holds was lost: by the client that holds it on most nodes,
+/// or stole it there.
+pub(crate) fn loss<'a>(
     holders: impl Iterator<Item = &'a Holder> + Clone,
     mut thieves: impl Iterator<Item = &'a AttemptValue>,
 ) -> LossReason {
@@ -79,7 +82,7 @@ pub fn loss<'a>(
     }
 }
 
-/// The holder on a majority, and for how long it is still one unless it is extended.
+/// The holder on a majority, and how long it stays one unless extended.
 pub fn majority_holder<'a>(
     quorum: Quorum,
     holders: impl Iterator<Item = &'a Holder> + Clone,
@@ -90,7 +93,7 @@ pub fn majority_holder<'a>(
         let mut remaining: Vec<_> = same
             .map(|holder| holder.remaining.unwrap_or(Duration::MAX))
             .collect();
-        // Longest first: the lock is held while the last of a majority holds it.
+        // Longest first: the lock is held as long as the last of a majority holds it.
         remaining.sort_unstable_by(|a, b| b.cmp(a));
         let left = *remaining.get(quorum.needed() - 1)?;
         Some(Holder {
@@ -101,24 +104,24 @@ pub fn majority_holder<'a>(
     })
 }
 
-/// Who has a lock, by what the nodes say of it: the one decision behind whatever names a holder to people.
+/// Who holds a lock, by the nodes' replies: the one decision behind every holder that is displayed.
 ///
-/// A node that did not answer may have it for anybody. So nobody is called the holder without a majority, and
-/// no lock is called free that the silent nodes could complete to one.
+/// A node that did not answer may hold it for any client. So there is no holder without a majority,
+/// and no lock is free if the silent nodes could complete a majority.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Possession {
-    /// This one has it on a majority.
+    /// This client holds it on a majority.
     Held(Holder),
-    /// Nobody has it on any node, as far as that matters.
+    /// No client holds it on enough nodes to matter.
     Free,
-    /// These have it on some nodes, in the order of the nodes, and none of them on a majority.
+    /// These clients hold it on some nodes, in node order, none on a majority.
     Split(Vec<AttemptValue>),
-    /// Too few nodes answered to tell. These have it on some of them.
+    /// Too few nodes answered. These clients hold it on some nodes.
     Unknown(Vec<AttemptValue>),
 }
 
 impl Possession {
-    /// By the answers of the nodes: the holder there, if any; `None` of those that said nothing.
+    /// From the nodes' replies: the holder there, if any; `None` for nodes that did not answer.
     pub fn of<'a>(
         quorum: Quorum,
         answers: impl Iterator<Item = Option<Option<&'a Holder>>> + Clone,
@@ -143,7 +146,7 @@ impl Possession {
         }
     }
 
-    /// Whether somebody has it on a majority, if that is known.
+    /// Whether a client holds it on a majority, if known.
     #[must_use]
     pub const fn is_held(&self) -> Option<bool> {
         match self {
@@ -162,7 +165,7 @@ impl Possession {
         }
     }
 
-    /// Where nobody is known to have it on a majority: who has it on some nodes.
+    /// If no client is known to hold it on a majority: those that hold it on some nodes.
     #[must_use]
     pub fn parties(&self) -> Vec<Owner> {
         let parties = match self {
@@ -173,7 +176,7 @@ impl Possession {
     }
 }
 
-/// Those who have the lock on some node, each once, in the order of the nodes.
+/// The clients that hold the lock on some node, each once, in node order.
 pub(super) fn parties<'a>(holders: impl Iterator<Item = &'a Holder>) -> Vec<AttemptValue> {
     let mut parties: Vec<AttemptValue> = Vec::new();
     for holder in holders {
@@ -184,7 +187,7 @@ pub(super) fn parties<'a>(holders: impl Iterator<Item = &'a Holder>) -> Vec<Atte
     parties
 }
 
-/// What most nodes say, where each says a number: the upper median.
+/// The upper median of the nodes' numbers.
 pub fn median(said: impl Iterator<Item = usize>) -> Option<usize> {
     let mut said: Vec<_> = said.collect();
     said.sort_unstable();

@@ -1,15 +1,15 @@
-//! [`Unresolved`]: which commands of a claim may still reach a node after its release, and so when
-//! the release must leave a tombstone.
+//! [`Unresolved`]: which commands of a claim may still reach a node after its release, and
+//! therefore when the release must leave a tombstone.
 //!
-//! A connection keeps the order of what is sent on it, so a release arrives behind the acquire that
-//! it takes back, and nearly always nothing is left to do. When a command ended without an answer,
-//! its connection may have been replaced: then it may arrive after a release that was sent later,
-//! and leave a lock there that no lease holds. A tombstone refuses it.
+//! A connection preserves order, so a release arrives after the acquire that it undoes, and almost
+//! always nothing is left to do. When a command ended without a reply, its connection may have been
+//! replaced: then it may arrive after a later release, and leave a lock that no lease holds. A
+//! tombstone refuses it.
 
 use super::NodeSet;
 use crate::outcome::NodeError;
 
-/// What ended.
+/// The kind of command that ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Sent {
     /// A command that can make the node hold the lock: acquire, raise or extend.
@@ -21,40 +21,40 @@ pub enum Sent {
 }
 
 impl Sent {
-    /// Whether, after this error, the node may come to hold the lock, or to hold it still.
+    /// Whether the node may hold the lock now or later, after this error.
     #[must_use]
     pub fn leaves_open(self, error: &NodeError) -> bool {
         match self {
             Self::Claim => error.is_uncertain(),
-            // Also when it certainly did not arrive.
+            // Even if it certainly did not arrive.
             Self::Release | Self::Deferred => error.may_pass(),
         }
     }
 }
 
-/// What to do about a node when a command ended.
+/// What to do about a node when a command has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Followup {
-    /// Nothing: what may still arrive is dealt with, or there is no release yet.
+    /// Nothing: what may still arrive is handled, or there is no release yet.
     Nothing,
-    /// Send a release with a tombstone as soon as the node can be asked.
+    /// Send a release with a tombstone as soon as the node is reachable.
     Tombstone,
 }
 
 /// The commands of one claim that may still arrive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Unresolved {
-    /// The nodes at which a command ended without an answer.
+    /// The nodes at which a command ended without a reply.
     unknown: NodeSet,
-    /// The nodes for which a deferred release with a tombstone was asked for. It is sent until it
-    /// is answered or the lock has expired, so one is enough.
+    /// The nodes that have a deferred release with a tombstone. It is retried until it is answered
+    /// or the lock has expired, so one is enough.
     deferred: NodeSet,
     is_released: bool,
 }
 
 impl Unresolved {
-    /// A command to that node ended, with that error if it failed.
+    /// Records that a command to this node ended, with its error if it failed.
     pub fn ended(&mut self, node: usize, sent: Sent, error: Option<&NodeError>) -> Followup {
         if !error.is_some_and(|error| sent.leaves_open(error)) {
             return Followup::Nothing;
@@ -66,26 +66,26 @@ impl Unresolved {
         }
     }
 
-    /// The answer of a command to that node will never be read.
+    /// Records that the reply of a command to this node will never be read.
     pub fn forget(&mut self, node: usize) {
         self.unknown.insert(node);
     }
 
-    /// Takes over what is known of other commands of the same claim.
+    /// Merges other commands of the same claim.
     pub fn join(&mut self, other: Self) {
         for node in other.unknown.iter() {
             self.unknown.insert(node);
         }
     }
 
-    /// Whether a release that is sent to this node now has to leave a tombstone.
+    /// Whether a release that is sent to this node now must leave a tombstone.
     #[must_use]
     pub fn needs_tombstone(&self, node: usize) -> bool {
         self.unknown.contains(node)
     }
 
-    /// The release is being sent to these nodes. The others that need a tombstone: they get a
-    /// deferred release.
+    /// Records that the release is being sent to these nodes. Returns the other nodes that need a
+    /// tombstone; they get a deferred release.
     pub fn released(&mut self, nodes: NodeSet) -> NodeSet {
         self.is_released = true;
         let left_out = self.unknown.without(nodes);

@@ -75,7 +75,7 @@ impl RetryBudget {
                 self.saw_quorum();
                 true
             }
-            // The lease was released, and nobody wants the lock any more.
+            // The lease was released, and the lock is not wanted any more.
             Failure::NoQuorum(nodes) if nodes.iter().any(is_tombstoned) => false,
             Failure::NoQuorum(nodes) if nodes.iter().any(is_quarantined) => {
                 // That ends by itself.

@@ -1,7 +1,7 @@
 //! [`LockQueue`]: the waiters of one client for one lock. Pure: what happens and the time go in, what
 //! to do comes out.
 //!
-//! They look together, so that a thousand of them cost one command, and only the first of them acts.
+//! They look together, so that some hundreds of them cost one command, and only the first of them acts.
 //!
 //! A waiter queues on all nodes, and keeps its ticket by showing it again within the ticket's lease.
 //! A node on which the lock is released wakes the first waiter, and tells the second, which acts only
@@ -22,10 +22,11 @@
 mod cut_off;
 mod event;
 mod foreign;
+mod refresh;
 mod slots;
 mod waiter;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::backoff::{Backoff, spread};
@@ -34,8 +35,11 @@ use crate::lock::NodeQueue;
 use crate::outcome::{NodeError, NodeOutcome};
 use crate::quorum::{NodeSet, Quorum};
 use crate::words::moment::Moment;
-use crate::words::ticket::{ClientId, Standing, TICKET_LEASE, Ticket, TicketId, TicketMode, Wake};
+use crate::words::ticket::{
+    ClientId, Standing, TICKET_LEASE, Ticket, TicketId, TicketMode, TicketNumber, Wake,
+};
 pub use event::{QueueAction, QueueEvent, WaiterId};
+use refresh::Refresh;
 use slots::SlotsSeen;
 use waiter::{Phase, Waiter};
 
@@ -70,13 +74,16 @@ pub struct LockQueue {
     /// Whether so few nodes wake anybody that the first waiter has to look often.
     must_poll: bool,
     waiters: BTreeMap<WaiterId, Waiter>,
+    /// The same in the order in which they are served. A client's tickets of one number are ordered by
+    /// the client's own number, which is the waiter's.
+    order: BTreeSet<(TicketNumber, WaiterId)>,
     /// The waiters that are being shown, in the order of their numbers, each with the nodes that had
     /// woken it before.
     shown: Vec<(WaiterId, NodeSet)>,
     next_look: Moment,
-    /// When all of them have to show their tickets again. A look before shows only those of whom
-    /// there is something to learn: with many waiters that is what makes it cheap to join them.
-    all_due: Moment,
+    /// When they have to show their tickets again. A look before shows only those of whom there is
+    /// something to learn: with many waiters that is what makes it cheap to join them.
+    refresh: Refresh,
     /// Since when the lock is known to have been free with others before us in the queue.
     passed_over_since: Option<Moment>,
     /// When a waiter of another client was last seen at the head of the queue.
@@ -110,9 +117,10 @@ impl LockQueue {
             client,
             must_poll,
             waiters: BTreeMap::new(),
+            order: BTreeSet::new(),
             shown: Vec::new(),
             next_look: now,
-            all_due: now,
+            refresh: Refresh::from(now),
             passed_over_since: None,
             others_seen: None,
             soon: Backoff::new(SOON, POLL),
@@ -192,7 +200,12 @@ impl LockQueue {
                 is_watched,
             } => {
                 let joined = Waiter::new(ticket, proposed, is_watched);
-                self.waiters.insert(waiter, joined);
+                self.order.insert((proposed, waiter));
+                if let Some(before) = self.waiters.insert(waiter, joined)
+                    && before.number.number() != proposed
+                {
+                    self.order.remove(&(before.number.number(), waiter));
+                }
                 self.look_by(now);
             }
             QueueEvent::Left(waiter) => {
@@ -244,18 +257,23 @@ impl LockQueue {
         self.next_look = self.next_look.min(time);
     }
 
+    /// Those that wait, the smallest ticket first.
+    fn waiting_in_order(&self) -> impl Iterator<Item = (WaiterId, &Waiter)> {
+        let waiters = self.order.iter().filter_map(|(_, id)| {
+            let waiter = self.waiters.get(id)?;
+            Some((*id, waiter))
+        });
+        waiters.filter(|(_, waiter)| waiter.is_waiting())
+    }
+
     /// The waiter with the smallest ticket of those that wait.
     fn first(&self) -> Option<(WaiterId, &Waiter)> {
-        let waiting = self
-            .waiters
-            .iter()
-            .filter(|(_, waiter)| waiter.is_waiting());
-        let (id, first) = waiting.min_by(|(_, a), (_, b)| a.rank().cmp(&b.rank()))?;
-        Some((*id, first))
+        self.waiting_in_order().next()
     }
 
     fn remove(&mut self, waiter: WaiterId, actions: &mut Vec<QueueAction>) -> Option<Waiter> {
         let removed = self.waiters.remove(&waiter)?;
+        self.order.remove(&(removed.number.number(), waiter));
         self.slots_unseen();
         self.near_misses.reset();
         if self.waiters.is_empty() {
@@ -327,11 +345,13 @@ impl LockQueue {
         now: Moment,
         actions: &mut Vec<QueueAction>,
     ) {
-        let mut waiters = self.waiters.iter_mut();
-        let next = waiters.find(|(_, waiter)| waiter.id == *to && waiter.is_waiting());
-        if let Some((id, waiter)) = next {
+        if let Some(id) = to.sequence()
+            && let Some(waiter) = self.waiters.get_mut(&id)
+            && waiter.id == *to
+            && waiter.is_waiting()
+        {
             waiter.freed(slot);
-            waiter.wake(*id, actions);
+            waiter.wake(id, actions);
         }
         self.passed_over_since = Some(now);
         self.look_by(now + HEAD_START);
@@ -346,7 +366,7 @@ impl LockQueue {
             .map_or(now, |last| now.max(last + HEAD_START));
         self.last_missed = Some(next);
         self.slots_unseen();
-        self.all_due = next;
+        self.refresh = Refresh::from(next);
         self.look_by(next);
     }
 
@@ -354,23 +374,28 @@ impl LockQueue {
         if self.is_withdrawn {
             return actions.push(QueueAction::Inspect);
         }
-        // A little early rather than twice.
-        let show_all = now + POLL / 4 >= self.all_due;
-        if show_all {
-            self.all_due = now + spread(self.poll(), share);
-        }
-        self.next_look = self.all_due;
+        let every = spread(self.poll(), share);
+        let part = self.refresh.next_part(&self.waiters, now, every);
+        self.next_look = self.refresh.due();
         self.shown.clear();
         let Some((first, _)) = self.first() else {
             return;
         };
         let mut tickets = Vec::new();
+        // Those who are left out have no place yet, so the next look comes at once.
+        let turns = part
+            .clone()
+            .map_or(0, |part| self.waiters.range(part).count());
+        let mut room = Refresh::part_of(self.waiters.len()).saturating_sub(turns);
         for (id, waiter) in self
             .waiters
             .iter()
             .filter(|(_, waiter)| waiter.is_waiting())
         {
-            if show_all || !waiter.is_settled || waiter.id.is_reader() || *id == first {
+            let has_turn = part.as_ref().is_some_and(|part| part.contains(id));
+            let is_new = !has_turn && !waiter.is_settled && room > 0;
+            room -= usize::from(is_new);
+            if has_turn || is_new || waiter.id.is_reader() || *id == first {
                 tickets.push(waiter.ticket());
                 self.shown.push((*id, waiter.woken_by));
             }
@@ -430,6 +455,8 @@ impl LockQueue {
             if !waiter.is_settled
                 && let Some(number) = view.number(n)
             {
+                self.order.remove(&(waiter.number.number(), *id));
+                self.order.insert((number, *id));
                 waiter.number = Standing::Agreed(number);
                 waiter.is_settled = view.is_settled(n);
                 waiter.has_place = true;
@@ -544,17 +571,9 @@ impl LockQueue {
     /// The waiter with the smallest ticket of those that were shown and still wait, and which of the
     /// tickets that was.
     fn first_shown(&self, shown: &[WaiterId]) -> Option<(usize, WaiterId)> {
-        let waiting = self
-            .waiters
-            .iter()
-            .filter(|(_, waiter)| waiter.is_waiting());
-        // They were shown in the order of their numbers.
-        let shown = waiting.filter_map(|(id, waiter)| {
-            let n = shown.binary_search(id).ok()?;
-            Some((n, *id, waiter))
-        });
-        let (n, id, _) = shown.min_by(|(_, _, a), (_, _, b)| a.rank().cmp(&b.rank()))?;
-        Some((n, id))
+        // They were shown in the order of their own numbers.
+        let place = |(id, _)| Some((shown.binary_search(&id).ok()?, id));
+        self.waiting_in_order().find_map(place)
     }
 
     fn wake(&mut self, id: WaiterId, actions: &mut Vec<QueueAction>) {

@@ -1,4 +1,4 @@
-//! The words: one checked type for each idea, made in one place and valid ever after.
+//! The words: one checked type per idea, built in one place and valid from then on.
 //!
 //! A word's error lives with it.
 

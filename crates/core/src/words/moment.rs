@@ -1,6 +1,6 @@
 //! [`Moment`]: a point on the clock that keeps running while the machine is suspended.
 //!
-//! The core never reads a clock: the caller hands the time in.
+//! The core never reads a clock: callers pass the time in.
 
 use std::ops::{Add, Sub};
 use std::time::Duration;
@@ -10,19 +10,19 @@ use std::time::Duration;
 pub struct Moment(Duration);
 
 impl Moment {
-    /// The moment that lies this far after the clock's beginning.
+    /// The moment this long after the clock's start.
     #[must_use]
     pub const fn from_start(since: Duration) -> Self {
         Self(since)
     }
 
-    /// How far this lies after the clock's beginning.
+    /// The time since the clock's start.
     #[must_use]
     pub const fn since_start(self) -> Duration {
         self.0
     }
 
-    /// The time from `earlier` until this, or zero if it is the other way round.
+    /// The time from `earlier` until this, or zero if it is later.
     #[must_use]
     pub const fn since(self, earlier: Self) -> Duration {
         self.0.saturating_sub(earlier.0)

@@ -1,13 +1,13 @@
-//! [`LockName`]: what a lock is called, checked once and valid ever after.
+//! [`LockName`]: the name of a lock, checked once and valid from then on.
 
 use std::fmt;
 use std::sync::Arc;
 
-/// A name that cannot be a lock's name.
+/// An invalid lock name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the lock name {name:?} cannot be used: {why}")]
 pub struct InvalidName {
-    /// The beginning of the name.
+    /// The start of the name.
     pub name: String,
     /// What is wrong with it.
     pub why: &'static str,
@@ -16,21 +16,21 @@ pub struct InvalidName {
 /// The longest name, in bytes.
 const LONGEST: usize = 512;
 
-/// Endings of the keys that stand beside a lock's own key on Redis. A name with a `{tag}` of its
-/// own and one of these endings would be another lock's side key.
+/// Suffixes of the keys beside a lock's own key on Redis. A name with its own `{tag}` and one of
+/// these suffixes would be another lock's side key.
 pub const SIDE_KEYS: [&str; 4] = [QUEUE_KEY, LEASES_KEY, READERS_KEY, STOLEN_KEY];
-/// Who waits, by number.
+/// The waiters, by number.
 pub const QUEUE_KEY: &str = ":queue";
-/// Who waits, by the end of its lease.
+/// The waiters, by the expiry of their tickets.
 pub const LEASES_KEY: &str = ":leases";
-/// Who reads, by the end of its time.
+/// The readers, by expiry.
 pub const READERS_KEY: &str = ":readers";
-/// Whom the latest steal evicted.
+/// The victims of the latest steal.
 pub const STOLEN_KEY: &str = ":stolen";
-/// What the key of a tombstone has in its middle, for the same reason.
+/// The infix of a tombstone's key, for the same reason.
 pub const TOMBSTONE_KEY: &str = ":gone:";
 
-/// What stands before the number in the name of a semaphore's slot.
+/// The infix before the number in the name of a semaphore's slot.
 const SLOT_OF: &str = ":semaphore";
 
 /// The checked name of a lock: 1 to 512 bytes of UTF-8 without control characters.
@@ -66,7 +66,7 @@ impl LockName {
 
     fn fault(name: &str) -> Option<&'static str> {
         if name.is_empty() {
-            return Some("it is empty; give it 1 to 512 bytes");
+            return Some("it is empty; expected 1 to 512 bytes");
         }
         if name.len() > LONGEST {
             return Some("it is longer than 512 bytes");
@@ -74,11 +74,11 @@ impl LockName {
         if name.chars().any(char::is_control) {
             return Some("it has a control character, such as a line break or a tab");
         }
-        // Every side key has a tag, so a key without one is none.
+        // Every side key has a tag.
         let looks_like_a_side_key = hash_tag(name).is_some()
             && (SIDE_KEYS.iter().any(|end| name.ends_with(end)) || name.contains(TOMBSTONE_KEY));
         looks_like_a_side_key
-            .then_some("it has a \"{tag}\" and looks like a key that fencepost keeps for itself")
+            .then_some("with its \"{tag}\" it looks like a key reserved by fencepost")
     }
 
     /// The name as text.
@@ -87,14 +87,14 @@ impl LockName {
         &self.0
     }
 
-    /// The number of the slot, if this is the name of a semaphore's: `{pool}:semaphore:7`.
+    /// The slot number, if this is the name of a semaphore's slot: `{pool}:semaphore:7`.
     #[must_use]
     pub fn slot(&self) -> Option<usize> {
         split_slot(&self.0).map(|(_, slot)| slot)
     }
 
-    /// The name of the queue for this lock: all slots of a semaphore have one together, `{pool}:semaphore`.
-    /// No lock of that name is ever held.
+    /// The name of the queue for this lock. All slots of a semaphore share one, `{pool}:semaphore`,
+    /// and no lock of that name is ever held.
     #[must_use]
     pub fn queue(&self) -> Self {
         match split_slot(&self.0) {
@@ -103,37 +103,37 @@ impl LockName {
         }
     }
 
-    /// Whether this is the name of such a queue.
+    /// Whether this is the name of a semaphore's queue.
     #[must_use]
     pub fn is_queue_for_slots(&self) -> bool {
         self.0.ends_with(SLOT_OF) && hash_tag(&self.0).is_some()
     }
 }
 
-/// The name of a slot, without its number, and the number.
+/// The name of a slot without its number, and the number.
 fn split_slot(name: &str) -> Option<(&str, usize)> {
     let (whole, number) = name.rsplit_once(':')?;
     let is_slot = whole.ends_with(SLOT_OF) && hash_tag(whole).is_some();
     let slot = number.parse().ok().filter(|_| is_slot)?;
-    // As it is written, and not with a sign or zeros before it.
+    // Canonical digits only, without a sign or leading zeros.
     let is_plain = matches!(number.as_bytes(), [b'0'] | [b'1'..=b'9', ..]);
     is_plain.then_some((whole, slot))
 }
 
-/// The part of a key that decides its hash slot when the key has such a part: what stands between
-/// the first `{` and the first `}` after it, unless that is nothing.
+/// The hash tag of a key, which decides its hash slot: the text between the first `{` and the next
+/// `}`, unless empty.
 pub fn hash_tag(key: &str) -> Option<&str> {
     let (_, after) = key.split_once('{')?;
     let (tag, _) = after.split_once('}')?;
     (!tag.is_empty()).then_some(tag)
 }
 
-/// Whether a key's braces are in the way of keys beside it: neither the key with an ending nor `{key}`
-/// with an ending has the key's hash slot to itself.
+/// Whether a key's braces conflict with side keys: neither the key with a suffix nor `{key}` with a
+/// suffix is sure to share the key's hash slot.
 #[must_use]
 pub fn has_odd_braces(key: &str) -> bool {
     match hash_tag(key) {
-        // The keys beside the lock `tag` are `{tag}` and an ending.
+        // The side keys of the lock `tag` are `{tag}` with a suffix.
         Some(tag) => tag.len() + 2 == key.len(),
         // The tag of `{key}` would end at this brace.
         None => key.contains('}'),
@@ -182,9 +182,9 @@ mod tests {
             ("x".repeat(513), "longer"),
             ("a\tb".into(), "control"),
             ("a\u{7f}".into(), "control"),
-            ("{x}:queue".into(), "keeps for itself"),
-            ("{x}:readers".into(), "keeps for itself"),
-            ("{x}:gone:1".into(), "keeps for itself"),
+            ("{x}:queue".into(), "reserved by fencepost"),
+            ("{x}:readers".into(), "reserved by fencepost"),
+            ("{x}:gone:1".into(), "reserved by fencepost"),
         ] {
             let error = LockName::new(&name).unwrap_err().to_string();
             assert!(error.contains(why), "{name:?}: {error}");

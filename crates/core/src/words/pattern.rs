@@ -1,11 +1,11 @@
-//! [`NamePattern`]: which locks a listing asks for; [`Names`]: what one node answers.
+//! [`NamePattern`]: which locks to list; [`Names`]: one node's answer.
 
 use super::name::LockName;
 
-/// The most names that one node gives.
+/// The maximum number of names from one node.
 pub const MOST_NAMES: usize = 10_000;
 
-/// Which names are wanted: a pattern in which `*` stands for anything and `?` for one character.
+/// A glob over lock names: `*` matches anything and `?` one character.
 ///
 /// ```
 /// use fencepost_core::NamePattern;
@@ -30,13 +30,13 @@ impl NamePattern {
         Self::new("*")
     }
 
-    /// Whether a name is wanted.
+    /// Whether a name matches.
     #[must_use]
     pub fn matches(&self, name: &str) -> bool {
         let pattern = &self.0;
         let name: Vec<char> = name.chars().collect();
         let (mut p, mut n) = (0, 0);
-        // Where the last star stands, and from where on it is to be tried again.
+        // The position of the last star, and where to retry from.
         let mut star = None;
         while n < name.len() {
             match pattern.get(p) {
@@ -61,17 +61,17 @@ impl NamePattern {
     }
 }
 
-/// The names that one node gives.
+/// The names from one node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Names {
     /// The names, in no order.
     pub names: Vec<LockName>,
-    /// Whether it has more of them than it gives.
+    /// Whether there are more than it returned.
     pub more: bool,
 }
 
 impl Names {
-    /// Puts a name in; whether there is room for another.
+    /// Adds a name; returns whether there is room for another.
     pub fn push(&mut self, name: LockName) -> bool {
         if self.names.len() >= MOST_NAMES {
             self.more = true;

@@ -1,43 +1,43 @@
-//! [`SessionId`]: which holders and waiters are one and the same party.
+//! [`SessionId`]: which holders and waiters belong to one client.
 //!
-//! Every client draws one. It leads the client's id, which every ticket carries, and the random part
-//! of every value that the client draws: so a node tells, without storing anything more, that who
-//! waits for one lock holds another. Labels never tell that: two processes may share one.
+//! Every client draws one. It is the prefix of the client's id, which every ticket carries, and of
+//! the random part of every value. So a node can tell, without storing anything else, that a waiter
+//! for one lock holds another. Labels cannot tell: two processes may share one.
 //!
 //! A client of the service that chooses its lease ids chooses its session the same way: lease ids
-//! that begin with the same twelve digits are of one session.
+//! with the same first twelve digits belong to one session.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// How many hexadecimal digits it has.
+/// The number of hexadecimal digits.
 const DIGITS: usize = 12;
-/// How many of 128 bits come behind it.
+/// The number of the 128 bits after it.
 const BEHIND: u32 = 128 - 4 * DIGITS as u32;
 
-/// Which holders and waiters are one and the same party: 48 bits, written as twelve digits.
+/// Which holders and waiters belong to one client: 48 bits, written as twelve digits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SessionId(u64);
 
-/// A text that is no session id.
+/// An invalid session id.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a session id has {DIGITS} hexadecimal digits")]
+#[error("expected {DIGITS} hexadecimal digits")]
 pub struct InvalidSession;
 
 impl SessionId {
-    /// The session that this number begins with.
+    /// The session of this number: its leading bits.
     #[must_use]
     pub const fn of(number: u128) -> Self {
         Self((number >> BEHIND) as u64)
     }
 
-    /// That number, beginning with this session. What is behind it stays.
+    /// The number with its leading bits replaced by this session.
     #[must_use]
     pub const fn lead(self, number: u128) -> u128 {
         (number << (4 * DIGITS)) >> (4 * DIGITS) | (self.0 as u128) << BEHIND
     }
 
-    /// The session of a value or a ticket id, which begins with it. A uuid has a dash in between.
+    /// The session of a value or ticket id, which starts with it. A uuid has a dash in between.
     pub(super) fn leading(unique: &str) -> Option<Self> {
         let digits: String = unique.chars().filter(|c| *c != '-').take(DIGITS).collect();
         digits.parse().ok()

@@ -1,6 +1,6 @@
 //! [`Ticket`]: a waiter's place in the queue.
 //!
-//! Tickets order waiters and nothing else: no safety may ever rest on them.
+//! Tickets order waiters and nothing else: safety never depends on them.
 
 use std::fmt::{self, Write as _};
 use std::sync::Arc;
@@ -9,21 +9,21 @@ use std::time::Duration;
 use super::session::SessionId;
 use super::value::{AttemptValue, Owner};
 
-/// How long a node keeps a ticket whose waiter is silent. What a dead waiter costs, at the most.
+/// How long a node keeps a ticket whose waiter is silent: the maximum cost of a dead waiter.
 pub const TICKET_LEASE: Duration = Duration::from_secs(3);
 
 const CLIENT_DIGITS: usize = 32;
 const SEQUENCE_DIGITS: usize = 16;
 const MODE_AT: usize = CLIENT_DIGITS + SEQUENCE_DIGITS;
 
-/// Whether and by whom a waiter may be passed.
+/// Which acquirers may pass a waiter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TicketMode {
     /// The queue is a hint: a newcomer may acquire a free lock first.
     Default,
     /// First in, first out.
     Fair,
-    /// First in, first out, and neighbouring readers are let in together.
+    /// First in, first out, and adjacent readers are admitted together.
     Reader,
 }
 
@@ -36,7 +36,7 @@ impl TicketMode {
 
     const ALL: [Self; 3] = [Self::Default, Self::Fair, Self::Reader];
 
-    /// What stands in an id. The scripts know these letters too.
+    /// The letter in an id. The scripts know these letters too.
     const fn letter(self) -> u8 {
         match self {
             Self::Default => b'd',
@@ -45,7 +45,7 @@ impl TicketMode {
         }
     }
 
-    /// Whether it may not be passed.
+    /// Whether the waiter may not be passed.
     #[must_use]
     pub fn is_fair(self) -> bool {
         self != Self::Default
@@ -57,7 +57,7 @@ impl TicketMode {
 pub struct ClientId(Arc<str>);
 
 impl ClientId {
-    /// The id of that number, which no other client may have: a random one.
+    /// The id with this number, which must be random and unique.
     #[must_use]
     pub fn of(number: u128) -> Self {
         Self(format!("{number:0CLIENT_DIGITS$x}").into())
@@ -76,8 +76,8 @@ impl fmt::Debug for ClientId {
     }
 }
 
-/// What tells one ticket from all others: its client, a number of the client's own, whether it is
-/// fair or a reader's, and then `:` and the owner's label.
+/// Identifies a ticket: its client, a sequence number, whether it is fair or a reader's, then `:`
+/// and the owner's label.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[cfg_attr(
     feature = "serde",
@@ -87,19 +87,19 @@ impl fmt::Debug for ClientId {
 pub struct TicketId(Arc<str>);
 
 impl TicketId {
-    /// The client's ticket of that number.
+    /// The client's ticket with this number.
     #[must_use]
     pub fn new(client: &ClientId, sequence: u64, fair: bool, owner: &Owner) -> Self {
         Self::of_mode(client, sequence, TicketMode::of(fair), owner)
     }
 
-    /// The client's ticket of that number and mode.
+    /// The client's ticket with this number and mode.
     #[must_use]
     pub fn of_mode(client: &ClientId, sequence: u64, mode: TicketMode, owner: &Owner) -> Self {
         let mode = char::from(mode.letter());
         let client = client.as_str();
         let mut id = String::with_capacity(MODE_AT + 2 + owner.as_str().len());
-        // Writing to a string does not fail.
+        // Writing to a string cannot fail.
         let _ = write!(id, "{client}{sequence:0SEQUENCE_DIGITS$x}{mode}:{owner}");
         Self(id.into())
     }
@@ -110,7 +110,7 @@ impl TicketId {
         Self(id.into())
     }
 
-    /// Whether this is what stands before the owner's label in an id.
+    /// Whether this is the part before the owner's label in an id.
     pub(super) fn is_unique_part(text: &str) -> bool {
         let mut digits = text.bytes();
         let mode = digits.next_back();
@@ -127,7 +127,7 @@ impl TicketId {
         &self.0
     }
 
-    /// Whether it may not be passed.
+    /// Whether the waiter may not be passed.
     #[must_use]
     pub fn is_fair(&self) -> bool {
         self.mode().is_fair()
@@ -154,14 +154,14 @@ impl TicketId {
         self.0.get(..CLIENT_DIGITS) == Some(client.as_str())
     }
 
-    /// The client's own number of it. `None` when it is not a ticket of ours.
+    /// The client's sequence number. `None` for a foreign ticket.
     #[must_use]
     pub fn sequence(&self) -> Option<u64> {
         let digits = self.0.get(CLIENT_DIGITS..MODE_AT)?;
         u64::from_str_radix(digits, 16).ok()
     }
 
-    /// The session that waits. `None` when it is not a ticket of ours.
+    /// The session of the waiter. `None` for a foreign ticket.
     #[must_use]
     pub fn session(&self) -> Option<SessionId> {
         let (unique, _) = self.0.split_once(':')?;
@@ -169,7 +169,7 @@ impl TicketId {
         ours.then(|| SessionId::leading(unique)).flatten()
     }
 
-    /// Who waits, for people.
+    /// The waiter's label.
     #[must_use]
     pub fn owner(&self) -> Owner {
         AttemptValue::reported(Arc::clone(&self.0)).owner()
@@ -182,8 +182,8 @@ impl fmt::Debug for TicketId {
     }
 }
 
-/// The number on a ticket: microseconds, moved behind those who came before. The smallest is
-/// served first.
+/// The number of a ticket: microseconds, moved behind earlier waiters. The smallest is served
+/// first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[cfg_attr(
     feature = "serde",
@@ -193,10 +193,10 @@ impl fmt::Debug for TicketId {
 pub struct TicketNumber(u64);
 
 impl TicketNumber {
-    /// The largest number: what a Lua number still holds exactly.
+    /// The largest number that Lua represents exactly.
     pub const MAX: Self = Self((1 << 53) - 1);
 
-    /// That number, or [`MAX`](Self::MAX) if it is above.
+    /// This number, or [`MAX`](Self::MAX) if it is larger.
     #[must_use]
     pub const fn saturating(number: u64) -> Self {
         if number < Self::MAX.0 {
@@ -219,21 +219,21 @@ impl TicketNumber {
     }
 }
 
-/// A ticket as its waiter shows it to a node.
+/// A ticket as its waiter presents it to a node.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Ticket {
-    /// Whose.
+    /// The ticket's id.
     pub id: TicketId,
     /// Its number.
     pub number: Standing,
 }
 
-/// How far the number of a ticket is settled.
+/// Whether the number of a ticket is settled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Standing {
-    /// The waiter's clock: the node puts it behind those who wait already.
+    /// The waiter's clock: the node moves it behind those that already wait.
     Proposed(TicketNumber),
-    /// What a node has answered: the others take it over, whatever they had themselves.
+    /// A node's answer: the other nodes adopt it, whatever they had.
     Agreed(TicketNumber),
 }
 
@@ -250,22 +250,22 @@ impl Standing {
 /// Where a ticket stands on one node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Place {
-    /// The number that the node has it under.
+    /// Its number on the node.
     pub number: TicketNumber,
-    /// How many are ahead of it. None for a reader with no writer ahead of it.
+    /// How many waiters are ahead of it. Zero for a reader with no writer ahead.
     pub ahead: usize,
 }
 
 /// A wake-up for a waiter, because a lock has become free.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Wake {
-    /// Whose turn it is.
+    /// The ticket whose turn it is.
     pub ticket: TicketId,
     /// Whether it is the head of the queue, or one of the readers there. The second waiter is woken
-    /// too, and acts only if the lock is still free a moment later: the first may be dead.
+    /// too, and acts only if the lock is still free a moment later: the head may be dead.
     pub first: bool,
-    /// Which slot of a semaphore was released. `None` where a lock was, and for one who has become the
-    /// head of a semaphore's queue.
+    /// The released slot of a semaphore. `None` for a lock, and for the new head of a semaphore's
+    /// queue.
     pub slot: Option<usize>,
 }
 

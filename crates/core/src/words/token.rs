@@ -1,20 +1,20 @@
-//! [`FencingToken`]: the number that protects a resource from a holder that was paused.
+//! [`FencingToken`]: the number that protects a resource from a paused holder.
 //!
-//! A token is only a number; what makes it grow is the [`lock`](crate::lock) of each node and
-//! the certification in [`quorum`](crate::quorum).
+//! A token is only a number. The [`lock`](crate::lock) on each node and the certification in
+//! [`quorum`](crate::quorum) make it grow.
 
 use std::fmt;
 use std::str::FromStr;
 use std::time::{Duration, SystemTime};
 
-/// Tokens before this time are no times: a counter of another library, or of a test. 2020 began then.
+/// Tokens before 2020 are not times: a register of another library, or of a test.
 const FIRST_TIME: Duration = Duration::from_secs(1_577_836_800);
-/// How far ahead of our clock a holder's may be; a token is raised above others by less.
+/// How far ahead of our clock a holder's clock may be; raising moves a token by less.
 const AHEAD: Duration = Duration::from_secs(60);
 
 /// A number that grows with every acquisition of one lock name.
 ///
-/// Hand it to the resource that the lock protects, and let the resource refuse every token that is
+/// Pass it to the resource that the lock protects, and let the resource reject every token that is
 /// older than the newest it has seen: see the `fence` module of the library.
 ///
 /// ```
@@ -41,14 +41,14 @@ const AHEAD: Duration = Duration::from_secs(60);
 pub struct FencingToken(u64);
 
 impl FencingToken {
-    /// No acquisition has this token: it is what a counter says before its first use.
+    /// The value of an unused register. No acquisition has this token.
     pub const ZERO: Self = Self(0);
 
-    /// The largest token: what a Lua number, a JavaScript number and a JSON number all still hold
-    /// exactly. Microseconds since 1970 reach it in the year 2255.
+    /// The largest token that Lua, JavaScript and JSON numbers represent exactly. Microseconds
+    /// since 1970 reach it in 2255.
     pub const MAX: Self = Self((1 << 53) - 1);
 
-    /// A token of that number, or `None` above [`MAX`](Self::MAX).
+    /// A token with this number, or `None` above [`MAX`](Self::MAX).
     #[must_use]
     pub const fn new(number: u64) -> Option<Self> {
         if number <= Self::MAX.0 {
@@ -58,7 +58,7 @@ impl FencingToken {
         }
     }
 
-    /// The token of that number, or [`MAX`](Self::MAX) if it is above.
+    /// A token with this number, or [`MAX`](Self::MAX) if it is larger.
     #[must_use]
     pub const fn saturating(number: u64) -> Self {
         match Self::new(number) {
@@ -79,11 +79,11 @@ impl FencingToken {
         self.0
     }
 
-    /// About when the acquisition began that has this token: the time by the holder's clock when it
-    /// proposed the token, in microseconds since 1970. It is for people; nothing may be decided by it.
+    /// Approximately when the acquisition began: the holder's clock when it proposed the token, in
+    /// microseconds since 1970. For display only; nothing may be decided by it.
     ///
-    /// `None` for a number that cannot be such a time: far in the past, or in the future. A token that
-    /// is a little ahead (another clock, or raised above another token) is now.
+    /// `None` for a number that cannot be such a time: far in the past, or in the future. A token
+    /// slightly ahead (another clock, or raised above another token) counts as now.
     #[must_use]
     pub fn proposed_at(self, now: SystemTime) -> Option<SystemTime> {
         let since_1970 = Duration::from_micros(self.0);
@@ -112,10 +112,10 @@ impl From<FencingToken> for i64 {
     }
 }
 
-/// What was read is no fencing token: a whole number from 0 to 2^53 - 1.
+/// An invalid fencing token: expected an integer from 0 to 2^53 - 1.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{text:?} is no fencing token: expected a whole number from 0 to {}",
+    "invalid fencing token {text:?}: expected an integer from 0 to {}",
     FencingToken::MAX
 )]
 pub struct InvalidToken {
@@ -124,7 +124,7 @@ pub struct InvalidToken {
 
 impl InvalidToken {
     fn of(what: impl fmt::Display) -> Self {
-        // Whatever it is, its beginning is enough.
+        // The start is enough to identify it.
         let text = what.to_string().chars().take(32).collect();
         Self { text }
     }
@@ -151,7 +151,7 @@ impl FromStr for FencingToken {
     type Err = InvalidToken;
 
     fn from_str(text: &str) -> Result<Self, InvalidToken> {
-        // Only digits: a sign or a blank is no part of what was printed.
+        // Digits only: a printed token has no sign or blank.
         let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
         let number = text.parse().ok().filter(|_| is_number);
         let token = number.and_then(Self::new);

@@ -1,35 +1,36 @@
-//! [`Ttl`]: how long a node keeps a lock; [`Drift`]: what of it the holder may not rely on.
+//! [`Ttl`]: how long a node keeps a lock; [`Drift`]: the part of it that the holder must not rely
+//! on.
 
 use std::fmt;
 use std::time::Duration;
 
 use super::moment::Moment;
 
-/// A TTL that cannot be used.
+/// An invalid TTL.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("a TTL of {} cannot be used: {why}", Readable(*ttl))]
 pub struct InvalidTtl {
     /// The TTL.
     pub ttl: Duration,
-    /// What is wrong with it, and what would be right.
+    /// What is wrong with it, and what is allowed.
     pub why: &'static str,
 }
 
-/// A share of the TTL that cannot be drift.
+/// An invalid drift fraction.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
-#[error("the share must be at least 0 and below 1, and it is {0}")]
+#[error("expected a fraction of at least 0 and below 1, got {0}")]
 pub struct InvalidShare(f64);
 
-/// How long a node keeps a lock whose holder is silent: whole milliseconds, at least ten.
+/// How long a node keeps the lock of a silent holder: whole milliseconds, at least ten.
 ///
-/// Parts of a millisecond are cut off, on the node and in the holder's own reckoning alike.
+/// Fractions of a millisecond are cut off, on the node and in the holder's deadline alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ttl(Duration);
 
 impl Ttl {
-    /// The shortest TTL. Below it, the drift eats what is left.
+    /// The minimum TTL. Below it, the drift leaves nothing.
     pub const SHORTEST: Duration = Duration::from_millis(10);
-    /// The longest TTL that any configuration may allow.
+    /// The maximum TTL that any configuration may allow.
     pub const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
 
     /// Checks a TTL.
@@ -46,7 +47,7 @@ impl Ttl {
         if ttl > Self::LONGEST {
             return Err(InvalidTtl {
                 ttl,
-                why: "the longest is 24 h; take a short one and renew it",
+                why: "the longest is 24 h; use a shorter one and renew it",
             });
         }
         // Fits: 24 h are 86,400,000 ms.
@@ -66,8 +67,8 @@ impl Ttl {
     }
 }
 
-/// How far the clocks of nodes and holder may run apart during one TTL: a share of the TTL plus a
-/// fixed part. The default is 1 % and 2 ms.
+/// How far the clocks of the nodes and the holder may drift apart during one TTL: a fraction of the
+/// TTL plus a fixed part. The default is 1 % and 2 ms.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Drift {
     share: f64,
@@ -95,8 +96,8 @@ impl Drift {
         Ok(Self { share, fixed })
     }
 
-    /// The end of a lease that was asked for at `start`: nothing after it may be relied on. It is
-    /// `start` itself when the drift eats the whole TTL.
+    /// The deadline of a lease that was requested at `start`. It is `start` itself if the drift
+    /// exceeds the TTL.
     #[must_use]
     pub fn deadline(&self, start: Moment, ttl: Ttl) -> Moment {
         let drift = ttl.get().mul_f64(self.share) + self.fixed;
@@ -104,7 +105,7 @@ impl Drift {
     }
 }
 
-/// A duration as people read it: `85us`, `250ms`, `8.2s`, `2m 5s`, `1h 3m`, `3d 4h`.
+/// A human-readable duration: `85us`, `250ms`, `8.2s`, `2m 5s`, `1h 3m`, `3d 4h`.
 pub struct Readable(pub Duration);
 
 impl fmt::Display for Readable {

@@ -1,18 +1,18 @@
-//! [`AttemptValue`]: what proves who may release or extend; [`Owner`]: the label people read.
+//! [`AttemptValue`]: proves who may release or extend; [`Owner`]: the readable label.
 //!
-//! A value is random and fresh for every attempt and never used again. Reusing one would let a
-//! late message of an old attempt act for a new one.
+//! A value is random, fresh for every attempt and never reused. With a reused value, a late message
+//! of an old attempt could act for a new one.
 //!
-//! A node stores the holder's token with the value ([`Stored`]): behind the part that no other
-//! attempt has, so that one `GET` tells both, and a node finds its holder by that part alone.
+//! A node stores the holder's token with the value ([`Stored`]), after the unique part: so one
+//! `GET` returns both, and a node finds its holder by the unique part alone.
 //!
-//! A value that the lock service stores names a lease too ([`LeaseId`]): the client of the service chose
-//! the lease id and numbered its attempt, and both stand before the owner's label. The random part is
-//! still fresh for every try of every replica, so that a replica cleans up exactly what it wrote.
+//! A value stored by the lock service also names a lease ([`LeaseId`]): the client of the service
+//! chose the lease id and numbered its attempt, and both come before the owner's label. The random
+//! part is fresh for every try of every replica, so that a replica cleans up exactly what it wrote.
 //!
-//! There are two forms. A plain lock's value carries its owner's label. A reentrant lock's is
-//! `uuid:number`, as Redisson writes it; the uuid is of version 8, which Redisson never makes, so
-//! that ours can be told from theirs. It has no room for a label.
+//! There are two forms. The value of a plain lock carries its owner's label. The value of a
+//! reentrant lock is `uuid:number`, as in Redisson; the uuid has version 8, which Redisson never
+//! uses, so that ours can be told apart. It has no room for a label.
 
 use std::fmt::{self, Write as _};
 use std::sync::Arc;
@@ -24,30 +24,27 @@ use super::token::FencingToken;
 
 /// The random part of a value: 128 bits as hexadecimal digits.
 const RANDOM_DIGITS: usize = 32;
-/// A uuid as text: as many digits and four dashes, which stand here.
+/// A uuid as text: the same digits and four dashes, at these positions.
 const UUID_CHARS: usize = RANDOM_DIGITS + 4;
 const DASHES: [usize; 4] = [8, 13, 18, 23];
-/// Where a uuid tells its version, and the version whose bits are free to choose.
+/// The position of a uuid's version, and the version whose bits are free to choose.
 const VERSION_AT: usize = 14;
 const OUR_VERSION: u8 = b'8';
 /// The longest owner label, in bytes.
 const LONGEST_OWNER: usize = 200;
-/// What stands for all who read: no value of an attempt. The scripts know it too.
+/// Stands for all readers; not a value of any attempt. The scripts know it too.
 pub const SHARED: &str = "fencepost:shared";
-/// How those are called together who read.
+/// The label of all readers together.
 const READERS: &str = "readers";
 
-/// A label that cannot be an owner's.
+/// An invalid owner label.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "a label has at most {LONGEST_OWNER} bytes and no control characters, and this one has {bytes} \
-     bytes"
-)]
+#[error("expected at most {LONGEST_OWNER} bytes without control characters, got {bytes} bytes")]
 pub struct InvalidLabel {
     bytes: usize,
 }
 
-/// A readable label of who holds a lock: host, pid and program, or what you give.
+/// A readable label of the holder: host, pid and program, or your own.
 ///
 /// ```
 /// let owner = fencepost_core::Owner::new("billing@web-3").expect("no control characters");
@@ -57,7 +54,7 @@ pub struct InvalidLabel {
 pub struct Owner(Arc<str>);
 
 impl Owner {
-    /// Takes a label of your own: at most 200 bytes, no control characters.
+    /// Your own label: at most 200 bytes, no control characters.
     ///
     /// # Errors
     /// [`InvalidLabel`] says what is wrong with it.
@@ -69,7 +66,7 @@ impl Owner {
         Ok(Self(label.into()))
     }
 
-    /// As much of a label as may be one: without control characters, and not too long.
+    /// A label cut to what is valid: no control characters, and not too long.
     #[must_use]
     pub fn shortened(label: &str) -> Self {
         let mut short = String::new();
@@ -82,7 +79,7 @@ impl Owner {
         Self(short.into())
     }
 
-    /// What a node reported as a label, whatever it is.
+    /// A label as a node reported it.
     #[must_use]
     pub fn readable(label: &str) -> Self {
         let readable: String = label.chars().filter(|c| !c.is_control()).collect();
@@ -122,7 +119,7 @@ impl fmt::Debug for Owner {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LeaseId(u128);
 
-/// A text that is not a lease id.
+/// An invalid lease id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a lease id is 128 random bits: 32 hex digits or 22 characters of base64url")]
 pub struct InvalidLeaseId;
@@ -131,7 +128,7 @@ pub struct InvalidLeaseId;
 const BASE64_CHARS: usize = 22;
 
 impl LeaseId {
-    /// The id of these bits. They must be random: the id is enough to release the lease.
+    /// The id with these bits. They must be random: knowing the id is enough to release the lease.
     #[must_use]
     pub const fn new(bits: u128) -> Self {
         Self(bits)
@@ -144,7 +141,7 @@ impl LeaseId {
     }
 
     fn from_hex(text: &str) -> Option<Self> {
-        // `from_str_radix` alone would take a sign.
+        // `from_str_radix` alone would accept a sign.
         let digits = text.bytes().all(|byte| byte.is_ascii_hexdigit());
         let bits = u128::from_str_radix(text, 16).ok();
         bits.filter(|_| digits).map(Self)
@@ -162,7 +159,7 @@ impl LeaseId {
                 _ => return None,
             };
             bits = match place + 1 {
-                // The last character has four bits too many; one id has one spelling.
+                // The last character has four surplus bits; each id has one spelling.
                 BASE64_CHARS if six & 0b1111 != 0 => return None,
                 BASE64_CHARS => bits << 2 | u128::from(six >> 4),
                 _ => bits << 6 | u128::from(six),
@@ -198,21 +195,21 @@ impl fmt::Debug for LeaseId {
     }
 }
 
-/// One numbered attempt to acquire under a lease id. The client numbers them 1, 2, …, and the answer to
-/// an earlier one is void once a later one was sent.
+/// One numbered attempt to acquire under a lease id. The client numbers them 1, 2, …, and the
+/// answer to an earlier one is void once a later one was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LeaseAttempt {
     /// The lease.
     pub lease: LeaseId,
-    /// Which attempt of its client it is. 0: the id was made by the service, and is never repeated.
+    /// The number of the client's attempt. 0: the service chose the id, which is never repeated.
     pub attempt: u32,
-    /// How long the lease may last, however often it is extended.
+    /// The maximum hold time of the lease, including extensions.
     pub max_hold: Option<Duration>,
 }
 
 impl LeaseAttempt {
-    /// What stands before the owner's label in a value: `~lease.attempt~`, or `~lease.attempt.ms~`
-    /// with the longest hold in milliseconds.
+    /// The prefix of the owner's label in a value: `~lease.attempt~`, or `~lease.attempt.ms~` with
+    /// the maximum hold time in milliseconds.
     fn parse(label: &str) -> Option<(Self, &str)> {
         let (tag, owner) = label.strip_prefix(LEASE_MARK)?.split_once(LEASE_MARK)?;
         let (lease, attempt) = tag.split_once('.')?;
@@ -233,10 +230,10 @@ impl LeaseAttempt {
 const LEASE_MARK: char = '~';
 
 /// The value that a node stores for a holder: a random part, then `:` and the owner's label, so
-/// that `GET name` on Redis tells an operator who holds the lock. That of a reentrant lock is a
-/// uuid, `:` and the number of the process.
+/// that `GET name` on Redis shows an operator who holds the lock. For a reentrant lock it is a
+/// uuid, `:` and a number of the process.
 ///
-/// A value read from a node may be a foreign client's: then it is all label.
+/// A value read from a node may belong to a foreign client: then all of it is label.
 #[derive(Clone, PartialEq, Eq, Hash)]
 #[cfg_attr(
     feature = "serde",
@@ -246,17 +243,17 @@ const LEASE_MARK: char = '~';
 pub struct AttemptValue(Arc<str>);
 
 impl AttemptValue {
-    /// The value of one attempt. Its random part must never have been used before: a late message of
-    /// an old attempt would act for a new one.
+    /// The value of one attempt. Its random part must be new: a late message of an old attempt
+    /// could otherwise act for this one.
     #[must_use]
     pub fn labelled(random: u128, owner: &Owner) -> Self {
         let mut value = String::with_capacity(RANDOM_DIGITS + 1 + owner.0.len());
-        // Writing to a string does not fail.
+        // Writing to a string cannot fail.
         let _ = write!(value, "{random:0RANDOM_DIGITS$x}:{owner}");
         Self(value.into())
     }
 
-    /// The value of one try of a replica of the lock service, for that attempt of its client.
+    /// The value of one try of a replica of the lock service, for this attempt of its client.
     #[must_use]
     pub fn leased(random: u128, of: LeaseAttempt, owner: &Owner) -> Self {
         let (lease, attempt) = (of.lease, of.attempt);
@@ -268,20 +265,20 @@ impl AttemptValue {
         Self(value.into())
     }
 
-    /// Which attempt of which lease of the service it was stored for, if it was.
+    /// The attempt and lease of the service that it was stored for, if any.
     #[must_use]
     pub fn lease_attempt(&self) -> Option<LeaseAttempt> {
         let (_, label) = self.split()?;
         LeaseAttempt::parse(label).map(|(of, _)| of)
     }
 
-    /// What stands for the lease itself in its tombstone. No node ever stores it for a holder.
+    /// Stands for the lease itself in its tombstone. No node ever stores it for a holder.
     #[must_use]
     pub fn of_lease(lease: LeaseId) -> Self {
         Self::labelled(lease.get(), &Owner::readable(""))
     }
 
-    /// The lease that it was stored for, as the node that has it writes the id.
+    /// The lease id that it was stored for, as written on the node.
     #[must_use]
     pub fn lease_digits(&self) -> Option<&str> {
         self.lease_attempt()?;
@@ -289,11 +286,11 @@ impl AttemptValue {
         label.get(LEASE_MARK.len_utf8()..)?.get(..RANDOM_DIGITS)
     }
 
-    /// The value of one attempt to take a reentrant lock, by that process. Of the random part 122
-    /// bits are used.
+    /// The value of one attempt to acquire a reentrant lock, by this process. Uses 122 bits of the
+    /// random part.
     #[must_use]
     pub fn reentrant(random: u128, process: u32) -> Self {
-        // Version 8 of the variant that all uuids of today have.
+        // Version 8 of the standard uuid variant.
         const FIXED: u128 = 0xf << 76 | 0b11 << 62;
         let random = random & !FIXED | 8 << 76 | 0b10 << 62;
         let digits = format!("{random:0RANDOM_DIGITS$x}");
@@ -308,19 +305,19 @@ impl AttemptValue {
         Self(value.into())
     }
 
-    /// A value as a node reported it, or as a test wants it.
+    /// A value as a node reported it, or as a test needs it.
     #[must_use]
     pub fn reported(value: impl Into<Arc<str>>) -> Self {
         Self(value.into())
     }
 
-    /// What a node reports as the holder, and Redis stores as the lock, while many read.
+    /// What a node reports as the holder, and Redis stores as the lock, while readers hold it.
     #[must_use]
     pub fn shared() -> Self {
         Self(SHARED.into())
     }
 
-    /// Whether it stands for all who read.
+    /// Whether it stands for all readers.
     #[must_use]
     pub fn is_shared(&self) -> bool {
         &*self.0 == SHARED
@@ -332,29 +329,29 @@ impl AttemptValue {
         &self.0
     }
 
-    /// The part that no other attempt has. All of it when the value is not one of ours.
+    /// The part that is unique to the attempt. All of it for a foreign value.
     #[must_use]
     pub fn unique_part(&self) -> &str {
         self.split().map_or(&*self.0, |(random, _)| random)
     }
 
-    /// The session that holds the lock. `None` for a foreign value, and for all readers together.
+    /// The session of the holder. `None` for a foreign value, and for all readers together.
     #[must_use]
     pub fn session(&self) -> Option<SessionId> {
         self.split()
             .and_then(|(unique, _)| SessionId::leading(unique))
     }
 
-    /// Whether it is a value of fencepost's, and not a foreign client's.
+    /// Whether it is a value of fencepost, not of a foreign client.
     #[must_use]
     pub fn is_ours(&self) -> bool {
         self.split().is_some() || self.is_shared()
     }
 
-    /// Whether it is the value of a reentrant lock of fencepost's.
+    /// Whether it is the value of a reentrant lock of fencepost.
     #[must_use]
     pub fn is_reentrant(&self) -> bool {
-        // Most values are not, and show it here.
+        // A cheap check that rules most values out.
         self.0.as_bytes().get(DASHES[0]) == Some(&b'-')
             && self
                 .0
@@ -362,27 +359,27 @@ impl AttemptValue {
                 .is_some_and(|(uuid, _)| is_our_uuid(uuid))
     }
 
-    /// Whether a node stores a token with it: with every value of ours, and never with a foreign one.
+    /// Whether a node stores a token with it: with every value of ours, never with a foreign one.
     #[must_use]
-    pub fn has_token(&self) -> bool {
+    pub(crate) fn has_token(&self) -> bool {
         self.is_labelled() || self.is_reentrant()
     }
 
-    /// Whether it is the value of a plain lock of fencepost's.
+    /// Whether it is the value of a plain lock of fencepost.
     fn is_labelled(&self) -> bool {
         let bytes = self.0.as_bytes();
         bytes.get(RANDOM_DIGITS) == Some(&b':')
             && bytes[..RANDOM_DIGITS].iter().all(u8::is_ascii_hexdigit)
     }
 
-    /// Who this is, for people.
+    /// The holder's label.
     #[must_use]
     pub fn owner(&self) -> Owner {
         if self.is_shared() {
             return Owner::readable(READERS);
         }
         let label = match self.split() {
-            // The lease id is its client's secret: it is enough to release the lease.
+            // The lease id is a secret of its client: it is enough to release the lease.
             Some((_, label)) if !self.is_reentrant() => {
                 LeaseAttempt::parse(label).map_or(label, |(_, owner)| owner)
             }
@@ -397,23 +394,23 @@ impl AttemptValue {
             return Some((random, label));
         }
         let ours = random.len() == RANDOM_DIGITS && random.bytes().all(|b| b.is_ascii_hexdigit());
-        // A lock that is free and promised is reported under the ticket of the head of the queue.
+        // A free lock that is reserved is reported under the ticket of the head of the queue.
         (ours || TicketId::is_unique_part(random)).then_some((random, label))
     }
 }
 
-/// A value as a node keeps it, with the token of its holder: `random:token:label`, or
-/// `uuid:number:token` for a reentrant lock. A foreign value has no token.
+/// A value as stored, with the token of its holder: `random:token:label`, or `uuid:number:token`
+/// for a reentrant lock. A foreign value has no token.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Stored {
-    /// Whose it is.
+    /// The holder's value.
     pub value: AttemptValue,
     /// The holder's own token.
     pub token: Option<FencingToken>,
 }
 
 impl Stored {
-    /// Reads what a node has.
+    /// Parses a stored value.
     #[must_use]
     pub fn parse(text: &str) -> Self {
         Self::with_token(text).unwrap_or_else(|| Self {
@@ -442,7 +439,7 @@ impl Stored {
         })
     }
 
-    /// As it is written.
+    /// The stored form.
     #[must_use]
     pub fn text(&self) -> String {
         match (self.token, self.value.0.split_once(':')) {

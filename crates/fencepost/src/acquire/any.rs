@@ -13,7 +13,7 @@ use super::slots::Slots;
 use super::{Spec, attempt};
 use crate::driver::identity::ValueForm;
 use crate::driver::shared::Shared;
-use crate::driver::waiters::{Call, News, Progress, WaiterGuard};
+use crate::driver::waiters::{Next, Progress, Update, WaiterGuard};
 use crate::error::{Error, HolderStatus, not_offered};
 use crate::events;
 use crate::inspect::look::{Answers, held, look, too_few};
@@ -104,7 +104,7 @@ impl AnyOf<'_> {
     async fn look_around(
         &self,
         slots: &Slots,
-        seat: Option<&WaiterGuard>,
+        waiter: Option<&WaiterGuard>,
     ) -> Result<Option<Found>, Error> {
         let (shared, names) = (self.shared, self.names);
         let quorum = shared.coordinator.quorum;
@@ -117,9 +117,9 @@ impl AnyOf<'_> {
         let mut promising = free::promising(quorum, &seen, names.len(), begin).into_iter();
         let mut refusal = None;
         while let Some(slot) = promising.next() {
-            match self.attempt(slot, seat).await {
+            match self.attempt(slot, waiter).await {
                 // Others wait, and they are before it at every slot.
-                Err(error) if error.is_refusal() && self.spec.fair && seat.is_none() => {
+                Err(error) if error.is_refusal() && self.spec.fair && waiter.is_none() => {
                     return Err(error);
                 }
                 Err(error) if error.is_refusal() => refusal = Some(error),
@@ -134,10 +134,10 @@ impl AnyOf<'_> {
     }
 
     /// Says by whom all are taken, unless one is free after all.
-    async fn all_taken(&self, seat: Option<&WaiterGuard>) -> Result<Found, Error> {
+    async fn all_taken(&self, waiter: Option<&WaiterGuard>) -> Result<Found, Error> {
         match self.soonest_holder().await {
             Some((name, holder)) => Err(Error::held(name, holder)),
-            None => self.attempt(0, seat).await,
+            None => self.attempt(0, waiter).await,
         }
     }
 
@@ -158,53 +158,53 @@ impl AnyOf<'_> {
         let is_watched = self.spec.watcher.is_some();
         let on_behalf = self.spec.on_behalf.as_ref();
         let queue = self.queue();
-        let seat = shared.waiters.join(&queue, mode, is_watched, on_behalf);
+        let waiter = shared.waiters.join(&queue, mode, is_watched, on_behalf);
         if matches!(self.spec.form, ValueForm::Reentrant) {
-            seat.overhear();
+            waiter.hear_foreign_releases();
         }
-        let outcome = match self.until_called(&seat).await {
+        let outcome = match self.until_granted(&waiter).await {
             Ok(Some(found)) => Ok(found),
             Ok(None) => {
-                seat.stand_up();
-                match self.turn(&seat).await {
+                waiter.attempt_started();
+                match self.turn(&waiter).await {
                     Ok(Some(found)) => Ok(found),
-                    Ok(None) => self.all_taken(Some(&seat)).await,
+                    Ok(None) => self.all_taken(Some(&waiter)).await,
                     Err(error) => Err(error),
                 }
             }
             Err(error) => Err(error),
         };
         if outcome.is_ok() {
-            seat.served();
+            waiter.served();
             waiting.served(clock.now().since(began));
         }
         outcome
     }
 
     /// Makes an attempt whenever the queue calls, until one succeeds. `None` when the wait is over.
-    async fn until_called(&mut self, seat: &WaiterGuard) -> Result<Option<Found>, Error> {
+    async fn until_granted(&mut self, waiter: &WaiterGuard) -> Result<Option<Found>, Error> {
         let mut soonest = SoonestHolder::default();
         loop {
             let what = tokio::select! {
                 biased;
-                what = seat.call() => what,
+                what = waiter.next() => what,
                 () = self.spec.budget.ends() => return Ok(None),
             };
             match what {
-                Call::Go => match self.turn(seat).await {
+                Next::Attempt => match self.turn(waiter).await {
                     Ok(Some(found)) => return Ok(Some(found)),
-                    Ok(None) => seat.all_taken(),
+                    Ok(None) => waiter.all_taken(),
                     Err(error) if !self.spec.budget.goes_on_after(&error) => return Err(error),
-                    Err(_) => seat.sit_down(),
+                    Err(_) => waiter.attempt_failed(),
                 },
-                Call::News(News::Progress(news)) => {
-                    self.spec.budget.take_heart();
+                Next::Update(Update::Progress(progress)) => {
+                    self.spec.budget.saw_quorum();
                     if let Some(watcher) = &self.spec.watcher {
-                        let news = self.of_all(news, &mut soonest).await;
-                        watcher.tell(news);
+                        let progress = self.of_all(progress, &mut soonest).await;
+                        watcher.tell(progress);
                     }
                 }
-                Call::News(News::NoQuorum(error)) => {
+                Next::Update(Update::NoQuorum(error)) => {
                     if !self.spec.budget.goes_on_after(&error) {
                         return Err(error);
                     }
@@ -214,19 +214,19 @@ impl AnyOf<'_> {
     }
 
     /// It is this waiter's turn. `None` when all slots are taken.
-    async fn turn(&self, seat: &WaiterGuard) -> Result<Option<Found>, Error> {
+    async fn turn(&self, waiter: &WaiterGuard) -> Result<Option<Found>, Error> {
         let Some(slots) = self.slots else {
-            return self.attempt(0, Some(seat)).await.map(Some);
+            return self.attempt(0, Some(waiter)).await.map(Some);
         };
-        let told = seat.take_freed().into_iter();
+        let told = waiter.take_freed().into_iter();
         // Others may have more of them than this one asks for.
         for slot in told.filter(|slot| *slot < self.names.len()) {
-            match self.attempt(slot, Some(seat)).await {
+            match self.attempt(slot, Some(waiter)).await {
                 Err(error) if error.is_refusal() => {}
                 outcome => return outcome.map(Some),
             }
         }
-        self.look_around(slots, Some(seat)).await
+        self.look_around(slots, Some(waiter)).await
     }
 
     /// The progress of a waiter for any slot: the queue knows its place, and not who holds the slots.
@@ -241,9 +241,9 @@ impl AnyOf<'_> {
         soonest.tell(news, Instant::now())
     }
 
-    async fn attempt(&self, slot: usize, seat: Option<&WaiterGuard>) -> Result<Found, Error> {
-        let ticket = seat.and_then(WaiterGuard::ticket);
-        let turn = match (&ticket, seat) {
+    async fn attempt(&self, slot: usize, waiter: Option<&WaiterGuard>) -> Result<Found, Error> {
+        let ticket = waiter.and_then(WaiterGuard::ticket);
+        let turn = match (&ticket, waiter) {
             (Some(ticket), _) => Precedence::Ticket(ticket.id.clone()),
             (None, Some(_)) => Precedence::PassNobody,
             (None, None) => self.spec.first_turn(),

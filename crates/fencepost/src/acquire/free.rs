@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use crate::error::{HolderStatus, NodeError};
-use crate::inspect::look::{Answers, heard};
+use crate::inspect::look::{Answers, answered};
 use fencepost_core::lock::Holder;
 use fencepost_core::name::LockName;
 use fencepost_core::quorum::Quorum;
@@ -45,7 +45,7 @@ pub(super) fn soonest(
     slots: &[Answers],
 ) -> Option<(LockName, HolderStatus)> {
     let holders = names.iter().zip(slots).filter_map(|(name, answers)| {
-        let holders = heard(answers).filter_map(|lock| lock.holder.as_ref());
+        let holders = answered(answers).filter_map(|lock| lock.holder.as_ref());
         Some((name, majority_holder(quorum, holders)?))
     });
     let left = |holder: &Holder| holder.remaining.unwrap_or(Duration::MAX);
@@ -72,7 +72,7 @@ mod tests {
                     remaining: Some(Duration::from_millis(letter as u64)),
                 }),
                 readers: Vec::new(),
-                counter: FencingToken::ZERO,
+                register: FencingToken::ZERO,
                 waiting: 0,
             })),
         };

@@ -49,7 +49,7 @@ impl SoonestHolder {
             holder: self.holder.as_ref().map(|holder| holder.owner.clone()),
             token: self.holder.as_ref().and_then(|holder| holder.token),
             remaining: self.holder.as_ref().and_then(left),
-            // Of the queue's own name, which nobody holds.
+            // Of the queue's own name, which is never held.
             split: Vec::new(),
             ..news
         }

@@ -132,7 +132,7 @@ impl AnyOf<'_> {
                 }
                 Ok(Served::Held(holder)) => {
                     lease.refused += 1;
-                    self.spec.budget.take_heart();
+                    self.spec.budget.saw_quorum();
                     backoff = BACKOFF;
                     Error::held(wanted.name.clone(), HolderStatus::of(&holder))
                 }
@@ -193,7 +193,7 @@ impl Drop for Unfinished<'_> {
         }
         let coordinator = &self.shared.coordinator;
         for claim in self.claims.drain(..) {
-            coordinator.let_go(claim, coordinator.all(), InFlight::default());
+            coordinator.spawn_release(claim, coordinator.all(), InFlight::default());
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Makes a cluster of several Redis servers by writing a marker on each of them.
+//! Creates a cluster of several Redis servers by writing a marker on each of them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,14 +14,14 @@ use crate::store::redis::{Closed, Membership, Roster, close};
 use fencepost_core::quorum::Quorum;
 use fencepost_core::ttl::Ttl;
 
-/// How long all nodes together may take.
+/// The time limit for all nodes together.
 const INIT_LIMIT: Duration = Duration::from_secs(10);
-/// How often the cluster that is being replaced is closed, before its nodes are given up that come back into it.
+/// How often the replaced cluster is closed before giving up on nodes that keep rejoining it.
 const MOST_CLOSES: usize = 4;
-/// How long to wait while a failed `init` is undone.
+/// How long to wait while a failed `init` is rolled back.
 const UNDO_LIMIT: Duration = Duration::from_secs(3);
 
-/// What an operator promises of the servers of a new cluster: see [`Builder::init`].
+/// An operator's promises about the servers of a new cluster: see [`Builder::init`].
 #[derive(Clone, Default)]
 #[must_use]
 pub struct InitOptions {
@@ -32,7 +32,7 @@ pub struct InitOptions {
 
 impl std::fmt::Debug for InitOptions {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // URLs may hold passwords.
+        // URLs may contain passwords.
         f.debug_struct("InitOptions")
             .field("fresh", &self.fresh)
             .field("durable", &self.durable)
@@ -42,28 +42,29 @@ impl std::fmt::Debug for InitOptions {
 }
 
 impl InitOptions {
-    /// Promises nothing: the servers vote after `max_ttl`, when no lock from before can be held.
+    /// No promises: the servers vote after `max_ttl`, when every earlier lock has expired.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Promises that no lock from before these servers started is held, so that they vote at once.
+    /// Promises that no client holds a lock from before these servers started, so that they vote at
+    /// once.
     pub fn fresh(mut self, is_fresh: bool) -> Self {
         self.fresh = is_fresh;
         self
     }
 
-    /// Promises that every write is on disk before it is answered (`appendonly yes`, `appendfsync
-    /// always`, `no-appendfsync-on-rewrite no`), so that a restarted server votes at once. It is checked
-    /// at each connection, and struck when it is seen broken.
+    /// Promises that every write is synced before its reply (`appendonly yes`, `appendfsync
+    /// always`, `no-appendfsync-on-rewrite no`), so that a restarted server votes at once. It is
+    /// checked at each connection, and revoked when it does not hold.
     pub fn durable(mut self, is_durable: bool) -> Self {
         self.durable = is_durable;
         self
     }
 
-    /// Replaces the cluster of these servers, separated by commas: to add servers, or to put another in
-    /// the place of a dead one. A majority of them has to be up. They do not vote from then on, `max_ttl`
-    /// is waited for, and the new cluster votes.
+    /// Replaces the cluster of these servers, separated by commas: to add servers, or to replace a
+    /// dead one. A majority of them has to be up. They stop voting, `max_ttl` passes, and the new
+    /// cluster votes.
     pub fn replace(mut self, urls: impl AsRef<str>) -> Self {
         self.replace = split_urls(urls.as_ref());
         self
@@ -71,16 +72,18 @@ impl InitOptions {
 }
 
 impl Builder {
-    /// Makes a cluster of these servers: writes a marker on each of them that names all of them and
-    /// `max_ttl`, so that no client with another list or another `max_ttl` can use them. All of them
-    /// have to be there; if one is missing or belongs to another cluster, nothing is left behind.
+    /// Creates a cluster of these servers: writes a marker on each of them that names all of them
+    /// and `max_ttl`, so that no client with another list or another `max_ttl` can use them. All of
+    /// them must be reachable; if one is missing or belongs to another cluster, everything is
+    /// rolled back.
     ///
-    /// Calling it is optional: the first client does the same, and then waits for `max_ttl` once (a
-    /// Sentinel group: for two failover times more). One server alone, and the policy [`Trust`](RestartPolicy::Trust), need no marker. On a cluster that
-    /// exists already it changes nothing but the promise of [durability](InitOptions::durable).
+    /// Calling it is optional: the first client does the same, and then waits `max_ttl` once (for a
+    /// Sentinel group, two failover times longer). A single server, and the policy
+    /// [`Trust`](RestartPolicy::Trust), need no marker. On an existing cluster it only changes the
+    /// promise of [durability](InitOptions::durable).
     ///
     /// # Errors
-    /// An [`Error`] with each node's reason; also for one node alone that is not a Sentinel group.
+    /// An [`Error`] with each node's reason; also for a single node that is not a Sentinel group.
     pub async fn init(mut self, options: InitOptions) -> Result<(), Error> {
         let has_group = self.has_group();
         let quorum = Quorum::of(self.nodes.len());
@@ -92,7 +95,7 @@ impl Builder {
             return Err(invalid("nodes", why));
         };
         if options.durable && has_group {
-            let why = "a failover loses what was not replicated, whatever is synced";
+            let why = "a failover loses unreplicated writes, even if every write is synced";
             return Err(invalid("durable", why));
         }
         Ttl::new(self.max_ttl)?;
@@ -129,10 +132,10 @@ impl Builder {
         }))
     }
 
-    /// Closes the cluster that is being replaced, and waits until no lock of it can be held.
+    /// Closes the cluster that is being replaced, and waits until all of its locks have expired.
     ///
-    /// It looks again after the wait: a closed node that lost its data meanwhile may have been taken back into
-    /// the old cluster by a client that could not see the others.
+    /// It looks again after the wait: a closed node that lost its data in between may have been
+    /// taken back into the old cluster by a client that could not see the others.
     async fn close_old(
         &self,
         old: Quorum,
@@ -169,7 +172,7 @@ impl Builder {
         }))
     }
 
-    /// The nodes' addresses in the form that all clients share.
+    /// The nodes' addresses in canonical form.
     fn addresses(&self) -> Result<Vec<String>, Error> {
         let address = |source: &Source| match source {
             Source::Url(url) => match url.split_once(':') {
@@ -180,7 +183,6 @@ impl Builder {
             Source::File(path) => Ok(format!("file:{}", path.display())),
             Source::Made(node) => Ok(node.address().to_owned()),
             Source::Service(replicas) => Ok(replicas.join(",")),
-            Source::Connection(label, _) => Ok(label.clone()),
         };
         self.nodes.iter().map(address).collect()
     }
@@ -189,15 +191,14 @@ impl Builder {
     pub(super) fn roster(&self, quorum: Quorum) -> Result<Roster, Error> {
         let is_server = |source: &Source| match source {
             Source::Url(url) => url.split_once(':').is_some_and(|(s, _)| is_redis(s)),
-            Source::Connection(..) => true,
             _ => false,
         };
-        // A marker is for servers, and all nodes have to be able to carry it.
+        // A marker is for servers, and every node must be able to store it.
         let all_servers = self.nodes.iter().all(is_server);
         let has_group = self.has_group();
         if has_group && !self.is_delayed(quorum) {
-            let why = "what fails over cannot be trusted afterwards, because that loses locks; leave \
-                       the restart policy away";
+            let why = "a failover can lose locks, so a group that fails over cannot use this \
+                       restart policy; remove it";
             return Err(invalid("restart_policy", why));
         }
         let is_alone = quorum.nodes() == 1 && !has_group;
@@ -216,7 +217,7 @@ impl Builder {
     }
 }
 
-/// What each node says.
+/// Each node's report.
 async fn reasons(nodes: &[Arc<dyn Node>]) -> Vec<NodeReport> {
     let ask = async |node: &Arc<dyn Node>| NodeReport {
         node: node.address().to_owned(),

@@ -5,7 +5,7 @@ use std::task::Poll;
 use crate::driver::coordinator::Coordinator;
 use crate::error::{Cause, Error, NodeError, NodeOutcome};
 
-/// Waits until a majority of the nodes can be asked, or too many cannot.
+/// Waits until a majority of the nodes answers, or too many do not.
 pub(super) async fn wait_for_majority(coordinator: &Coordinator) -> Result<(), Error> {
     let mut greetings: Vec<_> = coordinator
         .nodes()
@@ -19,7 +19,7 @@ pub(super) async fn wait_for_majority(coordinator: &Coordinator) -> Result<(), E
                 && let Poll::Ready(answer) = greeting.as_mut().poll(cx)
             {
                 *outcome = match answer {
-                    // It is there. Whether it may vote is a matter of time.
+                    // It is up. It may still be in quarantine.
                     Ok(()) | Err(NodeError::Quarantined(_)) => NodeOutcome::Agreed,
                     Err(error) => NodeOutcome::Failed(error),
                 };

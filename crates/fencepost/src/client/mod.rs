@@ -8,8 +8,6 @@ mod survey;
 #[cfg(any(test, feature = "testing"))]
 mod testing;
 
-#[cfg(feature = "sqlite")]
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -41,8 +39,8 @@ pub use init::InitOptions;
 
 /// A client of one store: one node, or several that form a quorum.
 ///
-/// Clones are cheap and share the connections. See the [crate's front page](crate) for how to
-/// begin.
+/// Clones are cheap and share the connections. See the [crate's front page](crate) for an
+/// introduction.
 #[derive(Clone)]
 pub struct Client {
     pub(crate) shared: Arc<Shared>,
@@ -53,14 +51,14 @@ pub struct Client {
 #[must_use = "the lock is released as soon as the lease is dropped"]
 #[non_exhaustive]
 pub struct Stolen {
-    /// The lock is ours now.
+    /// The new lease.
     pub lease: Lease,
-    /// Who had it.
+    /// The previous holder.
     pub from: Option<Owner>,
 }
 
 impl Client {
-    /// Connects to the store at that URL, or to a quorum of several, separated by commas.
+    /// Connects to the store at this URL, or to a quorum of several, separated by commas.
     ///
     /// | URL | store |
     /// | --- | --- |
@@ -72,8 +70,8 @@ impl Client {
     /// | `valkey://`, `valkeys://`, `valkey+unix://` | the same three |
     /// | `https://host[:port]`, or `http://` on this machine | a lock service, `fencepost serve`: several URLs are its replicas (feature `service`) |
     ///
-    /// Returns as soon as a majority of the nodes can be asked. A comma inside a password is
-    /// written `%2C`.
+    /// Returns as soon as a majority of the nodes answers. Write a comma inside a password as
+    /// `%2C`.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -85,20 +83,21 @@ impl Client {
     /// ```
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidUrl`](crate::ErrorKind::InvalidUrl) for a URL that cannot be used, [`ErrorKind::Unreachable`](crate::ErrorKind::Unreachable) with each
-    /// node's reason when fewer than a majority can be asked.
+    /// [`ErrorKind::InvalidUrl`](crate::ErrorKind::InvalidUrl) for an invalid URL,
+    /// [`ErrorKind::Unreachable`](crate::ErrorKind::Unreachable) with each node's reason when fewer
+    /// than a majority answers.
     pub async fn connect(urls: impl AsRef<str>) -> Result<Self, Error> {
         Self::builder().url(urls).connect().await
     }
 
-    /// All options: nodes, time-outs, owner label, what to do after a restart, …
+    /// All options: nodes, timeouts, owner label, restart policy, …
     pub fn builder() -> Builder {
         Builder::new()
     }
 
-    /// A table in memory of its own: for one process, and for tests. Clones share it.
+    /// A private table in memory: for one process, and for tests. Clones share it.
     ///
-    /// Its time is tokio's, so a test that pauses and advances that clock sees leases expire.
+    /// It uses tokio's clock, so a test that pauses and advances that clock sees leases expire.
     ///
     /// # Errors
     /// [`ErrorKind::NoRuntime`](crate::ErrorKind::NoRuntime) outside of a tokio runtime.
@@ -108,16 +107,7 @@ impl Client {
         Self::builder().clock(clock).node(node).build()
     }
 
-    /// A file, shared by all processes of this machine. It is made if it is missing.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Store`](crate::ErrorKind::Store) when the file cannot be opened.
-    #[cfg(feature = "sqlite")]
-    pub fn file(path: impl AsRef<Path>) -> Result<Self, Error> {
-        Self::builder().file(path).build()
-    }
-
-    /// Acquires the lock if it is free, by a single attempt. The lease renews itself, as one from
+    /// Acquires the lock if it is free, in a single attempt. The lease renews itself, as with
     /// [`lock`](Self::lock); `renew(false)` turns that off.
     ///
     /// ```
@@ -135,9 +125,9 @@ impl Client {
         LockRequest(self.ask(name).once())
     }
 
-    /// Acquires the lock, waiting while another holder has it.
+    /// Acquires the lock, waiting while another client holds it.
     ///
-    /// Await what this returns, or set options on it first.
+    /// Await the returned request, or set options on it first.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -172,7 +162,7 @@ impl Client {
         MultiRequest(Ask::new(self.shared.clone(), multi::checked(names)))
     }
 
-    /// Acquires several locks if all of them are free, by a single attempt.
+    /// Acquires several locks if all of them are free, in a single attempt.
     pub fn try_lock_all(&self, names: impl IntoIterator<Item = impl AsRef<str>>) -> MultiRequest {
         MultiRequest(Ask::new(self.shared.clone(), multi::checked(names)).once())
     }
@@ -203,7 +193,7 @@ impl Client {
         }
     }
 
-    /// A semaphore: at most `permits` hold one of its permits at the same time.
+    /// A semaphore: at most `permits` holders at a time.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -223,8 +213,8 @@ impl Client {
         }
     }
 
-    /// A reentrant lock: its owner may acquire it again while holding it. What this returns is the owner: its
-    /// clones may enter again, and another call makes another owner.
+    /// A reentrant lock: its owner may acquire it again while holding it. The returned handle is
+    /// the owner: its clones may enter again, and another call creates another owner.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -304,9 +294,9 @@ impl Client {
         Barrier::new(self.shared.clone(), name.as_ref(), parties)
     }
 
-    /// Takes the lock from its holder: an operator's tool against a holder that hangs.
+    /// Steals the lock from its holder: an operator's tool against a holder that hangs.
     ///
-    /// The old holder learns it when it next extends its lease, and until then may go on working:
+    /// The old holder learns of it when it next extends its lease, and may keep working until then:
     /// only the fencing token protects the resource from it.
     ///
     /// # Errors
@@ -340,22 +330,23 @@ impl Client {
     /// Who holds the lock, and each node's view of it.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidName`](crate::ErrorKind::InvalidName). A node that cannot be asked is part of the answer, not an error.
+    /// [`ErrorKind::InvalidName`](crate::ErrorKind::InvalidName). A node that cannot be reached is
+    /// part of the result, not an error.
     pub async fn status(&self, name: impl AsRef<str>) -> Result<Status, Error> {
         Ok(Status::ask(&self.shared.coordinator, LockName::new(name)?).await)
     }
 
-    /// Waits for background work to end: releases of dropped leases and of abandoned attempts. Takes
-    /// at most one TTL, which is how long a release for a node that is away is kept.
+    /// Waits for background work to finish: releases of dropped leases and of abandoned attempts.
+    /// Takes at most one TTL, which is how long a release is retried at a node that is down.
     ///
-    /// Dropping the client waits for nothing, and lets what is in flight finish while the runtime
-    /// lives. Use this before the runtime ends.
+    /// Dropping the client blocks on nothing; what is in flight finishes while the runtime lives.
+    /// Call this before the runtime shuts down.
     pub async fn shutdown(self) {
         self.shared.coordinator.settled().await;
     }
 
-    /// Who waits for the lock, the next one first: those whom a majority of the nodes that answered
-    /// know, and no more than 256 of them.
+    /// The waiters for the lock, head of the queue first: those known to a majority of the nodes
+    /// that answered, at most 256.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidName`](crate::ErrorKind::InvalidName), and [`ErrorKind::NoQuorum`](crate::ErrorKind::NoQuorum) when fewer than a majority of the nodes
@@ -364,41 +355,42 @@ impl Client {
         queue::ask(&self.shared, LockName::new(name)?).await
     }
 
-    /// The session that this client belongs to: see [`Builder::session`].
+    /// The session of this client: see [`Builder::session`].
     #[must_use]
     pub fn session(&self) -> SessionId {
         self.shared.session
     }
 
-    /// How many nodes the client has.
+    /// The number of nodes.
     #[must_use]
     pub fn node_count(&self) -> usize {
         self.shared.coordinator.quorum.nodes()
     }
 
-    /// The locks that the nodes know, and who holds them.
+    /// The locks known to the nodes, and their holders.
     ///
-    /// On Redis the names are found by their token counters, with `SCAN` and never with `KEYS`: so
-    /// it shows what fencepost has locked within the last 24 hours, and never a key of the server's
-    /// that is no lock. A lock that only clients in other languages ever took has no counter and is
-    /// not found; ask for its [`status`](Self::status) by name.
+    /// On Redis the names come from the fence registers, with `SCAN` and never with `KEYS`. So it
+    /// lists what fencepost has locked within the last 24 hours, and no other key of the server. A
+    /// lock used only by clients in other languages has no register and is not listed; ask for its
+    /// [`status`](Self::status) by name.
     ///
     /// # Errors
-    /// [`ErrorKind::Unreachable`](crate::ErrorKind::Unreachable) when no node could be asked. One that could not is part of the
-    /// answer.
+    /// [`ErrorKind::Unreachable`](crate::ErrorKind::Unreachable) when no node could be reached. A
+    /// single unreachable node is part of the result.
     pub async fn list(&self, wanted: &NamePattern) -> Result<Listing, Error> {
         list::list(&self.shared.coordinator, wanted).await
     }
 
-    /// Extends a detached lock to `ttl` from now, and returns how long it is ours.
+    /// Extends a detached lock to `ttl` from now, and returns its remaining validity.
     ///
-    /// The nodes are asked first whether they have it at all, so that a mistyped token cannot lift
-    /// their counters.
+    /// The nodes are first asked whether they hold it, so that a mistyped token cannot raise their
+    /// registers.
     ///
     /// # Errors
-    /// [`ErrorKind::Lost`](crate::ErrorKind::Lost) when a majority no longer has it; the rest is released.
-    /// [`ErrorKind::NoQuorum`](crate::ErrorKind::NoQuorum) when too few nodes could be asked: it may be ours still, or not.
-    /// [`ErrorKind::InvalidOption`](crate::ErrorKind::InvalidOption) when the token is not the one that goes with the value.
+    /// [`ErrorKind::Lost`](crate::ErrorKind::Lost) when a majority no longer holds it; the rest is
+    /// released. [`ErrorKind::NoQuorum`](crate::ErrorKind::NoQuorum) when too few nodes answered:
+    /// it may or may not be held. [`ErrorKind::InvalidOption`](crate::ErrorKind::InvalidOption)
+    /// when the token does not match the value.
     pub async fn extend_detached(
         &self,
         lock: &DetachedLock,
@@ -410,12 +402,13 @@ impl Client {
     /// Releases a detached lock on all nodes.
     ///
     /// Unlike [`Lease::release`](crate::Lease::release) it waits for all of them, each at most for
-    /// one node time-out, and leaves a tombstone: commands of the process that acquired the lock may
+    /// one node timeout, and leaves a tombstone: commands of the process that acquired the lock may
     /// still be in flight.
     ///
     /// # Errors
-    /// [`ErrorKind::Lost`](crate::ErrorKind::Lost) when a majority no longer had it: another holder may have been at work
-    /// meanwhile. [`ErrorKind::NoQuorum`](crate::ErrorKind::NoQuorum) when too few nodes could be asked; there it ends by its TTL.
+    /// [`ErrorKind::Lost`](crate::ErrorKind::Lost) when a majority no longer held it: another
+    /// client may have held it in between. [`ErrorKind::NoQuorum`](crate::ErrorKind::NoQuorum) when
+    /// too few nodes answered; there it ends by its TTL.
     pub async fn release_detached(&self, lock: &DetachedLock) -> Result<(), Error> {
         detached::release(&self.shared, lock).await
     }

@@ -11,11 +11,11 @@ use crate::store::sqlite::FileSpec;
 use fencepost_core::quorum::{MOST_NODES, Quorum};
 
 impl Builder {
-    /// Diagnoses every node, also those that may not vote. It acquires no lock;
-    /// it writes and deletes a key or a row `fencepost:doctor`, to see whether it may.
+    /// Diagnoses every node, including those that may not vote. It acquires no lock; it writes and
+    /// deletes a key or row `fencepost:doctor` to check permissions.
     ///
     /// # Errors
-    /// As [`build`](Self::build). A node that cannot be asked is part of the answer.
+    /// As [`build`](Self::build). A node that cannot be reached is part of the result.
     pub async fn survey(self) -> Result<Vec<NodeSurvey>, Error> {
         let count = self.nodes.len();
         let Some(quorum) = Quorum::of(count) else {
@@ -41,7 +41,7 @@ impl Builder {
         Ok(surveys)
     }
 
-    /// What is wrong with the URL shows at once, the rest when it is awaited.
+    /// An invalid URL is reported at once, everything else when awaited.
     fn ask(
         &self,
         source: &Source,
@@ -82,11 +82,9 @@ impl Builder {
             ))),
             Source::Service(_) => Err(Error::from(Cause::InvalidUrl {
                 url: "http:".into(),
-                why: "it is a lock service: GET /v1/nodes tells what its nodes are like".into(),
+                why: "it is a lock service; see its GET /v1/nodes".into(),
             })),
             Source::Made(node) => Ok(other(node.address())),
-            #[cfg(feature = "redis")]
-            Source::Connection(label, _) => Ok(other(label)),
         }
     }
 }

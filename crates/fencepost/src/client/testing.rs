@@ -1,14 +1,14 @@
-//! For tests of code that holds locks: what no server does on demand.
+//! For tests of code that holds locks: faults that no server produces on demand.
 
 use super::Client;
 use crate::error::LossReason;
 
 impl Client {
-    /// Makes this client lose its leases on that lock for the given reason, and returns how many there
-    /// were. The nodes are not asked: a waiter gets the lock when the lease is dropped.
+    /// Makes this client lose its leases on this lock for the given reason, and returns how many
+    /// there were. The nodes are not involved: a waiter gets the lock when the lease is dropped.
     ///
-    /// To have another client take the lock, use [`steal`](Self::steal); to see it expire, pause
-    /// tokio's clock and advance it.
+    /// To let another client take the lock over, use [`steal`](Self::steal); to see it expire,
+    /// pause and advance tokio's clock.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::calls::Calls;
 use super::coordinator::{Claim, Coordinator, Grant, Take};
 use super::in_flight::InFlight;
-use super::release::ReleaseTask;
+use super::release::{ReleaseTask, Terms};
 use crate::error::{Error, HeldBy, HolderStatus, NodeError};
 use crate::runtime::clock::Moment;
 use crate::store::Request;
@@ -22,13 +22,18 @@ pub(super) struct Attempt<'a> {
     votes: AcquireTally,
     pub(super) round: Calls,
     late: InFlight,
-    /// It has succeeded, or has been given back.
+    /// It has succeeded, or has been released.
     over: bool,
 }
 
 impl<'a> Attempt<'a> {
-    pub(super) fn begin(coordinator: &'a Arc<Coordinator>, claim: Claim, take: &Take) -> Self {
-        let proposed = coordinator.proposal(&claim);
+    pub(super) fn begin(
+        coordinator: &'a Arc<Coordinator>,
+        claim: Claim,
+        take: &Take,
+        now: Moment,
+    ) -> Self {
+        let proposed = coordinator.proposal(&claim, now);
         let mut round = Calls::default();
         let command = match take {
             Take::Free(turn) => claim.acquire(proposed, turn.clone()),
@@ -36,9 +41,8 @@ impl<'a> Attempt<'a> {
             Take::Over(from) => claim.steal(proposed, from.clone()),
         };
         let request = Request::new(&claim.name, command);
-        for (index, node) in coordinator.nodes.iter().enumerate() {
-            round.add(index, node.send(&request));
-        }
+        let nodes = coordinator.nodes.iter().map(|node| &**node).enumerate();
+        round.send(&request, now, nodes, coordinator.quorum.decisive());
         Self {
             coordinator,
             claim,
@@ -123,18 +127,18 @@ impl<'a> Attempt<'a> {
 
     /// Releases what was granted now instead of on drop.
     pub(super) fn ends(mut self, ticket: TicketDisposition) {
-        self.give_back(ticket);
+        self.release_granted(ticket);
     }
 
-    fn give_back(&mut self, ticket: TicketDisposition) {
+    fn release_granted(&mut self, ticket: TicketDisposition) {
         self.over = true;
         let (nodes, late) = (self.votes.may_hold(), self.take_late());
         let claim = self.claim.clone();
+        let terms = Terms::of(ticket);
         drop(ReleaseTask::begin(
             self.coordinator,
             claim,
-            ticket,
-            None,
+            terms,
             nodes,
             late,
         ));
@@ -151,7 +155,7 @@ impl Drop for Attempt<'_> {
     fn drop(&mut self) {
         if !self.over {
             // Its waiter, if there is one, is gone too, and takes its ticket out of the queue.
-            self.give_back(TicketDisposition::Stays);
+            self.release_granted(TicketDisposition::Stays);
         }
     }
 }

@@ -30,9 +30,9 @@ struct Counts {
 pub struct NodeVotes {
     /// The node's address.
     pub node: String,
-    /// Votes for whoever asked: locks granted, raised and extended.
+    /// Votes in favour: locks granted, raised and extended.
     pub granted: u64,
-    /// Votes against it.
+    /// Votes against.
     pub refused: u64,
     /// Votes that did not come: time-outs, errors, quarantine.
     pub failed: u64,

@@ -2,13 +2,16 @@
 
 use std::future::poll_fn;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use tokio::time::Sleep;
 
 use crate::error::NodeError;
-use crate::store::Call;
+use crate::runtime::clock::Moment;
+use crate::store::inbox::{Inbox, Taken};
+use crate::store::{Call, Node, Request};
 use fencepost_core::lock::Reply;
 
 pub(super) type Answer = Result<Reply, NodeError>;
@@ -22,12 +25,21 @@ pub(super) struct Calls<T = usize> {
 }
 
 enum Slot {
+    /// The answer comes to an inbox, under that number.
+    Posted(Arc<Inbox>, usize),
     Waiting(Call),
     Answered(Answer),
 }
 
 impl Slot {
     fn poll(&mut self, cx: &mut Context<'_>) {
+        if let Self::Posted(inbox, number) = self {
+            match inbox.take(*number) {
+                Some(Taken::Usual(reply)) => *self = Self::Answered(Ok(reply)),
+                Some(Taken::GoesOn(call)) => *self = Self::Waiting(call),
+                None => {}
+            }
+        }
         if let Self::Waiting(call) = self
             && let Poll::Ready(answer) = call.as_mut().poll(cx)
         {
@@ -45,6 +57,36 @@ impl<T> Default for Calls<T> {
 impl<T> Calls<T> {
     pub(super) fn add(&mut self, tag: T, call: Call) {
         self.calls.push((tag, Slot::Waiting(call)));
+    }
+
+    /// Sends a request to some nodes, which answer together. Nothing can be decided before so many of them have.
+    pub(super) fn send<'n>(
+        &mut self,
+        request: &Request,
+        now: Moment,
+        nodes: impl Iterator<Item = (T, &'n dyn Node)>,
+        decisive: usize,
+    ) {
+        self.calls
+            .reserve_exact(nodes.size_hint().1.unwrap_or_default());
+        let inbox = Inbox::of(&request.command);
+        let mut all_posted = true;
+        for (number, (tag, node)) in nodes.enumerate() {
+            let slot = match &inbox {
+                Some(inbox) if node.post(request, now, inbox, number) => {
+                    Slot::Posted(Arc::clone(inbox), number)
+                }
+                _ => {
+                    all_posted = false;
+                    Slot::Waiting(node.send(request))
+                }
+            };
+            self.calls.push((tag, slot));
+        }
+        // Otherwise the answer that decides may be the only one in the inbox.
+        if let Some(inbox) = inbox.filter(|_| all_posted) {
+            inbox.wakes_at(decisive);
+        }
     }
 
     /// Takes over the calls of another round, under other tags.
@@ -101,6 +143,15 @@ impl<T> Calls<T> {
     }
 
     fn poll_calls(&mut self, cx: &mut Context<'_>) -> Option<(T, Answer)> {
+        let mut registered: Option<&Arc<Inbox>> = None;
+        for (_, slot) in &self.calls {
+            if let Slot::Posted(inbox, _) = slot
+                && !registered.is_some_and(|before| Arc::ptr_eq(before, inbox))
+            {
+                inbox.register(cx.waker());
+                registered = Some(inbox);
+            }
+        }
         // All of them, even when the first is answered: a call is not sent before its first poll.
         for (_, slot) in &mut self.calls {
             slot.poll(cx);
@@ -110,7 +161,7 @@ impl<T> Calls<T> {
         match self.calls.remove(place) {
             (tag, Slot::Answered(answer)) => Some((tag, answer)),
             // Unreachable: `position` matched an answered slot.
-            (_, Slot::Waiting(_)) => None,
+            (_, Slot::Waiting(_) | Slot::Posted(..)) => None,
         }
     }
 }

@@ -18,7 +18,7 @@ use super::calls::Calls;
 use super::deferred::DeferredReleases;
 use super::in_flight::InFlight;
 use super::overtaken::Overtaken;
-use super::release::{ReleaseTask, Unfinished};
+use super::release::{ReleaseTask, Terms, Unfinished};
 use crate::error::{Cause, Error, LossReason, NodeError, NodeOutcome, NodeReport};
 use crate::runtime::clock::{Clock, Moment};
 use crate::runtime::randomness::Randomness;
@@ -65,7 +65,7 @@ pub(crate) struct Coordinator {
 pub(crate) enum Take {
     /// If it is free and it is our turn.
     Free(Precedence),
-    /// From whoever has it.
+    /// From its holder, if it has one.
     Stolen,
     /// From exactly these, or if it is free: they are earlier attempts of the same lease.
     Over(Vec<AttemptValue>),
@@ -249,8 +249,9 @@ impl Coordinator {
     }
 
     /// The token that an attempt proposes.
-    pub(super) fn proposal(&self, claim: &Claim) -> FencingToken {
-        let nodes = self.nodes.iter().filter_map(|node| node.wall_micros());
+    pub(super) fn proposal(&self, claim: &Claim, now: Moment) -> FencingToken {
+        let nodes = self.nodes.iter();
+        let nodes = nodes.filter_map(|node| node.wall_micros(now));
         let proposal = by_clocks(self.clock.wall_micros(), nodes);
         if let Some(off) = proposal.off
             && !self.is_off.swap(true, Ordering::Relaxed)
@@ -272,7 +273,7 @@ impl Coordinator {
     ) -> Result<Grant, Error> {
         let start = self.clock.now();
         let deadline = self.drift.deadline(start, claim.ttl);
-        let mut attempt = Attempt::begin(self, claim.clone(), take);
+        let mut attempt = Attempt::begin(self, claim.clone(), take, start);
         let limit = self.node_timeout.min(deadline.since(start));
         let mut timer = pin!(sleep(limit));
         let mut asked = start;
@@ -363,12 +364,17 @@ impl Coordinator {
     pub(crate) fn release(
         self: &Arc<Self>,
         claim: Claim,
+        held_with: Option<FencingToken>,
         follower: Option<ClientId>,
         late: InFlight,
     ) -> impl Future<Output = Result<(), Error>> + use<> {
         let name = claim.name.clone();
-        let ticket = claim.ticket_leaves();
-        let mut release = ReleaseTask::begin(self, claim, ticket, follower, self.all(), late);
+        let terms = Terms {
+            ticket: claim.ticket_leaves(),
+            follower,
+            held_with,
+        };
+        let mut release = ReleaseTask::begin(self, claim, terms, self.all(), late);
         release.start();
         let coordinator = Arc::clone(self);
         async move {
@@ -390,9 +396,9 @@ impl Coordinator {
 
     /// Releases a lock on these nodes in the background. It names no follower: its caller may block
     /// the thread for long afterwards, or end the program.
-    pub(crate) fn let_go(self: &Arc<Self>, claim: Claim, nodes: NodeSet, late: InFlight) {
-        let ticket = claim.ticket_leaves();
-        drop(ReleaseTask::begin(self, claim, ticket, None, nodes, late));
+    pub(crate) fn spawn_release(self: &Arc<Self>, claim: Claim, nodes: NodeSet, late: InFlight) {
+        let terms = Terms::of(claim.ticket_leaves());
+        drop(ReleaseTask::begin(self, claim, terms, nodes, late));
     }
 
     pub(crate) fn all(&self) -> NodeSet {
@@ -478,7 +484,7 @@ impl Coordinator {
             let (node, answer) = asked.0.next(timer.as_mut(), limit).await;
             answers[node] = match answer {
                 Ok(Reply::Queue(queue)) => Ok(queue),
-                Ok(other) => Err(fencepost_core::quorum::out_of_place(&other)),
+                Ok(other) => Err(fencepost_core::quorum::unexpected_reply(&other)),
                 Err(error) => Err(error),
             };
             heard += usize::from(answers[node].is_ok());

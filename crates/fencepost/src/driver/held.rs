@@ -152,7 +152,7 @@ impl Held {
 
     /// Ends it because its holder releases it. What may still be in flight to the nodes is the
     /// releaser's now. `None` if it was released before.
-    pub(crate) fn give_back(&self) -> Option<InFlight> {
+    pub(crate) fn begin_release(&self) -> Option<InFlight> {
         let _ = self.apply(&mut self.state(), LeaseEvent::Released);
         self.in_flight().take()
     }
@@ -224,7 +224,7 @@ impl Held {
             (None, Some(reader)) => reader.take_over(late),
             (None, None) => self
                 .coordinator
-                .let_go(self.claim.clone(), NodeSet::NONE, late),
+                .spawn_release(self.claim.clone(), NodeSet::NONE, late),
         }
     }
 

@@ -1,5 +1,5 @@
 //! [`Overtaken`]: the names whose register was found ahead of our proposal, so that the next one is above
-//! what was seen. A hint: whoever proposes too little has its token raised, which takes one more round.
+//! what was seen. A hint: a proposal that is too small is raised, which takes one more round.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -22,6 +22,29 @@ use fencepost_core::lock::TicketDisposition;
 use fencepost_core::quorum::NodeSet;
 use fencepost_core::quorum::unresolved::{Followup, Sent, Unresolved};
 use fencepost_core::ticket::ClientId;
+use fencepost_core::token::FencingToken;
+
+/// What a release brings along.
+pub(super) struct Terms {
+    /// What becomes of the ticket of the claim.
+    pub(super) ticket: TicketDisposition,
+    /// The client whose waiter follows the release by itself.
+    pub(super) follower: Option<ClientId>,
+    /// The token of the lease, where the answers are awaited. A release that is not awaited must take effect by one command:
+    /// the process may end before the node can be asked again.
+    pub(super) held_with: Option<FencingToken>,
+}
+
+impl Terms {
+    /// Of a release whose answers are not awaited.
+    pub(super) fn of(ticket: TicketDisposition) -> Self {
+        Self {
+            ticket,
+            follower: None,
+            held_with: None,
+        }
+    }
+}
 
 /// A release in flight. Dropped before all nodes have answered, it goes on by itself.
 pub(super) struct ReleaseTask(Option<Delivery>);
@@ -30,8 +53,7 @@ impl ReleaseTask {
     pub(super) fn begin(
         coordinator: &Arc<Coordinator>,
         claim: Claim,
-        ticket: TicketDisposition,
-        follower: Option<ClientId>,
+        terms: Terms,
         nodes: NodeSet,
         late: InFlight,
     ) -> Self {
@@ -41,19 +63,29 @@ impl ReleaseTask {
         round.append(in_flight, |node| (Sent::Claim, node));
         let left_out = unresolved.released(nodes);
         let request = |tombstone| {
-            let command = claim.release(tombstone, ticket.clone(), follower.clone());
-            Request::new(&claim.name, command)
+            let (ticket, follower) = (terms.ticket.clone(), terms.follower.clone());
+            let command = claim.release(tombstone, ticket, follower);
+            Request::new(&claim.name, command).held_with(terms.held_with)
         };
+        // Sent before what follows, if they have something left to send.
+        round.start();
+        let to = |index: usize| ((Sent::Release, index), &*coordinator.nodes[index]);
         // Most often none needs a tombstone.
-        let without = request(false);
-        for index in nodes.iter() {
-            let node = &coordinator.nodes[index];
-            let call = match unresolved.needs_tombstone(index) {
-                true => node.send(&request(true)),
-                false => node.send(&without),
-            };
-            round.add((Sent::Release, index), call);
+        let mut without = nodes;
+        for index in nodes
+            .iter()
+            .filter(|node| unresolved.needs_tombstone(*node))
+        {
+            without.remove(index);
+            let (tag, node) = to(index);
+            round.add(tag, node.send(&request(true)));
         }
+        let now = coordinator.clock.now();
+        let decisive = match without == coordinator.all() {
+            true => coordinator.quorum.decisive(),
+            false => 1,
+        };
+        round.send(&request(false), now, without.iter().map(to), decisive);
         let delivery = Delivery {
             coordinator: coordinator.clone(),
             claim,
@@ -165,7 +197,7 @@ impl Delivery {
     }
 }
 
-/// How long releases are left alone that nobody waits for: after that, nearly all are answered.
+/// The interval between looks at releases that are not awaited: after that, nearly all are answered.
 const PAUSE: Duration = Duration::from_millis(2);
 
 /// Releases that are sent, and of which some nodes have not answered yet. One task looks after all of them,
@@ -173,7 +205,7 @@ const PAUSE: Duration = Duration::from_millis(2);
 #[derive(Default)]
 pub(super) struct Unfinished {
     deliveries: Mutex<Deliveries>,
-    /// Somebody waits for them.
+    /// A caller awaits them.
     hurry: Notify,
 }
 
@@ -185,7 +217,7 @@ struct Deliveries {
 }
 
 impl Unfinished {
-    /// Returns true when nobody looks after them: then the caller must spawn [`finish`](Self::finish).
+    /// Returns true when no task looks after them: then the caller must spawn [`finish`](Self::finish).
     #[must_use]
     fn add(&self, delivery: Delivery) -> bool {
         let until = Instant::now() + delivery.coordinator.node_timeout;

@@ -80,7 +80,7 @@ impl Renewer {
         let wake = {
             let mut agenda = self.agenda();
             agenda.take(held);
-            // Released while its renewal was in flight: nobody would take it off again.
+            // Released while its renewal was in flight: nothing would remove it again.
             if held.is_over() {
                 return;
             }
@@ -131,8 +131,8 @@ impl Renewer {
         clock: Arc<dyn Clock>,
         has_io: bool,
     ) -> impl Future<Output = ()> + Send {
-        // Also when the runtime drops this future, even before its first poll: nobody may wait for
-        // ever.
+        // Also when the runtime drops this future, even before its first poll: no lease may wait
+        // forever.
         let guard = CloseOnDrop(self);
         async move {
             let timer = clock.timer(has_io);

@@ -6,8 +6,8 @@
 //! | `view` | the leader by the nodes' replies; pure |
 //! | `observe` | a stream of leaders |
 //!
-//! The leader is the holder of the lock of the election's name. Nothing here may name a leader that
-//! does not hold it.
+//! The leader is the holder of the lock with the election's name. Nothing here may name a leader
+//! that does not hold it.
 
 mod observe;
 mod view;
@@ -19,7 +19,7 @@ use crate::acquire;
 use crate::driver::identity::ValueForm;
 use crate::driver::shared::Shared;
 use crate::error::{Cause, Error};
-use crate::inspect::look::{heard, look, too_few};
+use crate::inspect::look::{answered, look, too_few};
 use crate::lease::Lease;
 use crate::lease::run::lease_guard;
 use crate::options::{Ask, request};
@@ -30,12 +30,12 @@ pub use observe::Observer;
 
 /// One leader among many: see [`Client::election`](crate::Client::election).
 ///
-/// The leader is the holder of the *lock* of the election's name, with the value it proclaims as the
-/// owner label. So a leader has all the guarantees of a lock:
+/// The leader is the holder of the *lock* with the election's name, and the value that it proclaims
+/// is the owner label. So a leader has all the guarantees of a lock:
 /// - **Never two** valid leaders. One that was paused past its deadline may not know yet that it no
 ///   longer leads: only a resource that checks [tokens](Lease::token) is safe from it.
-/// - **A new leader** within one TTL and a few round trips after the old one died or was cut off, if
-///   a candidate waits that reaches a majority of the nodes; at once after it resigned.
+/// - **A new leader** within one TTL and a few round trips after the old one died or was partitioned, if
+///   a waiting candidate reaches a majority of the nodes; at once after it resigned.
 /// - **Tokens grow** from leader to leader.
 ///
 /// ```
@@ -55,7 +55,7 @@ pub struct Election {
     pub(crate) name: Result<LockName, Error>,
 }
 
-/// Who leads: see [`Election::leader`] and [`Election::observe`].
+/// The current leader: see [`Election::leader`] and [`Election::observe`].
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -71,19 +71,19 @@ pub struct Election {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Leader {
-    /// What it has proclaimed.
+    /// The value that it proclaims.
     pub value: String,
     /// Its fencing token. In rare cases a smaller one than its own, but larger than that of every
-    /// leader that was seen before: while it is being elected, and when the clocks of the candidates
-    /// differ and a node is away.
+    /// leader seen before: while it is being elected, and when the clocks of the candidates differ
+    /// and a node is down.
     pub token: FencingToken,
 }
 
 impl Election {
-    /// Waits to lead, and proclaims the value: an address, a name, at most 200 bytes without control
-    /// characters. Await what this returns, or set options on it first.
+    /// Waits to lead, and proclaims the value: an address or a name, at most 200 bytes without
+    /// control characters. Await the returned request, or set options on it first.
     ///
-    /// The value stays the same for as long as one leads.
+    /// The value is fixed for the whole term.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -101,7 +101,7 @@ impl Election {
         Campaign(self.ask(value.as_ref()))
     }
 
-    /// Leads if there is no other leader, by a single attempt.
+    /// Leads if there is no other leader, in a single attempt.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -122,10 +122,10 @@ impl Election {
         Ask::new(self.shared.clone(), what)
     }
 
-    /// The present leader by a majority of the nodes. `None` when a majority knows of none,
-    /// or the lock is held by a client of another library.
+    /// The current leader according to a majority of the nodes. `None` when a majority knows of
+    /// none, or a client of another library holds the lock.
     ///
-    /// The answer is as old as a round trip: who leads may have changed meanwhile.
+    /// The answer is one round trip old: the leader may have changed since.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -148,16 +148,16 @@ impl Election {
         let names = std::slice::from_ref(&name);
         let seen = look(shared, names, |answers| view::is_clear(quorum, answers)).await;
         let answers = &seen[0];
-        if heard(answers).count() < quorum.needed() {
+        if answered(answers).count() < quorum.needed() {
             return Err(too_few(shared, &name, answers));
         }
         Ok(view::leader(quorum, answers, None).map(|(_, leader)| leader))
     }
 
-    /// Watches who leads.
+    /// Watches the leader.
     ///
-    /// See [`Observer`] for what is promised. It looks about twice a second, which costs each node
-    /// one small command; [`observe_every`](Self::observe_every) sets another pace.
+    /// See [`Observer`] for its guarantees. It polls about twice a second, which costs each node
+    /// one small command; [`observe_every`](Self::observe_every) sets another interval.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -177,8 +177,8 @@ impl Election {
         self.observe_every(observe::PACE)
     }
 
-    /// As [`observe`](Self::observe), with that much time between two looks: a quarter less at
-    /// random, so that observers do not keep step with each other, and never under 10 ms.
+    /// As [`observe`](Self::observe), with this interval between polls: a random quarter shorter,
+    /// so that observers do not synchronize, and never below 10 ms.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -204,7 +204,7 @@ impl Election {
     }
 }
 
-/// The value as the label that it is on the nodes.
+/// The value as an owner label.
 fn proclaimable(value: &str) -> Result<Owner, Error> {
     Owner::new(value).map_err(|error| {
         Error::from(Cause::InvalidOption {
@@ -215,7 +215,7 @@ fn proclaimable(value: &str) -> Result<Owner, Error> {
 }
 
 request! {
-    /// A leadership that is being campaigned for. Await it.
+    /// A request for leadership. Await it.
     ///
     /// # Errors
     /// [`ErrorKind::Timeout`](crate::ErrorKind::Timeout) when another candidate led until the timeout, [`ErrorKind::InvalidOption`](crate::ErrorKind::InvalidOption) for a
@@ -226,7 +226,7 @@ request! {
     /// # async fn main() -> Result<(), fencepost::Error> {
     /// # let locks = fencepost::Client::memory()?;
     /// let refused = locks.election("scheduler").campaign("two\nlines").await;
-    /// assert!(refused.unwrap_err().to_string().contains("no control characters"));
+    /// assert!(refused.unwrap_err().to_string().contains("without control characters"));
     /// # Ok(()) }
     /// ```
     Campaign((LockName, Owner)) -> Leadership by lead
@@ -240,9 +240,10 @@ async fn lead(ask: Ask<(LockName, Owner)>) -> Result<Leadership, Error> {
     Ok(Leadership { lease, value })
 }
 
-/// We lead, until this ends: the [`Lease`] on the election's lock.
+/// Leadership, until this ends: the [`Lease`] on the election's lock.
 ///
-/// It renews itself, and says when it is [lost](Lease::lost). Dropping it resigns in the background.
+/// It renews itself, and reports when it is [lost](Lease::lost). Dropping it resigns in the
+/// background.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -265,7 +266,7 @@ pub struct Leadership {
 }
 
 impl Leadership {
-    /// The value under which we lead.
+    /// The proclaimed value.
     #[must_use]
     pub fn proclaimed(&self) -> &str {
         self.value.as_str()

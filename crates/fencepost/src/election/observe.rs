@@ -18,18 +18,18 @@ use crate::inspect::look::look;
 use fencepost_core::name::LockName;
 use fencepost_core::value::AttemptValue;
 
-/// How much time passes between two looks at the most, where nothing else is said.
+/// The default maximum interval between two polls.
 pub(super) const PACE: Duration = Duration::from_millis(500);
-/// The least and the most that may be asked for.
+/// The allowed range of intervals.
 const FASTEST: Duration = Duration::from_millis(10);
 const SLOWEST: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// A stream of leaders: see [`Election::observe`](super::Election::observe).
 ///
 /// # What is promised
-/// - It yields the present leader first, then each new leader *once*.
+/// - It yields the current leader first, then each new leader *once*.
 /// - Tokens only grow: no leader is yielded again, and none that led before one already yielded.
-/// - A leader is yielded within one poll of its election, if it still leads then. A shorter reign may
+/// - A leader is yielded within one poll of its election, if it still leads then. A shorter term may
 ///   be skipped, and so may all but the latest leader while the stream is not polled: nothing is
 ///   buffered.
 /// - It yields nothing while there is no leader, or while fewer than a majority of the nodes answer.
@@ -38,7 +38,7 @@ const SLOWEST: Duration = Duration::from_secs(24 * 60 * 60);
 /// A leader may have resigned or died since: let the resource check the token. If nodes have lost
 /// their data, a leader whose token is below an earlier one is not yielded.
 ///
-/// It is a [`Stream`], too, for those who have its combinators:
+/// It also implements [`Stream`]:
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -83,8 +83,8 @@ impl Observer {
         }
     }
 
-    /// Waits for the next leader. Never `None`; and it may be dropped at any time without missing
-    /// anybody.
+    /// Waits for the next leader. Never `None`. It may be dropped at any time without missing a
+    /// leader.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -108,8 +108,8 @@ impl Watch {
     async fn next(&mut self) -> Leader {
         loop {
             sleep_until(self.next_look).await;
-            // From the beginning of a look to that of the next, so that a slow node does not make
-            // it slower.
+            // Measured from the start of one poll to the start of the next, so that a slow node
+            // does not stretch the interval.
             self.next_look = Instant::now() + self.shared.coordinator.spread(self.pace);
             if let Some(leader) = self.look().await {
                 return leader;
@@ -117,7 +117,7 @@ impl Watch {
         }
     }
 
-    /// Looks once: a new leader?
+    /// Polls once: is there a new leader?
     async fn look(&mut self) -> Option<Leader> {
         let shared = &self.shared;
         let quorum = shared.coordinator.quorum;

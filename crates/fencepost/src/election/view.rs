@@ -1,26 +1,26 @@
 //! The leader by the nodes' replies. Pure.
 //!
-//! It must never name a leader whom fewer than a majority of the nodes hold, nor give a leader a
-//! token above its own.
+//! It must never name a leader that fewer than a majority of the nodes hold, nor report a token
+//! above the leader's own.
 
 use super::Leader;
-use crate::inspect::look::{Answers, heard};
+use crate::inspect::look::{Answers, answered};
 use fencepost_core::lock::Snapshot;
 use fencepost_core::quorum::{Quorum, token_of_holder};
 use fencepost_core::token::FencingToken;
 use fencepost_core::value::AttemptValue;
 
-/// Whether no further answer changes what follows: a majority agrees on a leader and its token, or
-/// no majority for anybody is left.
+/// Whether further replies cannot change the result: a majority agrees on a leader and its token,
+/// or no candidate can reach a majority.
 pub(super) fn is_clear(quorum: Quorum, answers: &Answers) -> bool {
     let open = answers.iter().filter(|answer| answer.is_none()).count();
     let votes = |one: &Snapshot, same_token: bool| {
-        let same = heard(answers).filter(|other| {
+        let same = answered(answers).filter(|other| {
             value(other) == value(one) && (!same_token || token(other) == token(one))
         });
         same.count()
     };
-    let held = || heard(answers).filter(|lock| lock.holder.is_some());
+    let held = || answered(answers).filter(|lock| lock.holder.is_some());
     let agreed = held().any(|lock| votes(lock, true) >= quorum.needed());
     let none_can = held().all(|lock| votes(lock, false) + open < quorum.needed());
     agreed || (none_can && open < quorum.needed())
@@ -34,14 +34,14 @@ fn token(lock: &Snapshot) -> Option<FencingToken> {
     lock.holder.as_ref()?.token
 }
 
-/// Who leads on a majority of the nodes, and with which token above `seen`: its own, as the nodes store it
-/// with the lock.
+/// The leader on a majority of the nodes, with its token above `seen`: its own, as the nodes store
+/// it with the lock.
 pub(super) fn leader(
     quorum: Quorum,
     answers: &Answers,
     seen: Option<FencingToken>,
 ) -> Option<(AttemptValue, Leader)> {
-    let held = heard(answers).filter_map(|lock| Some((value(lock)?, token(lock)?)));
+    let held = answered(answers).filter_map(|lock| Some((value(lock)?, token(lock)?)));
     let held: Vec<_> = held.collect();
     let (value, tokens) = held.iter().find_map(|(value, _)| {
         let same = held.iter().filter(|(other, _)| other == value);
@@ -74,7 +74,7 @@ mod tests {
                 }),
                 readers: Vec::new(),
                 // A failed candidate may have raised this.
-                counter: FencingToken::MAX,
+                register: FencingToken::MAX,
                 waiting: 0,
             })),
         };
@@ -130,7 +130,7 @@ mod tests {
                 remaining: None,
             }),
             readers: Vec::new(),
-            counter: FencingToken::MAX,
+            register: FencingToken::MAX,
             waiting: 0,
         });
         let answers = vec![Some(foreign)];

@@ -1,6 +1,6 @@
-//! [`Listing`]: the locks that the nodes know.
+//! [`Listing`]: the locks known to the nodes.
 //!
-//! A listing is a look, not a promise: a lock may come and go while the nodes are asked.
+//! A listing is a snapshot, not a promise: a lock may come and go while the nodes answer.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,23 +13,22 @@ use crate::error::{Cause, Error, NodeError, NodeOutcome};
 use crate::inspect::status::Status;
 pub use fencepost_core::NamePattern;
 
-/// How long one node may take to name its locks.
+/// How long one node may take to list its locks.
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// The locks that the nodes know.
+/// The locks known to the nodes.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Listing {
-    /// What is known of each lock, by name. A free lock is there for as long as its
-    /// counter is remembered.
+    /// The status of each lock, by name. A free lock is listed as long as its register is kept.
     pub locks: Vec<Status>,
-    /// Why a node could not be asked, in the order in which they were configured.
+    /// Why a node could not be reached, in configured order.
     pub failed: Vec<(String, NodeError)>,
-    /// Whether there are more names than a listing takes.
+    /// Whether there are more names than a listing can hold.
     pub more: bool,
 }
 
-/// The locks that these nodes know.
+/// The locks known to these nodes.
 pub(crate) async fn list(
     coordinator: &Arc<Coordinator>,
     wanted: &NamePattern,

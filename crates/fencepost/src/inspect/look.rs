@@ -1,6 +1,6 @@
-//! One look at several locks at once: what the nodes say of each, as soon as enough have said it.
+//! Inspects several locks at once, and returns as soon as enough nodes have answered.
 //!
-//! It changes nothing, and must never wait for a slow node once those who ask have heard enough.
+//! It changes nothing, and must never wait for a slow node once the caller has enough replies.
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
@@ -11,11 +11,10 @@ use crate::error::{Error, NodeError, NodeOutcome};
 use fencepost_core::lock::{Command, Reply, Snapshot};
 use fencepost_core::name::LockName;
 
-/// What each node says of one lock, in the order in which they were configured; `None` of those
-/// that have not answered.
+/// Each node's reply for one lock, in configured order; `None` for nodes that have not answered.
 pub(crate) type Answers = Vec<Option<Result<Snapshot, NodeError>>>;
 
-/// Asks all nodes for all these locks, until `is_enough` of each, or a node's time is up.
+/// Asks all nodes about all these locks, until `is_enough` for each, or the node timeout.
 pub(crate) async fn look(
     shared: &Shared,
     names: &[LockName],
@@ -34,7 +33,7 @@ pub(crate) async fn look(
         })
         .collect();
     let mut open = names.len();
-    // A call that is dropped in the end leaves nothing behind.
+    // A dropped call leaves nothing behind.
     while let Ok(Some((lock, node, answer))) = timeout_at(end, asked.next()).await {
         let was_enough = is_enough(&seen[lock]);
         seen[lock][node] = Some(answer.and_then(snapshot));
@@ -48,8 +47,8 @@ pub(crate) async fn look(
     seen
 }
 
-/// Which of these locks each node says are held, as soon as a majority has said it. One command for each
-/// node, however many locks they are.
+/// Which of these locks each node reports as held, as soon as a majority has answered. One command
+/// per node, for any number of locks.
 pub(crate) async fn held(
     shared: &Shared,
     names: &[LockName],
@@ -73,16 +72,16 @@ pub(crate) async fn held(
 fn snapshot(reply: Reply) -> Result<Snapshot, NodeError> {
     match reply {
         Reply::Snapshot(snapshot) => Ok(snapshot),
-        other => Err(NodeError::Other(format!("an unfit answer: {other:?}"))),
+        other => Err(NodeError::Other(format!("unexpected reply: {other:?}"))),
     }
 }
 
-/// What was seen on the nodes that answered.
-pub(crate) fn heard(answers: &Answers) -> impl Iterator<Item = &Snapshot> + Clone {
+/// The replies of the nodes that answered.
+pub(crate) fn answered(answers: &Answers) -> impl Iterator<Item = &Snapshot> + Clone {
     answers.iter().flatten().flatten()
 }
 
-/// That fewer than a majority answered.
+/// The error when fewer than a majority answered.
 pub(crate) fn too_few<T>(
     shared: &Shared,
     name: &LockName,

@@ -1,5 +1,5 @@
-//! What can be seen of locks without taking part: of one ([`status`]), of all ([`list`]), and of several
-//! at once, for those who decide by it ([`look`]).
+//! Observing locks from outside: one ([`status`]), all ([`list`]), or several at once, for code
+//! that decides by it ([`look`]).
 
 pub(crate) mod list;
 pub(crate) mod look;

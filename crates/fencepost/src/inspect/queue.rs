@@ -1,4 +1,4 @@
-//! [`Waiter`]: who waits for a lock, in order, as the nodes have it.
+//! [`Waiter`]: the waiters for a lock, in order, as the nodes report them.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,17 +13,17 @@ use fencepost_core::name::LockName;
 use fencepost_core::ticket::{TicketId, TicketNumber};
 use fencepost_core::{Owner, SessionId};
 
-/// One who waits for a lock.
+/// A waiter for a lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Waiter {
-    /// Who it is, for people.
+    /// Its owner label.
     pub owner: Owner,
-    /// The session that waits: `None` for a ticket that is not one of fencepost's.
+    /// Its session: `None` for a ticket that is not fencepost's.
     pub session: Option<SessionId>,
-    /// Since when, about, since 1970: the number on its ticket.
+    /// Approximately since when, since 1970: the number of its ticket.
     pub since: Duration,
-    /// Whether it must not be overtaken.
+    /// Whether it must not be passed.
     pub fair: bool,
     /// Whether it waits to read.
     pub reader: bool,
@@ -50,8 +50,8 @@ pub(crate) async fn ask(shared: &Shared, name: LockName) -> Result<Vec<Waiter>, 
         }
     });
     let answers = join_all(asked).await;
-    let heard = answers.iter().filter(|answer| answer.is_ok()).count();
-    if heard < shared.coordinator.quorum.needed() {
+    let answered = answers.iter().filter(|answer| answer.is_ok()).count();
+    if answered < shared.coordinator.quorum.needed() {
         let outcomes = answers.into_iter().map(|answer| match answer {
             Ok(_) => NodeOutcome::Agreed,
             Err(error) => NodeOutcome::Failed(error),
@@ -59,18 +59,18 @@ pub(crate) async fn ask(shared: &Shared, name: LockName) -> Result<Vec<Waiter>, 
         return Err(shared.coordinator.no_quorum(name, outcomes));
     }
     let answers = answers.into_iter().flatten();
-    Ok(agreed(answers, heard / 2 + 1))
+    Ok(agreed(answers, answered / 2 + 1))
 }
 
-/// Those whom enough nodes know, by their numbers. A waiter that has just come or gone is known to some
-/// nodes only.
+/// The waiters known to enough nodes, by number. A waiter that has just come or gone is known to
+/// some nodes only.
 fn agreed(answers: impl Iterator<Item = Vec<Queued>>, enough: usize) -> Vec<Waiter> {
     let mut known: BTreeMap<TicketId, Vec<TicketNumber>> = BTreeMap::new();
     for (id, number) in answers.flatten() {
         known.entry(id).or_default().push(number);
     }
     known.retain(|_, numbers| numbers.len() >= enough);
-    // Nodes may differ until a number is agreed on: the largest is what they will agree on.
+    // Nodes may differ until a number is settled: they will settle on the largest.
     let largest = |numbers: Vec<TicketNumber>| numbers.into_iter().max().unwrap_or_default();
     let mut waiting: Vec<_> = known
         .into_iter()

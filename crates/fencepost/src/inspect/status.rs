@@ -1,4 +1,4 @@
-//! [`Status`]: who holds a lock, and what each node says of it.
+//! [`Status`]: who holds a lock, and what each node reports.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use fencepost_core::quorum::tally::{self, Possession};
 use fencepost_core::token::FencingToken;
 use fencepost_core::value::Owner;
 
-/// How many locks are looked at at the same time.
+/// How many locks are inspected concurrently.
 const AT_ONCE: usize = 512;
 
 /// One lock, as its nodes see it.
@@ -24,36 +24,36 @@ const AT_ONCE: usize = 512;
 pub struct Status {
     /// The lock.
     pub name: LockName,
-    /// Who holds it on a majority of the nodes. All who read together are one holder, called
-    /// "readers", for as long as the last of them.
+    /// The holder on a majority of the nodes. All readers together are one holder, called
+    /// "readers", until the last of them expires.
     pub holder: Option<HolderStatus>,
-    /// Whether anybody holds it on a majority of the nodes. `None` where nodes that did not answer could
-    /// make somebody the holder.
+    /// Whether a client holds it on a majority of the nodes. `None` if nodes that did not answer
+    /// could complete a majority.
     pub held: Option<bool>,
-    /// Who has it on some nodes each, in the order of the nodes, where nobody is known to have it on a
-    /// majority: while several try to acquire it, or after nodes were lost.
+    /// The clients that hold it on some nodes each, in node order, if none is known to hold it on a
+    /// majority: while several attempt to acquire it, or after nodes were lost.
     pub split: Vec<Owner>,
-    /// Who reads it on a majority of the nodes.
+    /// The readers on a majority of the nodes.
     pub readers: Vec<HolderStatus>,
-    /// The token of the holder on a majority of the nodes. `None` when there is none, for a client of
-    /// another library, and for those who read.
+    /// The token of the holder on a majority of the nodes. `None` without a holder, for a client of
+    /// another library, and for readers.
     pub token: Option<FencingToken>,
-    /// The largest fence register of any node, zero for a name that was never used: no holder so far had
-    /// a larger token. It is no holder's token: a failed attempt may raise it too.
+    /// The largest fence register of any node, zero for an unused name: no holder so far had a
+    /// larger token. It is not a holder's token: failed attempts raise it too.
     pub register: FencingToken,
-    /// How many wait for it: what most nodes say.
+    /// The number of waiters, as most nodes report it.
     pub waiting: usize,
-    /// What each node says, in the order in which they were configured.
+    /// Each node's report, in configured order.
     pub nodes: Vec<NodeStatus>,
 }
 
-/// What one node says of a lock.
+/// One node's report about a lock.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct NodeStatus {
     /// The node's address.
     pub node: String,
-    /// What it says, or why it says nothing.
+    /// Its report, or why there is none.
     pub lock: Result<Snapshot, NodeError>,
 }
 
@@ -67,7 +67,7 @@ impl Status {
             .map(|(node, answer)| {
                 let lock = match answer {
                     Ok(Reply::Snapshot(snapshot)) => Ok(snapshot),
-                    Ok(other) => Err(NodeError::Other(format!("an unfit answer: {other:?}"))),
+                    Ok(other) => Err(NodeError::Other(format!("unexpected reply: {other:?}"))),
                     Err(error) => Err(error),
                 };
                 NodeStatus {
@@ -84,7 +84,7 @@ impl Status {
         let possession = Possession::of(coordinator.quorum, answers);
         let holder = possession.holder().map(HolderStatus::of);
         let token = holder.as_ref().and_then(|holder| holder.token);
-        let register = seen().map(|lock| lock.counter).max().unwrap_or_default();
+        let register = seen().map(|lock| lock.register).max().unwrap_or_default();
         let readers = majority_readers(seen(), coordinator.quorum);
         let mut waiting: Vec<_> = seen().map(|lock| lock.waiting).collect();
         waiting.sort_unstable();
@@ -102,7 +102,7 @@ impl Status {
         }
     }
 
-    /// What is known of each of them, in their order.
+    /// The status of each of them, in the same order.
     pub(crate) async fn ask_for_all(
         coordinator: &Arc<Coordinator>,
         names: &[LockName],
@@ -116,7 +116,7 @@ impl Status {
     }
 }
 
-/// Each reader once, whose time is up first comes first.
+/// Each reader once, by expiry.
 fn majority_readers<'a>(
     seen: impl Iterator<Item = &'a Snapshot>,
     quorum: Quorum,
@@ -134,7 +134,7 @@ fn majority_readers<'a>(
     readers
 }
 
-/// Who has the lock on a majority, with its own token, as the nodes store it with the lock.
+/// The holder on a majority, with its own token, as the nodes store it with the lock.
 pub(crate) fn majority_holder(holders: &[&Holder], quorum: Quorum) -> Option<HolderStatus> {
     let holder = tally::majority_holder(quorum, holders.iter().copied())?;
     Some(HolderStatus::of(&holder))

@@ -1,6 +1,6 @@
-//! A lease that is to outlive its process.
+//! Leases that outlive their process.
 //!
-//! Only the owner of the detached lock may release it from then on.
+//! From then on, only the owner of the detached lock may release it.
 
 use super::Lease;
 use crate::detached::{DetachedLock, linger};
@@ -14,14 +14,14 @@ impl Lease {
     /// Read [`remaining`](Self::remaining) first: a detached lock has no deadline of its own.
     ///
     /// # Errors
-    /// [`ErrorKind::Lost`](crate::ErrorKind::Lost) when the lease was over already.
+    /// [`ErrorKind::Lost`](crate::ErrorKind::Lost) when the lease was already over.
     pub async fn detach(self) -> Result<DetachedLock, Error> {
         if let Some(why) = self.loss() {
             return Err(self.lost_by(why));
         }
         let claim = self.held.claim.clone();
         let detached = DetachedLock::of(claim.name, claim.value, self.held.token);
-        // From here on dropping it releases nothing.
+        // From here on, dropping it releases nothing.
         if let Some(late) = self.end() {
             linger(late).await;
         }

@@ -1,7 +1,7 @@
 //! A writer that becomes a reader without a gap.
 //!
-//! From the moment at which the first node is asked, the lease must never again be taken for a
-//! writer's: some nodes may have let readers in already.
+//! Once the first node was asked, the lease must never again be treated as a writer's: some nodes
+//! may have admitted readers already.
 
 use super::Lease;
 use crate::driver::coordinator::{Access, NotExtended};
@@ -14,12 +14,13 @@ impl Lease {
         self.held.claim.access == Access::Shared
     }
 
-    /// Goes on as a reader, without a gap: no writer can come in between, and readers who wait are
-    /// let in. The token stays the same, and so do the limits of the lease, whose TTL begins anew.
+    /// Continues as a reader, without a gap: no writer can acquire the lock in between, and waiting
+    /// readers are admitted. The token and the limits of the lease stay the same; its TTL starts
+    /// anew.
     ///
-    /// Every node turns the writer into a reader by itself, so that it makes no difference to this
-    /// lease how many of them could be asked: those that could not do so when the lease is renewed
-    /// or extended, and admit no one else until then. Dropping the future releases the lock.
+    /// Each node turns the writer into a reader by itself, so the lease does not depend on how many
+    /// of them answered: the others do so when the lease is next renewed or extended, and admit no
+    /// other client until then. Dropping the future releases the lock.
     pub(crate) async fn downgrade(self) -> Result<Self, Error> {
         if let Some(why) = self.loss() {
             return Err(self.lost_by(why));
@@ -42,9 +43,9 @@ impl Lease {
             reader.shared.renewer.put(&reader.held, when);
         }
         match (outcome, reader.loss()) {
-            // Too few nodes could be asked: what the writer had is the reader's, until its old end.
+            // No quorum: the reader keeps what the writer had, until its old deadline.
             (Some(Ok(_) | Err(NotExtended::NoQuorum(_))), None) => Ok(reader),
-            // It has waited for them until there was nothing left to hand out.
+            // It waited for the nodes until nothing of the lease was left.
             (_, why) => Err(reader.lost_by(why.unwrap_or(LossReason::Expired))),
         }
     }

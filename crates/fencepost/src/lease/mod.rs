@@ -1,13 +1,13 @@
-//! [`Lease`]: a lock that is held: its token, its deadline, its loss, and the ways to keep or end it.
+//! [`Lease`]: a held lock: its token, its deadline, its loss, and how to extend or end it.
 //!
-//! - `detach`: a lease that is to outlive its process.
+//! - `detach`: leases that outlive their process.
 //! - `downgrade`: a writer that becomes a reader.
-//! - `seal`: a lease that stays behind for long, as a record that its holder was here.
+//! - `seal`: leases that stay for a long time, as a record that their holder was here.
 //! - `run`: a body under a guard, dropped when the guard is lost.
-//! - `watch`: what others may know of a lease.
+//! - `watch`: what other tasks may know of a lease.
 //!
-//! A lease that might not be held must never say that it is: every question is answered from the
-//! holder's own clock, and a lease that has ended never comes back.
+//! A lease that might not be held must never report that it is: every question is answered by the
+//! holder's own clock, and a lease that has ended never becomes valid again.
 
 mod detach;
 mod downgrade;
@@ -35,11 +35,11 @@ use fencepost_core::token::FencingToken;
 
 pub use watch::LeaseWatch;
 
-/// A lock that is ours until the lease ends.
+/// A held lock. It is ours until the lease ends.
 ///
 /// A lease from [`lock`](crate::Client::lock) renews itself every third of its TTL, until it is
-/// released, dropped, or has been held for as long as it may be. When it can no longer be trusted it
-/// says so, [at or before](Self::lost) the end of its validity.
+/// released, dropped, or reaches its maximum hold time. When it can no longer be trusted it reports
+/// its loss, [at or before](Self::lost) the end of its validity.
 ///
 /// Dropping it ends its renewal at once and releases the lock in the background;
 /// [`release`](Self::release) also reports the outcome. A lease that is leaked ([`std::mem::forget`])
@@ -89,41 +89,42 @@ impl Lease {
         &self.held.claim.name
     }
 
-    /// The fencing token: larger than that of every earlier holder. Hand it to the resource.
+    /// The fencing token: larger than that of every earlier holder. Pass it to the resource.
     #[must_use]
     pub fn token(&self) -> FencingToken {
         self.held.token
     }
 
-    /// The value that the nodes store for this lease: random, then the owner's label. That of a
-    /// reentrant lock is `uuid:number`.
+    /// The value that the nodes store for this lease: random, then the owner's label. For a
+    /// reentrant lock it is `uuid:number`.
     #[must_use]
     pub fn value(&self) -> &str {
         self.held.claim.value.as_str()
     }
 
-    /// How long the lock is still ours, if it is not renewed. Zero when it is not ours.
+    /// Remaining validity, unless renewed. Zero when the lock is no longer ours.
     #[must_use]
     pub fn remaining(&self) -> Duration {
         self.held.remaining()
     }
 
-    /// When the lock stops being ours, if it is not renewed: [`remaining`](Self::remaining), from now.
-    /// In the past or now when it is not ours.
+    /// When the validity ends, unless renewed: [`remaining`](Self::remaining), from now. Now or in
+    /// the past when the lock is no longer ours.
     ///
-    /// This clock stands still while the machine is suspended; [`is_valid`](Self::is_valid) does not.
+    /// This clock stops while the machine is suspended; the clock of [`is_valid`](Self::is_valid)
+    /// does not.
     #[must_use]
     pub fn deadline(&self) -> Instant {
         Instant::now() + self.remaining()
     }
 
-    /// Whether the lock is ours at this moment, by our own clock.
+    /// Whether the lock is ours right now, by our own clock.
     #[must_use]
     pub fn is_valid(&self) -> bool {
         !self.remaining().is_zero()
     }
 
-    /// How the lease was lost, if it was.
+    /// Why the lease was lost, if it was.
     #[must_use]
     pub fn loss(&self) -> Option<LossReason> {
         self.held.loss()
@@ -131,21 +132,22 @@ impl Lease {
 
     /// Resolves when the lease is lost, with the reason.
     ///
-    /// That is at or before the end of its validity, by a timer of our own, even when every node
-    /// hangs; earlier when a majority of the nodes reports that we no longer hold it. Any number of
-    /// tasks may wait, and each may stop waiting at any time.
+    /// That is at or before the end of its validity, by a local timer, even when every node hangs;
+    /// earlier when a majority of the nodes reports the loss. Any number of tasks may wait, and
+    /// each may stop waiting at any time.
     pub async fn lost(&self) -> LossReason {
         self.held.lost().await
     }
 
-    /// Keeps the lock for another TTL from now. The token stays the same.
+    /// Extends the lock for another TTL from now. The token stays the same.
     ///
     /// A lease that renews itself does not need this. A failure takes nothing away: after
-    /// [`ErrorKind::NoQuorum`](crate::ErrorKind::NoQuorum) the lease goes on until its old deadline, and may be extended again.
+    /// [`ErrorKind::NoQuorum`](crate::ErrorKind::NoQuorum) the lease stays valid until its old
+    /// deadline, and may be extended again.
     ///
     /// # Errors
-    /// [`ErrorKind::Lost`](crate::ErrorKind::Lost) when the lease is over, [`ErrorKind::NoQuorum`](crate::ErrorKind::NoQuorum) when too few nodes could be
-    /// asked.
+    /// [`ErrorKind::Lost`](crate::ErrorKind::Lost) when the lease is over,
+    /// [`ErrorKind::NoQuorum`](crate::ErrorKind::NoQuorum) when too few nodes answered.
     pub async fn extend(&self) -> Result<(), Error> {
         if let Some(why) = self.loss() {
             return Err(self.lost_by(why));
@@ -162,7 +164,7 @@ impl Lease {
                 Err(coordinator.no_quorum_of(self.lock_name().clone(), nodes))
             }
             Some(Err(NotExtended::Lost(_) | NotExtended::TooLate)) | None => {
-                // It is over, and remembers how.
+                // It is over, and knows why.
                 Err(self.lost_by(self.loss().unwrap_or(LossReason::Expired)))
             }
         }
@@ -173,15 +175,16 @@ impl Lease {
     /// Renewal ends when this is called. Dropping the future does not stop the release.
     ///
     /// # Errors
-    /// [`ErrorKind::Lost`](crate::ErrorKind::Lost) when a majority no longer had it: another holder may have been at work
-    /// meanwhile. [`ErrorKind::NoQuorum`](crate::ErrorKind::NoQuorum) when too few nodes could be asked; they are told when they
-    /// come back, and the lock ends by its TTL at the latest.
+    /// [`ErrorKind::Lost`](crate::ErrorKind::Lost) when a majority no longer held it: another
+    /// client may have held it in between. [`ErrorKind::NoQuorum`](crate::ErrorKind::NoQuorum) when
+    /// too few nodes answered; the others get the release when they come back, and the lock ends by
+    /// its TTL at the latest.
     pub async fn release(self) -> Result<(), Error> {
-        self.give_back().await
+        self.release_by_ref().await
     }
 
     /// As `release`, for a guard that shares the lease.
-    pub(crate) async fn give_back(&self) -> Result<(), Error> {
+    pub(crate) async fn release_by_ref(&self) -> Result<(), Error> {
         let coordinator = self.shared.coordinator.clone();
         let (claim, token) = (self.held.claim.clone(), self.held.token);
         let lost = self.loss();
@@ -191,14 +194,19 @@ impl Lease {
         let start = coordinator.clock.now();
         let span = events::releasing(&claim.name, token);
         let follower = self.follower();
-        let release = coordinator.release(claim.clone(), self.client_of(&follower), late);
+        let release = coordinator.release(
+            claim.clone(),
+            (!self.is_shared()).then_some(token),
+            self.client_of(&follower),
+            late,
+        );
         self.call(follower);
         let outcome = release.instrument(span.clone()).await;
         let _in_span = span.enter();
         let took = coordinator.clock.now().since(start);
         events::released(&claim.name, token, &outcome, took);
         match (outcome, lost) {
-            // The reason that was known before says more than that the nodes have nothing.
+            // The earlier reason says more than that the nodes hold nothing.
             (Err(error), Some(why)) if error.is_lost() => Err(self.lost_by(why)),
             (outcome, _) => outcome,
         }
@@ -209,13 +217,13 @@ impl Lease {
         self.held.entries.load(Ordering::Relaxed)
     }
 
-    /// Records how many times its holder has entered; the next extension tells the nodes.
+    /// Records how many times its holder has entered; the next extension reports it to the nodes.
     pub(crate) fn set_entries(&self, entries: u32) {
         self.held.entries.store(entries, Ordering::Relaxed);
     }
 
-    /// The waiter of this client that follows the release by itself. Behind a reader there may be
-    /// others who read, so the nodes wake its waiters.
+    /// The waiter of this client that follows the release itself. After a reader, others may still
+    /// read, so the nodes wake its waiters.
     fn follower(&self) -> Option<TicketId> {
         match self.is_shared() {
             true => None,
@@ -229,7 +237,7 @@ impl Lease {
             .map(|_| self.shared.waiters.client().clone())
     }
 
-    /// Lets it go, now that the release is on its way.
+    /// Wakes the follower, now that the release was sent.
     fn call(&self, follower: Option<TicketId>) {
         if let Some(follower) = follower {
             self.shared.waiters.follow(&self.held.claim.name, &follower);
@@ -238,7 +246,7 @@ impl Lease {
 
     /// Ends renewal at once, and returns the commands that are still in flight for the release.
     fn end(&self) -> Option<crate::driver::in_flight::InFlight> {
-        let late = self.held.give_back();
+        let late = self.held.begin_release();
         self.shared.renewer.remove(&self.held);
         late
     }
@@ -250,7 +258,7 @@ impl Drop for Lease {
             events::dropped(&self.held.claim.name, self.held.token);
             let coordinator = &self.shared.coordinator;
             let follower = self.follower();
-            coordinator.let_go(self.held.claim.clone(), coordinator.all(), late);
+            coordinator.spawn_release(self.held.claim.clone(), coordinator.all(), late);
             self.call(follower);
         }
     }

@@ -1,14 +1,14 @@
-//! A body that runs under a guard, and is stopped when the guard is lost.
+//! Runs a body under a guard, and stops it when the guard is lost.
 
 use super::Lease;
 use crate::error::{Error, LossReason};
 
-/// What a body can run under.
+/// A guard that a body can run under.
 pub(crate) trait Guard: Sized {
     /// Resolves when it is lost.
     fn until_lost(&self) -> impl Future<Output = Error> + Send;
 
-    /// That it is lost, if it is.
+    /// The loss as an error, if it is lost.
     fn loss_error(&self) -> Option<Error>;
 
     /// Releases it and reports the outcome.
@@ -20,7 +20,7 @@ pub(crate) async fn run<G: Guard, T>(
     body: impl AsyncFnOnce(&G) -> T,
 ) -> Result<T, Error> {
     let value = tokio::select! {
-        // First, so that a body that is always ready cannot outlive the lock.
+        // Polled first, so that a body that is always ready cannot outlive the lock.
         biased;
         error = guard.until_lost() => return Err(error),
         value = body(&guard) => value,
@@ -30,7 +30,7 @@ pub(crate) async fn run<G: Guard, T>(
     }
     match guard.end().await {
         Ok(()) => Ok(value),
-        // The work was done in time. The nodes that are away are told later.
+        // The work was done in time. Nodes that are down get the release later.
         Err(error) if error.is_no_quorum() => Ok(value),
         Err(error) => Err(error),
     }
@@ -56,7 +56,7 @@ impl Lease {
     }
 }
 
-/// A guard that is a lease with something beside it: it shows the lease's questions, and its ending.
+/// A guard that wraps a lease: it exposes the lease's methods and its release.
 macro_rules! lease_guard {
     ($guard:ident, $end:ident) => {
         impl std::ops::Deref for $guard {

@@ -1,4 +1,4 @@
-//! A lease that stays behind for long, as a record that its holder was here: see `rendezvous`.
+//! Leases that stay for a long time, as a record that their holder was here: see `rendezvous`.
 //!
 //! A half-finished seal must never be left behind: it is released unless it was reported as sealed.
 //! Nothing may shorten a seal.
@@ -18,19 +18,20 @@ use crate::runtime::clock::Moment;
 use fencepost_core::token::FencingToken;
 use fencepost_core::ttl::Ttl;
 
-/// How long to pause before a majority that could not be asked is asked again.
+/// The pause before a majority that did not answer is asked again.
 const PAUSE: Duration = Duration::from_millis(50);
 
 impl Lease {
-    /// Ends the lease and leaves the lock held for `keep` from now, also when this process ends
-    /// before. While too few nodes can be asked it goes on trying, for as long as the lease is valid.
+    /// Ends the lease and leaves the lock held for `keep` from now, even if this process ends
+    /// earlier. Without a quorum it retries as long as the lease is valid.
     ///
-    /// Dropping the future before it returns releases the lock. `keep` may be longer than `max_ttl`:
-    /// a restarted node may have forgotten it, and the caller has to cope with that.
+    /// Dropping the future before it returns releases the lock. `keep` may exceed `max_ttl`: a
+    /// restarted node may have forgotten it, and the caller must handle that.
     ///
     /// # Errors
-    /// [`ErrorKind::Lost`](crate::ErrorKind::Lost) when the lease was over before a majority had agreed, [`ErrorKind::NoQuorum`](crate::ErrorKind::NoQuorum) when
-    /// too few nodes could be asked: the lock is released, but a node that is away may keep it.
+    /// [`ErrorKind::Lost`](crate::ErrorKind::Lost) when the lease was over before a majority had
+    /// agreed, [`ErrorKind::NoQuorum`](crate::ErrorKind::NoQuorum) when too few nodes answered: the
+    /// lock is released, but a node that is down may keep it.
     pub(crate) async fn seal(self, keep: Ttl) -> Result<(), Error> {
         if let Some(why) = self.loss() {
             return Err(self.lost_by(why));
@@ -38,8 +39,7 @@ impl Lease {
         let coordinator = Arc::clone(&self.shared.coordinator);
         let until = coordinator.clock.now() + self.remaining();
         let (claim, token) = (self.held.claim.clone(), self.held.token);
-        // From here on nothing renews it, which would shorten it again, and dropping it releases
-        // nothing.
+        // From here on nothing renews it, which would shorten it, and dropping it releases nothing.
         let open = self.end().map(|before| Open {
             before,
             own: InFlight::default(),
@@ -51,8 +51,8 @@ impl Lease {
         };
         match sealing.ask(token, keep, until).await {
             Ok(()) => {
-                // What was asked for before is dropped: to a node that did not know the script it would
-                // be sent again, behind the seal, and shorten it.
+                // Earlier extensions are dropped: to a node that did not know the script, one would
+                // be sent again after the seal, and shorten it.
                 let own = sealing.open.take().map(|open| open.own);
                 linger(own.unwrap_or_default()).await;
                 Ok(())
@@ -70,17 +70,17 @@ impl Lease {
 /// A seal in progress. Dropping it before it is complete releases the lock.
 struct Sealing {
     coordinator: Arc<Coordinator>,
-    /// The lease's own, with its own TTL: that is how long a node is waited for that has to be told
-    /// that all was for nothing.
+    /// The lease's own, with its own TTL: that is how long a release is retried at a node that is
+    /// down.
     claim: Claim,
-    /// Nothing, once it is there.
+    /// `None` once it is sealed.
     open: Option<Open>,
 }
 
-/// What is on its way for the lease.
+/// What is in flight for the lease.
 #[derive(Default)]
 struct Open {
-    /// From before it was sealed.
+    /// From before the seal.
     before: InFlight,
     /// The seal itself.
     own: InFlight,
@@ -123,7 +123,8 @@ impl Drop for Sealing {
         if let Some(Open { mut before, own }) = self.open.take() {
             before.join(own);
             let all = self.coordinator.all();
-            self.coordinator.let_go(self.claim.clone(), all, before);
+            self.coordinator
+                .spawn_release(self.claim.clone(), all, before);
         }
     }
 }

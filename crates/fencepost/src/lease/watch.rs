@@ -1,4 +1,4 @@
-//! [`LeaseWatch`]: what others may know of a lease.
+//! [`LeaseWatch`]: what other tasks may know of a lease.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,8 +9,8 @@ use crate::driver::held::Held;
 use crate::error::LossReason;
 use fencepost_core::token::FencingToken;
 
-/// Tells whether a [`Lease`] is still good, to a task or thread that does not own it. It does not
-/// keep the lock, and clones are cheap.
+/// Tells a task or thread that does not own a [`Lease`] whether it is still valid. It does not keep
+/// the lock, and clones are cheap.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -26,7 +26,7 @@ use fencepost_core::token::FencingToken;
 pub struct LeaseWatch(Arc<Held>);
 
 impl Lease {
-    /// What tells others whether the lease is still good.
+    /// A handle that tells other tasks whether the lease is still valid.
     #[must_use]
     pub fn watch(&self) -> LeaseWatch {
         LeaseWatch(Arc::clone(&self.held))
@@ -40,25 +40,26 @@ impl LeaseWatch {
         self.0.token
     }
 
-    /// How long the lock is still held, if it is not renewed. Zero when it is not.
+    /// Remaining validity, unless renewed. Zero when the lock is not held.
     #[must_use]
     pub fn remaining(&self) -> Duration {
         self.0.remaining()
     }
 
-    /// Whether the lock is held at this moment, by our own clock: neither lost nor released.
+    /// Whether the lock is held right now, by our own clock: neither lost nor released.
     #[must_use]
     pub fn is_valid(&self) -> bool {
         !self.remaining().is_zero()
     }
 
-    /// How the lease was lost, if it was.
+    /// Why the lease was lost, if it was.
     #[must_use]
     pub fn loss(&self) -> Option<LossReason> {
         self.0.loss()
     }
 
-    /// Resolves when the lease has ended: lost, with the reason, or released or dropped, with `None`.
+    /// Resolves when the lease has ended: with the reason if it was lost, with `None` if it was
+    /// released or dropped.
     pub async fn ended(&self) -> Option<LossReason> {
         self.0.ended().await
     }

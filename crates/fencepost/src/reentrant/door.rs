@@ -1,7 +1,7 @@
 //! The entries of one owner into one lock, and which of its tasks acquires it.
 //!
-//! A lease that is over must never let anybody in, and a lease must never stay once the last who shares
-//! it has left.
+//! A lease that is over must never admit an entry, and a lease must never stay once its last entry
+//! is gone.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -10,9 +10,9 @@ use crate::lease::Lease;
 /// The door to one lock for one owner.
 #[derive(Default)]
 pub(crate) struct Door {
-    /// Only the task that has it acquires the lock from the nodes, once for all that wait.
+    /// Only the task that holds it acquires the lock from the nodes, once for all that wait.
     key: tokio::sync::Mutex<()>,
-    /// The lease by which they are inside. How many share it is changed only while this is locked.
+    /// The lease that they share. The number of entries changes only while this is locked.
     room: Mutex<Option<Arc<Lease>>>,
 }
 
@@ -22,7 +22,7 @@ impl Door {
         self.key.lock().await
     }
 
-    /// Enters if the owner is inside already, and its lease is not over.
+    /// Enters if the owner holds a lease that is not over.
     pub(super) fn enter_again(&self) -> Option<Arc<Lease>> {
         let room = self.room();
         let lease = room.as_ref().filter(|lease| lease.is_valid())?;
@@ -30,7 +30,7 @@ impl Door {
         Some(Arc::clone(lease))
     }
 
-    /// Enters by a lease that was just taken. Those who are inside by one that is over stay with that.
+    /// Enters by a lease that was just acquired. Entries of an expired lease stay with that one.
     pub(super) fn opened(&self, lease: Lease) -> Arc<Lease> {
         let lease = Arc::new(lease);
         *self.room() = Some(Arc::clone(&lease));

@@ -2,13 +2,15 @@
 //!
 //! | file | what it is |
 //! | --- | --- |
-//! | this one | what the user sees |
+//!
+//! this one
+//! the public API
+//!
 //! | `door` | counts the entries of one owner, and lets one of its tasks acquire for all |
 //!
-//! To the nodes a reentrant lock is a lock like any other, held by one value; how often its holder has
-//! entered is counted here. A node that holds it must never be asked to let the same owner in again:
-//! that would make entering cost a round trip, and a count that goes up and down on n nodes cannot be
-//! kept right on all of them.
+//! To the nodes a reentrant lock is a lock like any other, held by one value; entries are counted
+//! here. A node must never be asked to admit the same owner again: entering would cost a round
+//! trip, and a counter on n nodes cannot be kept consistent.
 
 mod door;
 
@@ -30,44 +32,45 @@ use door::Door;
 use fencepost_core::name::LockName;
 use fencepost_core::value::Owner;
 
-/// A lock that its owner may enter again while it is inside: see
+/// A lock that its owner may enter again while holding it: see
 /// [`Client::reentrant`](crate::Client::reentrant).
 ///
-/// The handle is the owner: its clones share what it holds and may enter again, and two handles are two
-/// owners that keep each other out, in one process too. By a handle and not by a thread, because a task
-/// has none of its own, nor by a label, which two might choose alike.
+/// The handle is the owner: its clones share what it holds and may enter again, and two handles are
+/// two owners that exclude each other, also within one process. The owner is a handle and not a
+/// thread, because a task has no thread of its own, and not a label, because two might choose the
+/// same.
 ///
 /// # What is promised
 /// - **One owner at a time.** What a [`Lease`] promises holds for the whole time from the first
-///   entry to the last exit: exclusion, renewal, being told of a loss.
+///   entry to the last exit: exclusion, renewal, notice of a loss.
 /// - **Entering again costs no round trip** and keeps the token, while the lease is valid. Once it is
 ///   lost, it admits no further entry: the next one acquires the lock anew, with a larger token,
-///   while the guards of the lost lease go on saying that it is lost.
+///   while the guards of the lost lease keep reporting the loss.
 /// - **Leaving in any order.** The lock is released when the last guard is gone.
 /// - Tasks of one owner that enter at the same time share one acquisition. If the one that makes it
 ///   is dropped, another goes on.
 ///
 /// # On Redis
-/// A reentrant lock is stored as Redisson stores an `RLock`, so that a Java program and this one keep
-/// each other out and wake each other. The key is the lock's name itself (behind the
-/// [prefix](crate::Builder::prefix), if there is one), a hash with one field: `uuid:number` of its
-/// holder, [`Lease::value`] of its guards. The field's value is how often it has entered. When it is
-/// released, `0` is published on `redisson_lock__channel:{name}`; our waiters listen to that
-/// channel, too. A field has no room for a label. Redisson's
-/// default lease of 30 s is also [ours](crate::Builder::ttl).
+/// A reentrant lock is stored as Redisson stores an `RLock`, so that a Java program and this one
+/// exclude and wake each other. The key is the lock's name itself (after the
+/// [prefix](crate::Builder::prefix), if any), a hash with one field: `uuid:number` of its holder,
+/// [`Lease::value`] of its guards. The field's value is the number of entries. A release publishes
+/// `0` on `redisson_lock__channel:{name}`; our waiters also subscribe to that channel. A field has
+/// no room for a label. Redisson's default lease of 30 s is also [ours](crate::Builder::ttl).
 ///
-/// The count goes to the nodes as it is, together with the renewals: not when it changes, because any
-/// number above zero keeps others out, and only its owner ever lowers it. So a node that has missed
-/// a renewal, or came back empty, is right again after the next one.
+/// The count is sent with the renewals, not when it changes: any number above zero excludes others,
+/// and only its owner ever lowers it. So a node that missed a renewal, or came back empty, is
+/// correct again after the next one.
 ///
-/// A plain lock and a reentrant one cannot share a name: the second one gets
-/// [`ErrorKind::NoQuorum`](crate::ErrorKind::NoQuorum), in which each node says which kind it has
-/// ([`WrongType`](crate::NodeError::WrongType)). So does [`steal`](crate::Client::steal), which works on plain
-/// locks only. In memory and in a file there are no kinds, and the two merely keep each other out.
+/// A plain lock and a reentrant one cannot share a name: the second gets
+/// [`ErrorKind::NoQuorum`](crate::ErrorKind::NoQuorum), in which each node reports
+/// [`WrongType`](crate::NodeError::WrongType). So does [`steal`](crate::Client::steal), which works
+/// on plain locks only. In memory and in a file there are no kinds, and the two merely exclude each
+/// other.
 ///
-/// A user whose channels are restricted needs `&redisson_lock__channel:*` beside `&fencepost:wake:*`.
-/// Without it Redisson's waiters are not woken by us, and ours look four times a second while Redisson
-/// has the lock.
+/// A user with restricted channels needs `&redisson_lock__channel:*` in addition to
+/// `&fencepost:wake:*`. Without it Redisson's waiters are not woken by us, and ours poll four times
+/// a second while Redisson holds the lock.
 #[derive(Clone)]
 pub struct ReentrantLock {
     shared: Arc<Shared>,
@@ -84,8 +87,8 @@ impl ReentrantLock {
         }
     }
 
-    /// Enters the lock, waiting for it if another owner has it. The options count where the lock has to
-    /// be acquired: who enters again gets in at once and leaves everything as it is.
+    /// Enters the lock, waiting for it if another owner holds it. The options apply when the lock
+    /// has to be acquired: entering again succeeds at once and changes nothing.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -103,7 +106,7 @@ impl ReentrantLock {
         ReentrantRequest(self.ask())
     }
 
-    /// Enters the lock by a single attempt.
+    /// Enters the lock in a single attempt.
     pub fn try_lock(&self) -> ReentrantRequest {
         ReentrantRequest(self.ask().once())
     }
@@ -124,7 +127,7 @@ impl fmt::Debug for ReentrantLock {
     }
 }
 
-/// Which lock, and whose door to it.
+/// The lock, and the owner's door to it.
 #[derive(Debug)]
 pub(crate) struct Entry {
     name: LockName,
@@ -132,10 +135,10 @@ pub(crate) struct Entry {
 }
 
 request! {
-    /// A reentrant lock that is being entered. Await it.
+    /// A request to enter a reentrant lock. Await it.
     ///
-    /// Where another task of the same owner is acquiring the lock, that is waited for as long as for a
-    /// silent node, if the timeout is shorter.
+    /// If another task of the same owner is acquiring the lock, this waits for that task at least
+    /// one node timeout, even if the timeout is shorter.
     ///
     /// # Errors
     /// As a [`LockRequest`](crate::LockRequest).
@@ -149,7 +152,7 @@ async fn enter(ask: Ask<Entry>) -> Result<ReentrantGuard, Error> {
     if let Some(guard) = ReentrantGuard::of(&door) {
         return Ok(guard);
     }
-    // A task dropped while it opens the door leaves the key to the next.
+    // A task that is dropped while it opens the door passes the key to the next.
     let _key = match options.timeout {
         None => door.key().await,
         Some(limit) => match timeout(limit.max(ask.shared.node_timeout), door.key()).await {
@@ -174,13 +177,13 @@ async fn enter(ask: Ask<Entry>) -> Result<ReentrantGuard, Error> {
     Ok(ReentrantGuard::new(Arc::clone(&door), lease))
 }
 
-/// Another task of the same owner has waited for the lock all the time.
+/// Another task of the same owner was waiting for the lock the whole time.
 async fn still_held(shared: &Arc<Shared>, name: LockName) -> Error {
     let status = Status::ask(&shared.coordinator, name.clone()).await;
     match status.holder {
         Some(holder) => Error::held(name, holder),
         None => {
-            let by = Owner::readable("another task of this owner, which waits for it");
+            let by = Owner::readable("another task of this owner, which is waiting for it");
             let holder = HolderStatus {
                 owner: by,
                 token: None,
@@ -191,11 +194,10 @@ async fn still_held(shared: &Arc<Shared>, name: LockName) -> Error {
     }
 }
 
-/// One entry into a reentrant lock. The owner's [`Lease`] has the token, what is left,
-/// and the loss.
+/// One entry into a reentrant lock. The owner's [`Lease`] has the token, the deadline and the loss.
 ///
-/// Dropping it leaves; the last of its owner's guards releases the lock in the background. A guard
-/// that is leaked ([`std::mem::forget`]) never leaves.
+/// Dropping it leaves; the last of its owner's guards releases the lock in the background. A leaked
+/// guard ([`std::mem::forget`]) never leaves.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -209,7 +211,7 @@ async fn still_held(shared: &Arc<Shared>, name: LockName) -> Error {
 /// }
 /// # Ok(()) }
 /// ```
-#[must_use = "the lock is left as soon as the guard is dropped"]
+#[must_use = "the lock is released as soon as the guard is dropped"]
 pub struct ReentrantGuard {
     door: Arc<Door>,
     lease: Arc<Lease>,
@@ -254,7 +256,7 @@ impl ReentrantGuard {
     /// [`ErrorKind::Lost`](crate::ErrorKind::Lost) when the lease was lost; for the last one, what [`Lease::release`] fails with.
     pub async fn release(mut self) -> Result<(), Error> {
         if self.leave() {
-            return self.lease.give_back().await;
+            return self.lease.release_by_ref().await;
         }
         match self.loss() {
             Some(why) => Err(self.lost_by(why)),

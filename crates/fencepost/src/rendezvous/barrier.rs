@@ -1,8 +1,8 @@
-//! [`Barrier`]: lets k pass when all of them are there.
+//! [`Barrier`]: lets k parties pass once all of them have arrived.
 //!
-//! Only a party that leaves its place taken may pass: that is why no more than k pass. And a party must
-//! never be seen in two places: it takes another one only when a majority has confirmed that the first
-//! is free, or refused it.
+//! Only a party that leaves its place taken may pass: that is why no more than k pass. A party must
+//! never be seen in two places: it takes another one only when a majority has confirmed that the
+//! first is free, or refused it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,55 +22,58 @@ use fencepost_core::lock::Precedence;
 use fencepost_core::name::LockName;
 use fencepost_core::ttl::Ttl;
 
-/// Lets k pass when all of them are there: see [`Client::barrier`](crate::Client::barrier).
+/// Lets k parties pass once all of them have arrived: see
+/// [`Client::barrier`](crate::Client::barrier).
 ///
-/// A barrier of k is k locks, its *places*, and one that says that it has opened. Each party takes a
-/// place and renews it; when all are taken at the same time, the barrier opens, and everybody who has
-/// a place passes and leaves it taken.
+/// A barrier of k is k locks, its *places*, and one that records that it has opened. Each party
+/// takes a place and renews it. When all are taken at the same time, the barrier opens, and every
+/// party with a place passes and leaves it taken.
 ///
 /// # One name is one round
-/// Put the round's number into the name: `locks.barrier(format!("import:{round}"), 5)`. A name can be
-/// used again when its round has been [kept](Self::keep) long enough.
+/// Put the number of the round into the name: `locks.barrier(format!("import:{round}"), 5)`. A name
+/// can be reused once its round is no longer [kept](Self::keep).
 ///
 /// # What is promised
 /// On one node and on n:
 /// - **Never early.** No party passes before k calls of [`wait`](Self::wait) had a place at the same
-///   time. A call has its place until it fails, is dropped or its process dies, and then for one
-///   [TTL](Self::ttl) more at the most: the release is sent as soon as the nodes can be reached.
-/// - **In time.** Once k have their places, each passes within 250 ms and a few round trips, while a
-///   majority of the nodes answers; also when others that were there have died meanwhile, because the
-///   first that sees the barrier full says so on a majority of the nodes before it passes.
-/// - **No more than k** pass in one round. A party that comes when all places are taken waits, because another
-///   may leave; when the barrier opens without it, or its time is up, it ends with [`ErrorKind::NoPlace`](crate::ErrorKind::NoPlace). A place whose party
-///   has died before it passed may be taken by one who comes later, who passes then.
+///   time. A call keeps its place until it fails, is dropped or its process dies, and then for at
+///   most one more [TTL](Self::ttl): the release is sent as soon as the nodes are reachable.
+/// - **In time.** Once k parties have their places, each passes within 250 ms and a few round trips,
+///   while a majority of the nodes answers. This holds even if others have died since: the first
+///   party that sees the barrier full records it on a majority of the nodes before it passes.
+/// - **No more than k** pass in one round. A party that arrives when all places are taken waits,
+///   because another may leave. If the barrier opens without it, or its timeout is over, it fails
+///   with [`ErrorKind::NoPlace`](crate::ErrorKind::NoPlace). The place of a party that died before
+///   it passed may go to a later party, which then passes.
 /// - **A party that dies** before the barrier is full frees its place one TTL later at the latest (in
-///   a file at once), and so does a wait that is dropped, at once.
+///   a file at once). A dropped wait frees its place at once.
 ///
-/// This assumes of the nodes what [locks](crate#what-is-promised) assume, for as long as parties wait.
-/// Who has passed is remembered for [`keep`](Self::keep). A node that forgets that, or that the
-/// barrier has opened, takes nothing away as long as a majority of the nodes has it; if not, one who
-/// is late may wait in vain, and one more than k may pass who comes later.
+/// This assumes of the nodes what [locks](crate#what-is-promised) assume, for as long as parties
+/// wait. Who has passed is remembered for [`keep`](Self::keep). A node that forgets that, or that
+/// the barrier has opened, does no harm as long as a majority of the nodes remembers it. Otherwise
+/// a late party may wait in vain, and one more than k may pass later.
 ///
 /// # What it costs
-/// To take a place takes two round trips, to pass three more. Who waits looks at one place that is
-/// still free, four times a second and somewhat less in step with others: two small commands on each
-/// node; and at all k places when that one is taken, or when it has none itself.
+/// Taking a place takes two round trips, passing three more. A waiting party polls one place that
+/// is still free, four times a second with jitter: two small commands on each node. It looks at all
+/// k places when that one is taken, or when it has none itself.
 ///
 /// The places of `name` are the locks `{name}:barrier:0`, `{name}:barrier:1`, …, and
-/// `{name}:barrier:open`; see the names of a [`Semaphore`](crate::Semaphore). k is what each client
-/// says: let all say the same.
+/// `{name}:barrier:open`; see the names of a [`Semaphore`](crate::Semaphore). Each client passes
+/// its own k: all must pass the same.
 #[derive(Clone, Debug)]
 pub struct Barrier {
     shared: Arc<Shared>,
     places: Result<Arc<Places>, Error>,
     keep: Duration,
+    timeout: Option<Duration>,
     ttl: Option<Duration>,
 }
 
 #[derive(Debug)]
 struct Places {
     slots: Slots,
-    /// The lock that says that it has opened.
+    /// The lock that records that it has opened.
     marker: LockName,
 }
 
@@ -82,14 +85,14 @@ impl Places {
     }
 }
 
-/// We have passed a [`Barrier`].
+/// A passed [`Barrier`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Passage {
     place: usize,
 }
 
 impl Passage {
-    /// The number of our place, from 0: no other party passes with it in the same round.
+    /// The number of our place, from 0, unique within the round.
     #[must_use]
     pub fn place(&self) -> usize {
         self.place
@@ -102,41 +105,27 @@ impl Barrier {
             shared,
             places: Places::new(name, parties).map(Arc::new),
             keep: KEEP,
+            timeout: None,
             ttl: None,
         }
     }
 
-    /// How long it is remembered that the barrier has opened and who has passed: at least twice the
-    /// client's `max_ttl`, and 24 h at the most; an hour by default. For that long the name is good
-    /// for one round.
+    /// How long the opening and the parties that passed are remembered: at least twice the client's
+    /// `max_ttl`, at most 24 h; an hour by default. For that long the name serves one round.
     #[must_use]
     pub fn keep(mut self, time: Duration) -> Self {
         self.keep = time;
         self
     }
 
-    /// How long a place is kept for a party that is silent. The default is the client's.
+    /// How long a place is kept for a silent party. The default is the client's TTL.
     #[must_use]
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.ttl = Some(ttl);
         self
     }
 
-    /// Waits until all are there, for as long as that takes, and passes.
-    ///
-    /// Dropping it gives the place back. While too few nodes can be asked it goes on for as long as
-    /// the place is ours, and for one TTL in a row.
-    ///
-    /// # Errors
-    /// [`ErrorKind::NoPlace`](crate::ErrorKind::NoPlace) when the barrier has opened for others. [`ErrorKind::NoQuorum`](crate::ErrorKind::NoQuorum),
-    /// [`ErrorKind::TooLate`](crate::ErrorKind::TooLate) and [`ErrorKind::Lost`](crate::ErrorKind::Lost) when too few nodes answered, or too late: our place is
-    /// released, and if the barrier was full, others pass without us. [`ErrorKind::InvalidName`](crate::ErrorKind::InvalidName),
-    /// [`ErrorKind::InvalidOption`](crate::ErrorKind::InvalidOption) and [`ErrorKind::InvalidTtl`](crate::ErrorKind::InvalidTtl) for what cannot be.
-    pub async fn wait(&self) -> Result<Passage, Error> {
-        self.pass(None).await
-    }
-
-    /// Waits until all are there, but no longer than that, and passes.
+    /// The limit on [`wait`](Self::wait). Without it, a wait has none.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -145,18 +134,32 @@ impl Barrier {
     /// use std::time::Duration;
     ///
     /// let barrier = locks.barrier("phase-1", 3);
-    /// let error = barrier.wait_at_most(Duration::from_millis(20)).await.unwrap_err();
+    /// let error = barrier.timeout(Duration::from_millis(20)).wait().await.unwrap_err();
     /// assert_eq!(error.to_string(), "\"phase-1\" did not open in time: 2 of 3 are missing");
     /// # Ok(()) }
     /// ```
-    ///
-    /// # Errors
-    /// As [`wait`](Self::wait), and [`ErrorKind::NotOpen`](crate::ErrorKind::NotOpen) when too few came; the place is released.
-    pub async fn wait_at_most(&self, time: Duration) -> Result<Passage, Error> {
-        self.pass(Some(time)).await
+    #[must_use]
+    pub fn timeout(mut self, limit: Duration) -> Self {
+        self.timeout = Some(limit);
+        self
     }
 
-    /// How many are still to come. 0 when the barrier has opened.
+    /// Waits until all parties have arrived, at most for the [`timeout`](Self::timeout), and passes.
+    ///
+    /// Dropping it releases the place. Without a quorum it retries as long as the place is ours,
+    /// and for one TTL in a row.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotOpen`](crate::ErrorKind::NotOpen) when the timeout is over; the place is released.
+    /// [`ErrorKind::NoPlace`](crate::ErrorKind::NoPlace) when the barrier has opened for others. [`ErrorKind::NoQuorum`](crate::ErrorKind::NoQuorum),
+    /// [`ErrorKind::TooLate`](crate::ErrorKind::TooLate) and [`ErrorKind::Lost`](crate::ErrorKind::Lost) when too few nodes answered, or too late: our place is
+    /// released, and if the barrier was full, others pass without us. [`ErrorKind::InvalidName`](crate::ErrorKind::InvalidName),
+    /// [`ErrorKind::InvalidOption`](crate::ErrorKind::InvalidOption) and [`ErrorKind::InvalidTtl`](crate::ErrorKind::InvalidTtl) for what cannot be.
+    pub async fn wait(&self) -> Result<Passage, Error> {
+        self.pass().await
+    }
+
+    /// How many parties are missing. 0 when the barrier has opened.
     ///
     /// # Errors
     /// [`ErrorKind::NoQuorum`](crate::ErrorKind::NoQuorum) when too few nodes could be asked; [`ErrorKind::InvalidName`](crate::ErrorKind::InvalidName),
@@ -170,14 +173,14 @@ impl Barrier {
         Watch::new(&self.shared, names).missing().await
     }
 
-    async fn pass(&self, at_most: Option<Duration>) -> Result<Passage, Error> {
+    async fn pass(&self) -> Result<Passage, Error> {
         let places = self.places.clone()?;
         let options = LockOptions {
             ttl: self.ttl,
-            timeout: at_most,
+            timeout: self.timeout,
             ..LockOptions::new()
         };
-        // A place may be waited in for as long as it takes.
+        // A place may be waited in without a limit.
         let limits = Limits {
             renew: true,
             ..Limits::default()
@@ -196,7 +199,7 @@ impl Barrier {
                     lease.seal(party.keep).await?;
                     return Ok(Passage { place });
                 }
-                // Before it takes another: it must not be seen in both.
+                // Before it takes another one: it must not be seen in both.
                 Until::Lost => match lease.release().await {
                     Ok(()) => {}
                     Err(error) if error.is_lost() => {}
@@ -214,7 +217,7 @@ async fn is_open(shared: &Shared, places: &Places) -> Result<bool, Error> {
     Ok(view::is_sealed(&seen[0], shared.max_ttl.get()))
 }
 
-/// One who wants to pass.
+/// A party that wants to pass.
 struct Party<'a> {
     shared: &'a Arc<Shared>,
     places: &'a Places,
@@ -232,13 +235,13 @@ enum Until {
 /// What a party sees from its place.
 enum Sight {
     Open,
-    /// All are there, and another party is about to say so.
+    /// All have arrived, and another party is about to record it.
     Opening,
     NotFull,
 }
 
 impl Party<'_> {
-    /// Takes a place, and waits for one while all are taken and the barrier has not opened.
+    /// Takes a place, waiting for one while all are taken and the barrier has not opened.
     async fn take_place(&mut self) -> Result<Found, Error> {
         let mut waited = Waited::ForANextLook;
         loop {
@@ -250,7 +253,7 @@ impl Party<'_> {
                 spec: self.spec.clone(),
             };
             match any.at_once().await {
-                // Refused by so many that no majority can have what was asked for.
+                // So many nodes refused that no majority can hold what was requested.
                 Err(error) if error.is_refusal() => {}
                 outcome => return outcome,
             }
@@ -266,7 +269,7 @@ impl Party<'_> {
         }
     }
 
-    /// Waits in its place until the barrier is open, and is marked so.
+    /// Waits in its place until the barrier is open and recorded as open.
     async fn until_open(&mut self, lease: &Lease) -> Result<Until, Error> {
         let mut waited = Waited::ForANextLook;
         while lease.loss().is_none() {
@@ -280,14 +283,14 @@ impl Party<'_> {
                         return Err(self.not_open(missing));
                     }
                 }
-                Ok(Sight::NotFull) => self.spec.budget.take_heart(),
+                Ok(Sight::NotFull) => self.spec.budget.saw_quorum(),
                 Err(error) if self.spec.budget.goes_on_after(&error) => {}
                 Err(error) => return Err(error),
             }
             let (shared, patience) = (self.shared, &self.spec.budget);
             let pause = async {
                 match is_opening {
-                    // To the end: it opens, whatever the time.
+                    // To the end: it opens, whatever the timeout.
                     true => step_aside(shared, &RetryBudget::new(None, self.spec.ttl)).await,
                     false => pause(shared, patience).await,
                 }
@@ -301,7 +304,7 @@ impl Party<'_> {
         Ok(Until::Lost)
     }
 
-    /// Whether the barrier is open: if it is full, after it was marked as such.
+    /// Whether the barrier is open: if it is full, after recording it.
     async fn look(&mut self) -> Result<Sight, Error> {
         if self.is_open().await? {
             return Ok(Sight::Open);
@@ -320,7 +323,7 @@ impl Party<'_> {
         is_open(self.shared, self.places).await
     }
 
-    /// Says for good that the barrier has opened.
+    /// Records for good that the barrier has opened.
     async fn mark(&self) -> Result<(), Error> {
         let marker = self.places.marker.clone();
         let spec = self.spec.clone().limits(Limits::default());

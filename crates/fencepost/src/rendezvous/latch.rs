@@ -1,7 +1,7 @@
-//! [`Latch`]: opens when k have counted it down.
+//! [`Latch`]: opens when it has been counted down k times.
 //!
-//! A call that counts must never have two slots of which a majority of the nodes knows: it asks for
-//! another one only when it was refused, and not when it does not know what became of the first.
+//! A call that counts must never take two slots that a majority of the nodes knows of: it tries
+//! another one only when it was refused, not when the outcome of the first is unknown.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,39 +21,37 @@ use fencepost_core::ttl::Ttl;
 
 /// Opens when it has been counted down k times: see [`Client::latch`](crate::Client::latch).
 ///
-/// A latch of k is k locks, its *slots*. Each count takes one and leaves it taken, whatever becomes
-/// of the process that counted. The latch is open when a majority of the nodes holds each of them.
+/// A latch of k is k locks, its *slots*. Each count takes one and leaves it taken, whatever happens
+/// to the process that counted. The latch is open when a majority of the nodes holds each of them.
 ///
 /// # What is promised
 /// On one node and on n:
 /// - **Never early.** No [`wait`](Self::wait) returns before k calls of
 ///   [`count_down`](Self::count_down) have begun. This holds whatever nodes forget.
 /// - **In time.** Once k calls have *returned*, every `wait` returns within 250 ms and a few round
-///   trips, while a majority of the nodes answers that was there for all counts: a node has those
-///   counts that were made while it was up. One node has them all, and of three that were all up any
-///   two are enough.
-/// - **For as long as said.** Each count lapses [`keep`](Self::keep) after it was made, an hour by
-///   default. So the k counts have to come within that time, and the latch is seen open until the
-///   first of them lapses. Then it is as new: who counts and waits for it later begins another round.
-///   Where that must not be, give each round a name of its own.
+///   trips, while a majority of the nodes that has seen all counts answers: a node has the counts
+///   made while it was up. One node has them all, and of three that were all up any two are enough.
+/// - **For a limited time.** Each count lapses [`keep`](Self::keep) after it was made, an hour by
+///   default. So the k counts have to come within that time, and the latch stays open until the
+///   first of them lapses. Then a new round begins. To avoid that, give each round its own name.
 ///
-/// On n nodes, one that forgets (restarted without its data, flushed) takes nothing away as long as
-/// a majority of the nodes still has each count. Otherwise counts may be missing, and have to be made
-/// again; on one node, all are gone with its data. Nothing here is guarded by `max_ttl`, because the
-/// worst that follows is that it does not open. A file's counts are gone after a reboot.
+/// On n nodes, one that forgets (restarted without its data, flushed) does no harm as long as a
+/// majority of the nodes still has each count. Otherwise counts may be missing and have to be
+/// repeated; on one node, all are gone with its data. `max_ttl` guards nothing here, because the
+/// worst case is that the latch does not open. The counts in a file are gone after a reboot.
 ///
 /// # A call that failed
-/// A `count_down` that ends with an error, or is dropped, may have counted and may not: to call it
-/// again may count twice. Where that matters, give each party a number, and use
-/// [`count_down_as`](Self::count_down_as), which counts once however often it is called.
+/// A `count_down` that fails or is dropped may or may not have counted: calling it again may count
+/// twice. If that matters, number the parties and use [`count_down_as`](Self::count_down_as), which
+/// counts once however often it is called.
 ///
 /// # What it costs
-/// To count takes three round trips. Who waits looks at one slot that is still free, four times a
-/// second and somewhat less in step with others: one small command on each node; and at all k slots
-/// when that one is taken.
+/// Counting takes three round trips. A waiter polls one slot that is still free, four times a
+/// second with jitter: one small command on each node. It looks at all k slots when that one is
+/// taken.
 ///
 /// The slots of `name` are the locks `{name}:latch:0`, `{name}:latch:1`, …; see the names of a
-/// [`Semaphore`](crate::Semaphore). k is what each client says: let all say the same.
+/// [`Semaphore`](crate::Semaphore). Each client passes its own k: all must pass the same.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -65,7 +63,7 @@ use fencepost_core::ttl::Ttl;
 /// let latch = locks.latch("ready", 2).keep(Duration::from_secs(600));
 /// assert_eq!(latch.count_down().await?, Counted::Now);
 /// assert_eq!(latch.remaining().await?, 1);
-/// let early = latch.wait_at_most(Duration::from_millis(20)).await;
+/// let early = latch.clone().timeout(Duration::from_millis(20)).wait().await;
 /// assert!(early.unwrap_err().is_timeout());
 ///
 /// assert_eq!(latch.count_down().await?, Counted::Now);
@@ -78,15 +76,16 @@ pub struct Latch {
     shared: Arc<Shared>,
     slots: Result<Arc<Slots>, Error>,
     keep: Duration,
+    timeout: Option<Duration>,
 }
 
-/// What became of a count: see [`Latch::count_down`].
+/// The outcome of a count: see [`Latch::count_down`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Counted {
     /// It has counted.
     Now,
-    /// The latch was open already, and there was nothing left to count.
+    /// The latch was already open, with nothing left to count.
     WasOpen,
 }
 
@@ -96,10 +95,11 @@ impl Latch {
             shared,
             slots: Slots::new(Kind::Latch, name, counts).map(Arc::new),
             keep: KEEP,
+            timeout: None,
         }
     }
 
-    /// How long a count counts: at least twice the client's `max_ttl`, and 24 h at the most; an hour by
+    /// How long a count lasts: at least twice the client's `max_ttl`, at most 24 h; an hour by
     /// default.
     #[must_use]
     pub fn keep(mut self, time: Duration) -> Self {
@@ -107,9 +107,28 @@ impl Latch {
         self
     }
 
-    /// Counts one down. It never waits for others to count; only when each slot is taken, and one of
-    /// them not for good yet, does it wait until it is, or is free: one TTL at the most, or as long as
-    /// the last `max_ttl` of a count's life.
+    /// The limit on [`wait`](Self::wait). Without it, a wait has none; with zero, it looks once.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), fencepost::Error> {
+    /// # let locks = fencepost::Client::memory()?;
+    /// use std::time::Duration;
+    ///
+    /// let latch = locks.latch("ready", 3);
+    /// let error = latch.timeout(Duration::from_millis(20)).wait().await.unwrap_err();
+    /// assert_eq!(error.to_string(), "\"ready\" did not open in time: 3 of 3 are missing");
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn timeout(mut self, limit: Duration) -> Self {
+        self.timeout = Some(limit);
+        self
+    }
+
+    /// Counts down by one. It never waits for others to count. Only if every slot is taken, and one
+    /// of them not for good yet, it waits until that one is sealed or free: at most one TTL, or the
+    /// last `max_ttl` of a count's life.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -127,7 +146,7 @@ impl Latch {
     /// [`ErrorKind::InvalidName`](crate::ErrorKind::InvalidName), [`ErrorKind::InvalidOption`](crate::ErrorKind::InvalidOption) and [`ErrorKind::InvalidTtl`](crate::ErrorKind::InvalidTtl) for what cannot be.
     pub async fn count_down(&self) -> Result<Counted, Error> {
         let (slots, keep) = self.parts()?;
-        // To hold a slot for a moment, until it is sealed.
+        // Holds a slot for a moment, until it is sealed.
         let spec = Spec::new(&self.shared, LockOptions::new())?.limits(Limits::default());
         let any = AnyOf {
             shared: &self.shared,
@@ -141,12 +160,12 @@ impl Latch {
                     lease.seal(keep).await?;
                     return Ok(Counted::Now);
                 }
-                // Refused by so many that no majority can have what was asked for: it is safe to ask
-                // for another.
+                // So many nodes refused that no majority can hold what was requested: it is safe to
+                // try another.
                 Err(error) if error.is_refusal() => {}
                 Err(error) => return Err(error),
             }
-            // Not before: who has only taken a slot may die, and then this count is needed.
+            // Not before: a party that only holds a slot may die, and then this count is needed.
             let seen = answers(&self.shared, &slots.names).await?;
             if seen.iter().all(|seen| self.is_for_good(seen)) {
                 return Ok(Counted::WasOpen);
@@ -159,12 +178,11 @@ impl Latch {
         }
     }
 
-    /// Counts down for the party of that number, from 0 to k - 1. However often it is called, by
-    /// whomever, the party counts once, from the last call on. Whether it counts is what the last
-    /// call said; after an error, call it again.
+    /// Counts down for the party with this number, from 0 to k - 1. However often it is called, by
+    /// any client, the party counts once, from the last call on. The last call decides whether it
+    /// counts; after an error, call it again.
     ///
-    /// Let either all parties of a latch have numbers, or none: it takes the slot of its number from
-    /// its holder.
+    /// Number all parties of a latch, or none: this takes the slot with its number from its holder.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -186,7 +204,7 @@ impl Latch {
             let most = slots.names.len() - 1;
             return Err(Error::from(Cause::InvalidOption {
                 option: "party",
-                why: format!("the parties of this latch are 0 to {most}, and this is {party}"),
+                why: format!("expected a party from 0 to {most}, got {party}"),
             }));
         };
         let ttl = self.shared.default_ttl.get();
@@ -194,39 +212,19 @@ impl Latch {
         lease.seal(keep).await
     }
 
-    /// Waits until the latch is open, for as long as that takes.
+    /// Waits until the latch is open, at most for the [`timeout`](Self::timeout).
     ///
-    /// Any number may wait; dropping it leaves nothing behind. While too few nodes can be asked it
-    /// goes on for one TTL of the client's in a row.
+    /// Any number of tasks may wait; dropping a wait leaves nothing behind. Without a quorum it
+    /// retries for one TTL of the client in a row.
     ///
     /// # Errors
-    /// [`ErrorKind::NoQuorum`](crate::ErrorKind::NoQuorum) after that; [`ErrorKind::InvalidName`](crate::ErrorKind::InvalidName), [`ErrorKind::InvalidOption`](crate::ErrorKind::InvalidOption).
+    /// [`ErrorKind::NotOpen`](crate::ErrorKind::NotOpen) when the timeout is over, [`ErrorKind::NoQuorum`](crate::ErrorKind::NoQuorum) when too few nodes
+    /// answered; [`ErrorKind::InvalidName`](crate::ErrorKind::InvalidName), [`ErrorKind::InvalidOption`](crate::ErrorKind::InvalidOption).
     pub async fn wait(&self) -> Result<(), Error> {
-        self.until_open(None).await
+        self.until_open().await
     }
 
-    /// Waits until the latch is open, but no longer than that.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), fencepost::Error> {
-    /// # let locks = fencepost::Client::memory()?;
-    /// use std::time::Duration;
-    ///
-    /// let latch = locks.latch("ready", 3);
-    /// let error = latch.wait_at_most(Duration::from_millis(20)).await.unwrap_err();
-    /// assert_eq!(error.to_string(), "\"ready\" did not open in time: 3 of 3 are missing");
-    /// # Ok(()) }
-    /// ```
-    ///
-    /// # Errors
-    /// [`ErrorKind::NotOpen`](crate::ErrorKind::NotOpen) when it has not opened, [`ErrorKind::NoQuorum`](crate::ErrorKind::NoQuorum) when too few nodes could be
-    /// asked in the end; [`ErrorKind::InvalidName`](crate::ErrorKind::InvalidName), [`ErrorKind::InvalidOption`](crate::ErrorKind::InvalidOption).
-    pub async fn wait_at_most(&self, time: Duration) -> Result<(), Error> {
-        self.until_open(Some(time)).await
-    }
-
-    /// How many counts are still to come. 0 when the latch is open.
+    /// The number of missing counts. 0 when the latch is open.
     ///
     /// # Errors
     /// [`ErrorKind::NoQuorum`](crate::ErrorKind::NoQuorum) when too few nodes could be asked; [`ErrorKind::InvalidName`](crate::ErrorKind::InvalidName),
@@ -236,14 +234,14 @@ impl Latch {
         Watch::new(&self.shared, &slots.names).missing().await
     }
 
-    async fn until_open(&self, at_most: Option<Duration>) -> Result<(), Error> {
+    async fn until_open(&self) -> Result<(), Error> {
         let slots = self.slots.clone()?;
-        let mut patience = RetryBudget::new(at_most, self.shared.default_ttl);
+        let mut patience = RetryBudget::new(self.timeout, self.shared.default_ttl);
         let mut watch = Watch::new(&self.shared, &slots.names);
         loop {
             match watch.is_full().await {
                 Ok(true) => return Ok(()),
-                Ok(false) => patience.take_heart(),
+                Ok(false) => patience.saw_quorum(),
                 Err(error) if patience.goes_on_after(&error) => {}
                 Err(error) => return Err(error),
             }

@@ -1,18 +1,30 @@
-//! Waiting for each other: [`Latch`], which opens when k have counted it down, and [`Barrier`], which
-//! lets k pass when all of them are there.
+//! Waiting for each other: [`Latch`], which opens when it has been counted down k times, and
+//! [`Barrier`], which lets k parties pass once all of them have arrived.
 //!
 //! | file | what it is |
 //! | --- | --- |
-//! | `latch` | the latch, as the user sees it |
-//! | `barrier` | the barrier, as the user sees it |
-//! | `watch` | looking whether all k are there, again and again |
-//! | `view` | what the nodes' answers mean; pure |
 //!
-//! Both are k slot locks, as a [semaphore](crate::Semaphore) has them. A party that counts or passes leaves
-//! its slot taken: a count of k on each node could not be trusted, because a node that was away
-//! would miss some, and no one could tell which.
+//! `latch`
+//! the public API of the latch
 //!
-//! Neither may ever open before k are there. What is dropped half-way releases its slot.
+//!
+//! `barrier`
+//! the public API of the barrier
+//!
+//!
+//! `watch`
+//! polls whether all k slots are taken
+//!
+//!
+//! `view`
+//! what the nodes' replies mean; pure
+//!
+//!
+//! Both are k slot locks, like those of a [semaphore](crate::Semaphore). A party that counts or
+//! passes leaves its slot taken. A plain count on each node could not be trusted: a node that was
+//! down would miss some, and nothing could tell which.
+//!
+//! Neither may ever open before k have arrived. What is dropped half-way releases its slot.
 
 mod barrier;
 mod latch;
@@ -27,14 +39,14 @@ pub use barrier::{Barrier, Passage};
 use fencepost_core::ttl::{Readable, Ttl};
 pub use latch::{Counted, Latch};
 
-/// How long what was counted, and who has passed, is remembered, where nothing else is said.
+/// The default time for which counts and passages are remembered.
 const KEEP: Duration = Duration::from_secs(60 * 60);
-/// How many times the longest hold it is at the least: so that for half of the time or more, what was
-/// left for good can be told from what is only held.
+/// The minimum, in multiples of the longest hold: so that for at least half of the time, a sealed
+/// slot can be told from one that is merely held.
 const SHORTEST_KEEP: u32 = 2;
-/// How much time passes between two looks at the most.
+/// The maximum interval between two polls.
 const PACE: Duration = Duration::from_millis(250);
-/// How long one who was not the only one to ask for a slot waits before it asks again, at the most.
+/// The maximum pause of a party before it retries a contended slot.
 const AGAIN: Duration = Duration::from_millis(25);
 
 /// Checks how long something is to be kept.

@@ -1,27 +1,27 @@
-//! What the nodes' answers mean for those who gather: pure.
+//! What the nodes' replies mean for a latch or barrier. Pure.
 //!
-//! A slot that fewer than a majority hold for the same one must never count.
+//! A slot that fewer than a majority hold for the same value must never count.
 
 use std::time::Duration;
 
-use crate::inspect::look::{Answers, heard};
+use crate::inspect::look::{Answers, answered};
 use fencepost_core::lock::Holder;
 use fencepost_core::quorum::Quorum;
 use fencepost_core::value::AttemptValue;
 
-/// For whom a majority of the nodes holds a slot.
+/// The value for which a majority of the nodes holds a slot.
 pub(super) fn holder(quorum: Quorum, answers: &Answers) -> Option<&AttemptValue> {
     let (value, votes) = likeliest(answers, |_| true)?;
     (votes >= quorum.needed()).then_some(value)
 }
 
-/// Whether a majority of the nodes has a slot for good, for the same one.
+/// Whether a majority of the nodes has a slot sealed, for the same value.
 pub(super) fn is_for_good(quorum: Quorum, answers: &Answers, longest_hold: Duration) -> bool {
     let votes = likeliest(answers, |holder| is_left(holder, longest_hold));
     votes.is_some_and(|(_, votes)| votes >= quorum.needed())
 }
 
-/// Whether no further answer changes that, and a majority has answered.
+/// Whether a majority has answered and further replies cannot change that.
 pub(super) fn is_clear(quorum: Quorum, answers: &Answers) -> bool {
     let silent = answers.iter().filter(|answer| answer.is_none()).count();
     let votes = likeliest(answers, |_| true).map_or(0, |(_, votes)| votes);
@@ -29,15 +29,15 @@ pub(super) fn is_clear(quorum: Quorum, answers: &Answers) -> bool {
     decided && is_heard(quorum, answers)
 }
 
-/// Whether so many nodes have answered that there is something to say.
+/// Whether enough nodes have answered to decide.
 pub(super) fn is_heard(quorum: Quorum, answers: &Answers) -> bool {
-    heard(answers).count() >= quorum.needed()
+    answered(answers).count() >= quorum.needed()
 }
 
-/// Whether a lock was left behind for good on some node: for longer than any that is only held.
+/// Whether a lock was sealed on some node: held for longer than any ordinary hold.
 ///
-/// One node is enough. Only who had it on a majority leaves it, and does so on a majority; of any
-/// other majority, one node may be the only one that can tell.
+/// One node is enough. Only a holder on a majority seals it, and does so on a majority; in another
+/// majority, a single node may be the only one that can tell.
 pub(super) fn is_sealed(answers: &Answers, longest_hold: Duration) -> bool {
     likeliest(answers, |holder| is_left(holder, longest_hold)).is_some()
 }
@@ -46,9 +46,9 @@ fn is_left(holder: &Holder, longest_hold: Duration) -> bool {
     holder.remaining.is_none_or(|left| left > longest_hold)
 }
 
-/// Who of these has most of the nodes, and how many.
+/// The value with the most nodes, and how many.
 fn likeliest(answers: &Answers, which: impl Fn(&Holder) -> bool) -> Option<(&AttemptValue, usize)> {
-    let holders = || heard(answers).filter_map(|lock| lock.holder.as_ref());
+    let holders = || answered(answers).filter_map(|lock| lock.holder.as_ref());
     let values = || holders().filter(|one| which(one)).map(|one| &one.value);
     let votes = |one: &AttemptValue| values().filter(|other| *other == one).count();
     let votes = values().map(|value| (value, votes(value)));
@@ -80,7 +80,7 @@ mod tests {
                     }),
                 }),
                 readers: Vec::new(),
-                counter: FencingToken::ZERO,
+                register: FencingToken::ZERO,
                 waiting: 0,
             })),
         };

@@ -1,7 +1,7 @@
-//! Looking whether all k slots are taken, now and then.
+//! Polls whether all k slots are taken.
 //!
-//! It polls, and does not enqueue: a waiter in the queue is woken to take a slot. And
-//! it must not ask for k locks each time: while one slot is known to be free, it looks at that one.
+//! It polls and does not enqueue: a waiter in the queue is woken to take a slot. It must not ask
+//! for k locks each time: while one slot is known to be free, it polls that one.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::inspect::look::{Answers, look, too_few};
 use fencepost_core::name::LockName;
 use fencepost_core::value::AttemptValue;
 
-/// Looks at the same slots again and again.
+/// Polls the same slots repeatedly.
 pub(super) struct Watch<'a> {
     shared: &'a Arc<Shared>,
     slots: &'a [LockName],
@@ -23,12 +23,12 @@ pub(super) struct Watch<'a> {
     free: Option<usize>,
 }
 
-/// How a pause has ended.
+/// How a pause ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Waited {
-    /// It is worth looking again.
+    /// Time to look again.
     ForANextLook,
-    /// The time is up.
+    /// The timeout is over.
     ToTheEnd,
 }
 
@@ -55,8 +55,8 @@ impl<'a> Watch<'a> {
     /// How many slots are free.
     ///
     /// None, if two looks have seen the same in all of them. Between the two, all were taken at the
-    /// same time: no value comes again that has been released. One look may see a party twice, in
-    /// a slot that it could not get, and in the one that it got then.
+    /// same time: a released value never returns. A single look may see a party twice, in a slot
+    /// that it could not get and in the one that it got next.
     pub(super) async fn missing(&mut self) -> Result<usize, Error> {
         let first = holders(self.shared, self.slots).await?;
         let free: Vec<_> = places(&first, Option::is_none);
@@ -69,8 +69,8 @@ impl<'a> Watch<'a> {
         Ok(self.note(&changed))
     }
 
-    /// Remembers one that is free, any of them: who wait for the same slots look at different ones,
-    /// and a slot that is taken last is found after few looks at all of them.
+    /// Remembers a random free one: parties that wait for the same slots look at different ones,
+    /// and the slot that is taken last is found after few full looks.
     fn note(&mut self, free: &[usize]) -> usize {
         let share = self.shared.coordinator.randomness.share();
         let any = (share * free.len() as f64) as usize;
@@ -88,7 +88,7 @@ fn places(
     places.map(|(slot, _)| slot).collect()
 }
 
-/// For whom a majority holds each of these locks.
+/// The value for which a majority holds each of these locks.
 async fn holders(shared: &Shared, names: &[LockName]) -> Result<Vec<Option<AttemptValue>>, Error> {
     let seen = answers(shared, names).await?;
     let quorum = shared.coordinator.quorum;
@@ -96,7 +96,7 @@ async fn holders(shared: &Shared, names: &[LockName]) -> Result<Vec<Option<Attem
     Ok(seen.iter().map(holder).collect())
 }
 
-/// What the nodes say of these locks, if it is enough.
+/// The nodes' replies about these locks, if there are enough.
 pub(super) async fn answers(shared: &Shared, names: &[LockName]) -> Result<Vec<Answers>, Error> {
     let quorum = shared.coordinator.quorum;
     let seen = look(shared, names, |answers| view::is_clear(quorum, answers)).await;
@@ -107,12 +107,12 @@ pub(super) async fn answers(shared: &Shared, names: &[LockName]) -> Result<Vec<A
     }
 }
 
-/// Waits until it is worth looking again.
+/// Waits until it is time to look again.
 pub(super) async fn pause(shared: &Shared, patience: &RetryBudget) -> Waited {
     wait(shared.coordinator.spread(PACE), patience).await
 }
 
-/// Waits until others who asked at the same time have got what they asked for, or have given it up.
+/// Waits until concurrent parties have acquired what they requested, or have released it.
 pub(super) async fn step_aside(shared: &Shared, patience: &RetryBudget) -> Waited {
     let share = shared.coordinator.randomness.share();
     wait(AGAIN.mul_f64(0.1 + share * 0.9), patience).await

@@ -1,8 +1,8 @@
-//! The two clocks: one that counts while the machine sleeps, for deadlines, and the wall clock,
-//! for one thing only: proposing a token.
+//! The two clocks: one that keeps running while the machine is suspended, for deadlines, and the
+//! wall clock, only for proposing tokens.
 //!
-//! Nothing here may ever compute a deadline from the wall clock. Both are handed in, so that tests
-//! and the simulation own the time.
+//! Nothing here may ever compute a deadline from the wall clock. Both are passed in, so that tests
+//! and the simulation control the time.
 
 use std::io;
 use std::pin::Pin;
@@ -13,17 +13,17 @@ pub use fencepost_core::Moment;
 
 /// Where the library reads the time.
 pub trait Clock: Send + Sync + 'static {
-    /// Now, on a clock that never jumps and does not stop while the machine is suspended.
+    /// Now, on a clock that never jumps and keeps running while the machine is suspended.
     fn now(&self) -> Moment;
 
-    /// Microseconds since 1970 on the wall clock. May be wrong and may jump: it is only a proposal
-    /// for a token.
+    /// Microseconds since 1970 on the wall clock. May be wrong and may jump: it only proposes
+    /// tokens.
     fn wall_micros(&self) -> u64;
 
-    /// A timer on this clock, which ends a wait as soon as the machine resumes. `None` where there is
-    /// none: the runtime's timers stand still while the machine is suspended.
+    /// A timer on this clock, which ends a wait as soon as the machine resumes. `None` if there is
+    /// none: the runtime's timers stop while the machine is suspended.
     ///
-    /// Called within the runtime. `has_io` tells whether that can wait for files.
+    /// Called within the runtime. `has_io`: whether the runtime has I/O enabled.
     fn timer(&self, _has_io: bool) -> Option<Box<dyn Timer>> {
         None
     }
@@ -36,18 +36,19 @@ pub trait Clock: Send + Sync + 'static {
 
 /// Wakes one task at moments of a clock.
 pub trait Timer: Send {
-    /// Resolves at that moment or right after it. May be dropped, and asked for another moment.
+    /// Resolves at this moment or right after it. May be dropped and called again with another
+    /// moment.
     ///
     /// # Errors
-    /// It does not work any more.
+    /// The timer is broken.
     fn until<'a>(
         &'a mut self,
         when: Moment,
     ) -> Pin<Box<dyn Future<Output = io::Result<()>> + Send + 'a>>;
 }
 
-/// Tokio's clock, which a test may pause and advance. For a table in memory: it does not run while the
-/// machine is suspended, and neither does any other user of this process's table.
+/// Tokio's clock, which a test may pause and advance. For a table in memory: it stops while the
+/// machine is suspended, and so does every user of the table.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TokioClock {
     start: tokio::time::Instant,
@@ -63,7 +64,7 @@ impl TokioClock {
 
 impl Clock for TokioClock {
     fn now(&self) -> Moment {
-        // Not from zero, so that there is a time before the start.
+        // Not zero, so that there is a time before the start.
         Moment::from_start(self.start.elapsed() + Duration::from_secs(60 * 60))
     }
 
@@ -83,7 +84,7 @@ impl Clock for SystemClock {
         #[cfg(not(any(target_os = "linux", target_os = "android")))]
         let clock = rustix::time::ClockId::Monotonic;
         let time = rustix::time::clock_gettime(clock);
-        // Neither field is negative on a clock that begins at boot.
+        // Neither field is negative on a clock that starts at boot.
         Moment::from_start(Duration::new(
             time.tv_sec.unsigned_abs(),
             u32::try_from(time.tv_nsec).unwrap_or(0),

@@ -1,4 +1,4 @@
-//! The one place each for time, random numbers and spawned tasks, so that a seed can decide everything.
+//! The single source of time, random numbers and spawned tasks, so that a seed decides everything.
 
 pub mod clock;
 pub mod randomness;

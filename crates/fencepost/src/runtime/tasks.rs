@@ -1,7 +1,7 @@
-//! `Tasks`: what runs beside the callers, and on which runtime.
+//! `Tasks`: background tasks, and the runtime that they run on.
 //!
 //! Every task of a client is spawned here and nowhere else, so that a simulation can stop all of
-//! them at once: a process that stands still.
+//! them at once, as a stopped process would.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -12,7 +12,7 @@ use tokio::runtime::Handle;
 /// A task that runs to its end without being awaited.
 pub type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// What is put around every task before it is spawned.
+/// Wraps every task before it is spawned.
 pub type Around = Arc<dyn Fn(Task) -> Task + Send + Sync>;
 
 /// Where a client spawns its tasks.

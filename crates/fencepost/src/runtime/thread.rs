@@ -1,8 +1,8 @@
-//! [`Background`]: the thread that drives one blocking client, and how other threads wait for it.
+//! [`Background`]: the thread that drives one blocking client, and how other threads block on it.
 //!
-//! It drives connections, timers, renewal and releases. A call itself is polled by the thread that
-//! makes it, which sleeps in between. So a call may borrow, its panic stays on its own thread, and it
-//! needs no hop to another thread when there is nothing to wait for.
+//! It drives connections, timers, renewal and releases. A call is polled by the calling thread,
+//! which sleeps in between. So a call may borrow, its panic stays on its own thread, and it needs
+//! no hop to another thread when there is nothing to wait for.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -18,11 +18,11 @@ use tokio::time::timeout;
 
 use crate::error::{Cause, Error};
 
-/// How long releases may still take after the last client and the last lease are gone. What has not
+/// How long releases may take after the last client and the last lease are gone. What has not
 /// reached its node by then ends by its TTL.
 const LAST_RELEASES: Duration = Duration::from_secs(2);
 
-/// The thread, for as long as a client or a guard needs it. Nothing ever waits for its end.
+/// The thread, for as long as a client or guard needs it. Nothing waits for its end.
 pub(crate) struct Background {
     runtime: Handle,
     thread: JoinHandle<()>,
@@ -33,8 +33,8 @@ pub(crate) struct Background {
 }
 
 impl Background {
-    /// Starts the thread, and on it what `opening` makes. When the thread is no longer needed it goes
-    /// on for as long as what `closing` made of it, for a while.
+    /// Starts the thread, and runs `opening` on it. When the thread is no longer needed it runs
+    /// what `closing` returned, for a limited time.
     pub(crate) fn start<T, C>(
         opening: impl Future<Output = Result<T, Error>> + Send + 'static,
         closing: impl FnOnce(&T) -> C + Send + 'static,
@@ -45,7 +45,7 @@ impl Background {
     {
         let runtime = runtime::Builder::new_current_thread()
             .enable_all()
-            // Those that look up addresses; the thread itself is ours.
+            // For address look-ups; the thread itself is ours.
             .thread_name("fencepost-dns")
             .build()
             .map_err(not_started)?;
@@ -56,7 +56,7 @@ impl Background {
             .name("fencepost".into())
             .spawn(move || {
                 runtime.block_on(live(opening, closing, opened, not_needed));
-                // Does not wait for a look-up that hangs, as dropping it would.
+                // Does not wait for a hanging look-up, as dropping it would.
                 runtime.shutdown_background();
             })
             .map_err(not_started)?;
@@ -70,13 +70,13 @@ impl Background {
         Ok((made, background))
     }
 
-    /// Carries out a call and blocks until it is done.
+    /// Runs a call and blocks until it is done.
     pub(crate) fn run<T>(&self, call: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
         self.check()?;
         let (bell, rung) = bell();
         // For the timers of the call.
         let _context = self.runtime.enter();
-        // Unconstrained, because there is no task here whose share of time would ever come back.
+        // Unconstrained: there is no task here whose budget would ever be refilled.
         let mut call = pin!(unconstrained(call));
         loop {
             if let Poll::Ready(outcome) = call.as_mut().poll(&mut Context::from_waker(&bell)) {
@@ -87,7 +87,7 @@ impl Background {
         }
     }
 
-    /// Whether a call would ever be answered, and may block this thread.
+    /// Whether a call can be answered, and may block this thread.
     fn check(&self) -> Result<(), Error> {
         if std::process::id() != self.process {
             return Err(no_thread(FORKED));
@@ -103,7 +103,7 @@ impl Background {
     }
 }
 
-/// What the thread does.
+/// The body of the thread.
 async fn live<T, C: Future<Output = ()>>(
     opening: impl Future<Output = Result<T, Error>>,
     closing: impl FnOnce(&T) -> C,
@@ -117,14 +117,14 @@ async fn live<T, C: Future<Output = ()>>(
     let Some(closing) = closing else {
         return;
     };
-    // The error is what tells: the other end was dropped.
+    // The error is the signal: the other end was dropped.
     let _ = not_needed.await;
     if timeout(LAST_RELEASES, closing).await.is_err() {
-        tracing::debug!("the client ends before all its releases have been answered");
+        tracing::debug!("client shut down with releases still in flight");
     }
 }
 
-/// Wakes a thread, without touching the one wake-up that its owner has by [`thread::park`].
+/// Wakes a thread without using the [`thread::park`] token of its owner.
 struct Bell(SyncSender<()>);
 
 fn bell() -> (Waker, Receiver<()>) {
@@ -138,15 +138,15 @@ impl Wake for Bell {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        // Full: a wake-up is pending already. Disconnected: the call is over.
+        // Full: a wake-up is already pending. Disconnected: the call is over.
         let _ = self.0.try_send(());
     }
 }
 
-const FORKED: &str = "it was made before this process was forked; make a client after the fork";
+const FORKED: &str = "it was created before this process forked; create a client after the fork";
 const PANICKED: &str = "its background thread has panicked";
 const IN_RUNTIME: &str = "the thread belongs to an async runtime; await the request instead";
-const ENDING: &str = "the thread is ending, and cannot wait any more";
+const ENDING: &str = "the thread is shutting down and can no longer block";
 pub(crate) const NOT_BLOCKING: &str =
     "it lives on an async runtime; await the request, or make a blocking client";
 
@@ -155,7 +155,7 @@ pub(crate) fn no_thread(why: impl Into<String>) -> Error {
 }
 
 fn not_started(error: std::io::Error) -> Error {
-    no_thread(format!("its background thread cannot be started ({error})"))
+    no_thread(format!("cannot start its background thread ({error})"))
 }
 
 #[cfg(test)]

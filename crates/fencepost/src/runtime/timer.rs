@@ -1,8 +1,8 @@
 //! [`BootTimer`]: a timer on the clock that deadlines are kept on.
 //!
-//! The runtime's timers are on the monotonic clock, which stands still while the machine is suspended: a
-//! lease that ended meanwhile would be told so only when the rest of the timer has passed. The kernel wakes
-//! a `timerfd` on `CLOCK_BOOTTIME` as soon as the machine resumes.
+//! The runtime's timers use the monotonic clock, which stops while the machine is suspended: the
+//! loss of a lease that ended meanwhile would be reported only after the rest of the timer. The
+//! kernel wakes a `timerfd` on `CLOCK_BOOTTIME` as soon as the machine resumes.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -24,8 +24,8 @@ pub(crate) struct BootTimer {
 }
 
 impl BootTimer {
-    /// `None` where the kernel has none, or the process has too many files open: the caller then asks
-    /// the runtime's timers, and often. Within a runtime that has I/O enabled.
+    /// `None` if the kernel has none, or the process has too many open files: the caller then polls
+    /// with the runtime's timers. Needs a runtime with I/O enabled.
     pub(crate) fn new() -> Option<Self> {
         let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
         let file = timerfd_create(TimerfdClockId::Boottime, flags).ok()?;
@@ -37,7 +37,8 @@ impl BootTimer {
     }
 
     fn arm(&mut self, when: Moment) -> io::Result<()> {
-        // Most waits are cut short by a reply and go on to the same moment: that costs no system call.
+        // Most waits are interrupted by a reply and continue to the same moment: that costs no
+        // system call.
         if self.armed == Some(when) {
             return Ok(());
         }
@@ -140,7 +141,7 @@ mod tests {
             .unwrap();
     }
 
-    /// An earlier setting that has expired, and that nobody read, ends no later wait.
+    /// An earlier setting that has expired, and that was not read, ends no later wait.
     #[tokio::test]
     async fn a_wait_that_was_dropped_leaves_nothing_behind() {
         let mut timer = BootTimer::new().unwrap();

@@ -1,5 +1,5 @@
-//! What the nodes are like: [`Builder::survey`](crate::Builder::survey) asks each of them, also those
-//! that would not be let vote.
+//! Facts about the nodes: [`Builder::survey`](crate::Builder::survey) asks each of them, including
+//! those that may not vote.
 //!
 //! Facts only. `fencepost doctor` judges which of them are unsafe.
 
@@ -7,17 +7,17 @@ use std::time::Duration;
 
 use crate::error::NodeError;
 
-/// What one node is like.
+/// Facts about one node.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct NodeSurvey {
     /// The node's address, without a password.
     pub node: String,
-    /// What was found out, or why it could not be asked.
+    /// The facts, or why it could not be reached.
     pub facts: Result<Facts, NodeError>,
 }
 
-/// What was found out of one node.
+/// Facts about one node, by kind.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Facts {
@@ -25,11 +25,11 @@ pub enum Facts {
     Redis(Box<RedisFacts>),
     /// A file.
     File(FileFacts),
-    /// A node of another kind, of which nothing more is known.
+    /// A node of another kind, without further facts.
     Other,
 }
 
-/// What a Redis or Valkey server is like. `None` is what it does not tell this user.
+/// Facts about a Redis or Valkey server. `None` where it hides them from this user.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct RedisFacts {
@@ -37,7 +37,7 @@ pub struct RedisFacts {
     pub product: &'static str,
     /// Its version.
     pub version: Option<String>,
-    /// What tells this server process from every other.
+    /// Identifies this server process.
     pub run_id: Option<String>,
     /// `master` or `slave`.
     pub role: Option<String>,
@@ -49,72 +49,72 @@ pub struct RedisFacts {
     pub redis_cluster: bool,
     /// Whether it writes an append-only file.
     pub append_only: Option<bool>,
-    /// When that is forced to disk: `always`, `everysec` or `no`.
+    /// When it syncs that file: `always`, `everysec` or `no`.
     pub fsync: Option<String>,
-    /// Whether it takes snapshots by itself.
+    /// Whether it takes snapshots automatically.
     pub snapshots: Option<bool>,
-    /// The limit of its memory in bytes; zero when there is none.
+    /// Its memory limit in bytes; zero without a limit.
     pub memory_limit: Option<u64>,
-    /// What it does at that limit.
+    /// Its eviction policy.
     pub eviction_policy: Option<String>,
-    /// How long it does not vote, because it may have forgotten locks: by its marker, or by its uptime
-    /// where it has none.
+    /// How long it does not vote because it may have forgotten locks: by its marker, or by its
+    /// uptime if it has none.
     pub quarantine: Option<Duration>,
-    /// Which cluster it belongs to.
+    /// The cluster that it belongs to.
     pub cluster: ClusterFacts,
-    /// By how many microseconds its wall clock is ahead of ours, give or take half a round trip.
+    /// How many microseconds its wall clock is ahead of ours, give or take half a round trip.
     pub clock_ahead_us: Option<i64>,
-    /// How long a PING takes, there and back: the median of a few.
+    /// The round trip of a PING: the median of a few.
     pub round_trip: Duration,
-    /// How it is reached.
+    /// The kind of connection.
     pub link: LinkKind,
-    /// The user as which we are logged in.
+    /// The user that we are logged in as.
     pub user: String,
-    /// What this user may not do and should be able to.
+    /// The permissions that this user lacks.
     pub missing: Vec<MissingRight>,
-    /// How many replicas are attached.
+    /// The number of attached replicas.
     pub replicas: Option<u64>,
-    /// How many replicas must have a vote before it counts: `replicas=` of the URL.
+    /// How many replicas must acknowledge a vote: `replicas=` of the URL.
     pub replicas_needed: u32,
-    /// The Sentinel group whose master it is, where it was reached as such.
+    /// Its Sentinel group, if it was reached as a master of one.
     pub group: Option<GroupFacts>,
-    /// The Redis Cluster to which it belongs, where it was reached as such.
+    /// Its Redis Cluster, if it was reached as a node of one.
     pub sharded: Option<ShardedFacts>,
 }
 
-/// What a Redis Cluster is like.
+/// Facts about a Redis Cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ShardedFacts {
-    /// How many nodes the URL lists.
+    /// The number of nodes listed in the URL.
     pub listed: usize,
     /// How many of them answer.
     pub answering: usize,
     /// Why the others do not.
     pub others: Vec<String>,
-    /// `cluster-node-timeout`: after how long a master is found down.
+    /// `cluster-node-timeout`: after how long a master counts as down.
     pub node_timeout: Option<Duration>,
     /// The failover time.
     pub failover: Duration,
     /// How long a shard does not vote after a failover.
     pub quarantine: Duration,
-    /// How many slots no shard serves.
+    /// The number of slots that no shard serves.
     pub unserved: usize,
     /// Its shards.
     pub shards: Vec<ShardFacts>,
 }
 
-/// What one shard of a Redis Cluster is like.
+/// Facts about one shard of a Redis Cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ShardFacts {
-    /// Where its master is now.
+    /// The address of its master.
     pub master: String,
-    /// How many slots it has.
+    /// The number of its slots.
     pub slots: usize,
-    /// Why it could not be asked.
+    /// Why it could not be reached.
     pub fault: Option<String>,
-    /// How many replicas may be promoted.
+    /// The number of replicas that may be promoted.
     pub promotable: Option<usize>,
     /// `min-replicas-to-write`
     pub min_replicas: Option<u64>,
@@ -122,29 +122,30 @@ pub struct ShardFacts {
     pub max_lag: Option<Duration>,
 }
 
-/// What a Sentinel group is like.
+/// Facts about a Sentinel group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct GroupFacts {
-    /// Where its master is now.
+    /// The address of its master.
     pub master: String,
-    /// How many Sentinels the URL lists.
+    /// The number of Sentinels listed in the URL.
     pub listed: usize,
     /// How many of them name this master.
     pub naming: usize,
-    /// What the others say.
+    /// What the others report.
     pub others: Vec<String>,
-    /// How many Sentinels they know of themselves.
+    /// The number of Sentinels that they know themselves.
     pub known: Option<usize>,
-    /// How many of them have to find a master down before they elect who promotes a replica.
+    /// The quorum of the group: how many of them must find a master down before a failover.
     pub quorum: Option<usize>,
     /// After how long they find it down.
     pub down_after: Option<Duration>,
-    /// How many replicas may be promoted: attached, and with a `replica-priority` above zero.
+    /// The number of replicas that may be promoted: attached, and with a `replica-priority` above
+    /// zero.
     pub promotable: Option<usize>,
     /// `min-replicas-max-lag`
     pub max_lag: Option<Duration>,
-    /// Why the master is not safe when it is cut off.
+    /// Why the master is unsafe when partitioned.
     pub unfenced: Option<String>,
     /// The failover time of the URL.
     pub failover: Duration,
@@ -156,25 +157,25 @@ pub struct GroupFacts {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ClusterFacts {
-    /// It does not tell this user.
+    /// Hidden from this user.
     Unknown,
-    /// It belongs to none.
+    /// It belongs to no cluster.
     None,
-    /// One is being made.
+    /// A cluster is being created.
     Pending,
-    /// It was replaced by another.
+    /// Its cluster was replaced by another.
     Replaced,
-    /// It is one of these nodes, whose clients have agreed on this `max_ttl`.
+    /// It is one of these nodes, whose clients agree on this `max_ttl`.
     #[non_exhaustive]
     Member {
         /// The addresses of all its nodes, sorted.
         nodes: Vec<String>,
-        /// The longest TTL of any lock.
+        /// The maximum TTL of any lock.
         max_ttl: Duration,
     },
 }
 
-/// How a server is reached.
+/// The kind of connection to a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LinkKind {
@@ -182,41 +183,43 @@ pub enum LinkKind {
     Tls,
     /// Over a Unix socket.
     Unix,
-    /// In the clear, within this machine.
+    /// Plaintext, within this machine.
     Loopback,
-    /// In the clear, over a network.
+    /// Plaintext, over a network.
     Plain,
 }
 
-/// Something that a user of a server may not do.
+/// A permission that a user of a server lacks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MissingRight {
     /// The command.
     pub command: String,
-    /// What `ACL SETUSER` has to be given to grant it.
+    /// The `ACL SETUSER` rule that grants it.
     pub rule: String,
     /// What it is needed for.
     pub needed_for: NeededFor,
 }
 
-/// What a right is needed for.
+/// What a permission is needed for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum NeededFor {
-    /// Without it no lock can be acquired.
+    /// To acquire any lock.
     Locks,
-    /// Without it no reentrant lock can be acquired.
+    /// To acquire reentrant locks.
     Reentrant,
-    /// Without it waiters are not woken, and look once a second.
+    /// To wake waiters; without it they poll once a second.
     Waking,
-    /// Without it the server cannot be checked.
+    /// To wake waiters within one shard of a Redis Cluster; without it every wake-up goes to all its nodes.
+    WakingInShard,
+    /// To check the server.
     Checks,
-    /// Without it locks cannot be listed.
+    /// To list locks.
     Listing,
 }
 
-/// What a file of locks is like.
+/// Facts about a lock file.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct FileFacts {
@@ -224,19 +227,19 @@ pub struct FileFacts {
     pub sqlite: &'static str,
     /// Its size.
     pub bytes: Option<u64>,
-    /// How many locks it knows.
+    /// The number of locks in it.
     pub locks: usize,
-    /// Whether others than its owner and group may write it.
+    /// Whether users other than its owner and group may write it.
     pub writable_by_all: bool,
-    /// Whether a holder's process that is gone can be told from one that is not.
+    /// Whether dead holder processes can be detected.
     pub tells_processes: bool,
-    /// Whether a reboot can be noticed.
+    /// Whether a reboot can be detected.
     pub tells_boots: bool,
-    /// How long a look at a lock takes: the median of a few.
+    /// How long inspecting a lock takes: the median of a few.
     pub round_trip: Duration,
 }
 
-/// The one in the middle.
+/// The median.
 #[cfg(any(feature = "redis", feature = "sqlite"))]
 pub(crate) fn median(mut times: Vec<Duration>) -> Duration {
     times.sort_unstable();

@@ -1,5 +1,5 @@
-//! [`LockService`]: a node that acquires by itself. It has a queue of its own, and its callers need no
-//! tickets.
+//! [`LockService`]: a node that runs the whole acquisition itself. It has its own queue, so callers
+//! need no tickets.
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -13,21 +13,21 @@ use fencepost_core::token::FencingToken;
 use fencepost_core::ttl::Ttl;
 use fencepost_core::value::AttemptValue;
 
-/// One acquisition: one lease id, whatever happens, and numbered attempts.
+/// One acquisition: a single lease id, and numbered attempts.
 pub struct Wanted {
-    /// The lock, or that of which any slot will do.
+    /// The lock, or the semaphore of which any slot will do.
     pub name: LockName,
     /// Its unique part is the lease id.
     pub value: AttemptValue,
-    /// For how long, unless it is extended.
+    /// TTL, unless extended.
     pub ttl: Ttl,
-    /// Whether no waiter in the queue may be passed.
+    /// Whether it must not pass waiters.
     pub fair: bool,
-    /// Whether it is to be read together with others.
+    /// Whether it is shared with other readers.
     pub shared: bool,
-    /// Any of so many slots.
+    /// Any of this many slots.
     pub slots: Option<usize>,
-    /// How many attempts were sent.
+    /// The number of attempts sent.
     attempts: AtomicU32,
 }
 
@@ -46,7 +46,7 @@ impl Wanted {
         }
     }
 
-    /// The number of the attempt that is sent next. It voids the answers to all earlier ones.
+    /// The number of the next attempt. Sending it voids the answers to all earlier ones.
     #[cfg(feature = "service")]
     pub(crate) fn next_attempt(&self) -> u32 {
         self.attempts.fetch_add(1, Ordering::Relaxed) + 1
@@ -59,33 +59,33 @@ impl Wanted {
     }
 }
 
-/// What a service answers to an attempt.
+/// A service's answer to an attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Served {
-    /// It is ours.
+    /// Acquired.
     Granted {
         /// The token.
         token: FencingToken,
-        /// Until when, counted from before the attempt was sent.
+        /// Valid until, counted from before the attempt was sent.
         deadline: Moment,
-        /// Which slot, if one of several was wanted.
+        /// The slot, if one of several was requested.
         slot: Option<usize>,
     },
     /// Another client holds it.
     Held(Holder),
-    /// This attempt was served before: something between us repeats what we send, and another answer is
-    /// lost. The next attempt takes over what that one got.
+    /// This attempt was served before: something in between repeats our requests, and another
+    /// answer was lost. The next attempt takes over what that one acquired.
     AlreadyServed,
 }
 
-/// An answer of a service that is on its way.
+/// A pending answer of a service.
 pub type Serving<'a> = Pin<Box<dyn Future<Output = Result<Served, NodeError>> + Send + 'a>>;
 
-/// A node that acquires by itself.
+/// A node that runs the whole acquisition itself.
 pub trait LockService: Send + Sync {
-    /// Sends the next attempt, and waits at most that long for the lock.
+    /// Sends the next attempt, and waits at most this long for the lock.
     ///
-    /// It may send several, to one replica after the other: each is a new attempt of the same lease. Once
-    /// this is dropped, what was sent may still be carried out.
+    /// It may send several, to one replica after the other: each is a new attempt of the same
+    /// lease. If this is dropped, what was sent may still take effect.
     fn acquire<'a>(&'a self, wanted: &'a Wanted, wait: Duration) -> Serving<'a>;
 }

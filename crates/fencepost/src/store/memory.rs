@@ -15,7 +15,7 @@ use fencepost_core::name::LockName;
 use fencepost_core::pattern::NamePattern;
 use fencepost_core::ticket::{ClientId, Wake};
 
-/// Below this many names, nothing is swept.
+/// No sweep below this many names.
 const FIRST_SWEEP: usize = 1024;
 
 /// A table of locks in this process. Clones share it.
@@ -26,14 +26,14 @@ pub struct MemoryNode {
     address: Arc<str>,
 }
 
-/// The tables that URLs name, for as long as they are in use.
+/// The named tables of URLs, for as long as they are in use.
 static NAMED: LazyLock<Mutex<HashMap<String, Weak<Mutex<Table>>>>> = LazyLock::new(Mutex::default);
 
 struct Table {
     locks: HashMap<LockName, LockState>,
-    /// The size at which unused names are swept out.
+    /// The size at which unused names are swept.
     sweep_at: usize,
-    /// The clients that are woken.
+    /// The clients to wake.
     audience: Audience,
 }
 
@@ -91,7 +91,7 @@ impl MemoryNode {
         }
     }
 
-    /// The table of that name, which all parts of this process share that ask for it.
+    /// The table with this name, shared within this process.
     pub(super) fn named(name: &str, clock: Arc<dyn Clock>) -> Self {
         let mut tables = NAMED.lock().unwrap_or_else(PoisonError::into_inner);
         let shared = tables.get(name).and_then(Weak::upgrade);
@@ -109,7 +109,7 @@ impl MemoryNode {
     }
 
     fn apply(&self, name: &LockName, command: &Command) -> Reply {
-        // A panic cannot leave a half-made change behind that matters: `apply` has none to make.
+        // A panic cannot leave a half-made change: `apply` makes none.
         let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Now {
             elapsed: self.clock.now().since_start(),
@@ -141,13 +141,13 @@ impl Default for MemoryNode {
 impl Node for MemoryNode {
     fn call(&self, name: &LockName, command: Command) -> Call {
         let (node, name) = (self.clone(), name.clone());
-        // Inside the future, so that one that is never polled does nothing.
+        // Inside the future, so that a future that is never polled does nothing.
         Box::pin(async move { Ok(node.apply(&name, &command)) })
     }
 
-    fn listen(&self, client: &ClientId, ear: Arc<dyn WakeSink>) -> Listener {
+    fn listen(&self, client: &ClientId, sink: Arc<dyn WakeSink>) -> Listener {
         let table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
-        table.audience.join(client, ear)
+        table.audience.join(client, sink)
     }
 
     fn address(&self) -> &str {

@@ -1,7 +1,7 @@
 //! [`Node`]: one independent place that stores locks.
 //!
-//! A node carries out the [`Command`]s of the [the core](fencepost_core::lock) machine, one lock at a time,
-//! each of them atomically. It knows nothing of other nodes or of a quorum.
+//! A node runs the [`Command`]s of [the core](fencepost_core::lock), one lock at a time, each
+//! atomically. It knows nothing of other nodes or of a quorum.
 
 #[cfg(feature = "redis")]
 use std::any::Any;
@@ -14,13 +14,16 @@ use std::sync::OnceLock;
 use futures_util::future::try_join_all;
 
 use crate::error::NodeError;
+use crate::runtime::clock::Moment;
 use fencepost_core::NamePattern;
 pub use fencepost_core::Names;
 use fencepost_core::lock::{Command, Reply};
 use fencepost_core::name::LockName;
 use fencepost_core::ticket::{ClientId, TicketId, TicketNumber};
+use fencepost_core::token::FencingToken;
 
 pub(crate) mod facts;
+pub(crate) mod inbox;
 pub(crate) mod lock_service;
 pub mod memory;
 mod notice;
@@ -32,50 +35,66 @@ pub(crate) mod service;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 
+pub use inbox::Inbox;
+#[cfg(feature = "redis")]
+pub(crate) use inbox::ReplySlot;
 pub(crate) use lock_service::LockService;
 pub use notice::{Listener, Notice, WakeSink};
 
-/// The most waiters that a node lists: a queue of thousands is not shown to anybody as a whole.
+/// The maximum number of waiters that a node lists.
 pub(crate) const MOST_LISTED: usize = 256;
 
-/// One who waits on a node, and under which number.
+/// A waiter on a node, and its number.
 pub type Queued = (TicketId, TicketNumber);
 
-/// What a [`Node`] returns: an answer that is on its way.
+/// The pending reply of a [`Node`].
 ///
-/// It borrows nothing, so that a call whose caller is gone can be finished by another task.
+/// It borrows nothing, so that another task can finish a call whose caller is gone.
 pub type Call = Pin<Box<dyn Future<Output = Result<Reply, NodeError>> + Send>>;
 
-/// One command that goes to all nodes. What a kind of node makes of it before it is sent, it makes once.
+/// One command for all nodes. What a kind of node prepares for it is prepared once.
 pub struct Request {
     /// The lock.
     pub name: LockName,
-    /// What to do with it.
+    /// The command.
     pub command: Command,
+    /// Of a release whose answer is awaited: the token of the lease. So a node knows what it has stored, and may ask again
+    /// where that is not so.
+    pub held_with: Option<FencingToken>,
     #[cfg(feature = "redis")]
     made: OnceLock<Arc<dyn Any + Send + Sync>>,
 }
 
 impl Request {
-    /// A command for that lock.
+    /// A command for this lock.
     #[must_use]
     pub fn new(name: &LockName, command: Command) -> Self {
         Self {
             name: name.clone(),
             command,
+            held_with: None,
             #[cfg(feature = "redis")]
             made: OnceLock::new(),
         }
     }
 
-    /// What another node of this kind has made of it.
+    /// The same for the release of a lease with that token, whose answer is awaited.
+    #[must_use]
+    pub fn held_with(self, token: Option<FencingToken>) -> Self {
+        Self {
+            held_with: token,
+            ..self
+        }
+    }
+
+    /// What another node of this kind has prepared.
     #[cfg(feature = "redis")]
     fn made<T: Send + Sync + 'static>(&self) -> Option<Arc<T>> {
         let made = self.made.get()?;
         Arc::clone(made).downcast().ok()
     }
 
-    /// Keeps what was made of it for the other nodes. The first one counts.
+    /// Stores what was prepared, for the other nodes. The first one wins.
     #[cfg(feature = "redis")]
     fn keep<T: Send + Sync + 'static>(&self, made: Arc<T>) {
         let _ = self.made.set(made);
@@ -95,9 +114,9 @@ impl Request {
 ///   [`Extend`](Command::Extend), so that it learns who holds what, and a release; but it answers
 ///   [`NodeError::Quarantined`] to whatever would be a vote.
 ///
-/// A call may take for ever: the caller bounds it.
+/// A call may take forever: the caller bounds it.
 pub trait Node: Send + Sync + 'static {
-    /// Carries out one command on the lock of that name.
+    /// Runs one command on the lock with this name.
     fn call(&self, name: &LockName, command: Command) -> Call;
 
     /// As [`call`](Self::call), for a command that goes to several nodes.
@@ -105,73 +124,85 @@ pub trait Node: Send + Sync + 'static {
         self.call(&request.name, request.command.clone())
     }
 
-    /// As [`call`](Self::call), for a lock that is to outlive the process that asks. Nodes that know
-    /// of no processes need not tell the two apart.
+    /// As [`send`](Self::send), at once, with the reply to an inbox under that number. False if nothing was sent: it
+    /// takes a call then.
+    fn post(&self, request: &Request, now: Moment, inbox: &Arc<Inbox>, number: usize) -> bool {
+        let _ = (request, now, inbox, number);
+        false
+    }
+
+    /// As [`call`](Self::call), for a lock that outlives the calling process. Nodes that know no
+    /// processes need not distinguish the two.
     fn call_unbound(&self, name: &LockName, command: Command) -> Call {
         self.call(name, command)
     }
 
-    /// Tells this client's waiters when it is their turn, for as long as the listener is kept.
+    /// Wakes this client's waiters when it is their turn, until the listener is dropped.
     ///
-    /// What is said may get lost: a waiter that hears nothing looks by itself, now and then.
-    fn listen(&self, client: &ClientId, ear: Arc<dyn WakeSink>) -> Listener {
-        let _ = (client, ear);
+    /// Notifications may be lost: waiters also poll now and then.
+    fn listen(&self, client: &ClientId, sink: Arc<dyn WakeSink>) -> Listener {
+        let _ = (client, sink);
         Listener::deaf()
     }
 
-    /// Tells those who [listen](Self::listen) also when a client of another library gives this lock
-    /// back, which knows of no line: for as long as what is returned is kept.
+    /// This client waits for that lock until the returned listener is dropped: a node may use it to
+    /// [wake](Self::listen) its waiters at less cost.
+    fn attend(&self, name: &LockName, client: &ClientId) -> Listener {
+        let _ = (name, client);
+        Listener::deaf()
+    }
+
+    /// Also notifies [listeners](Self::listen) when a client of another library, which knows no
+    /// queue, releases this lock: until the returned listener is dropped.
     fn follow(&self, name: &LockName) -> Listener {
         let _ = name;
         Listener::deaf()
     }
 
-    /// Tells once, by [`Notice::Changed`], when the holder of this lock changes, or at once if it is
-    /// free: for waiters behind a client of another library, which knows of no queue. A node
-    /// need not be able to tell.
-    fn track(&self, name: &LockName, ear: Arc<dyn WakeSink>) {
-        let _ = (name, ear);
+    /// Notifies once, by [`Notice::Changed`], when the holder of this lock changes, or at once if
+    /// it is free: for waiters behind a client of another library, which knows no queue. Optional
+    /// for a node.
+    fn track(&self, name: &LockName, sink: Arc<dyn WakeSink>) {
+        let _ = (name, sink);
     }
 
-    /// The node's address, for people: no password in it.
+    /// The node's address for display, without a password.
     fn address(&self) -> &str;
 
-    /// The node's own wall clock in microseconds since 1970, about, where it is known: it bounds what token
-    /// is proposed.
-    fn wall_micros(&self) -> Option<u64> {
+    /// The node's own wall clock at that moment, in microseconds since 1970, approximately, if known: it
+    /// bounds the proposed token.
+    fn wall_micros(&self, now: Moment) -> Option<u64> {
+        let _ = now;
         None
     }
 
-    /// Waits until the node is known to be there or not to be there, and tells. Unlike
-    /// [`call`](Self::call), it does not wait for a frozen node longer than the node's own
-    /// connect time-out.
+    /// Waits until the node is known to be up or down, and reports it. Unlike [`call`](Self::call),
+    /// it does not wait for a frozen node longer than the node's own connect timeout.
     fn hello(&self) -> Pin<Box<dyn Future<Output = Result<(), NodeError>> + Send + '_>> {
         Box::pin(std::future::ready(Ok(())))
     }
 
-    /// The names of the locks that it knows, held or not. A node need not be able to tell.
+    /// The names of the locks that it knows, held or not. Optional for a node.
     fn names<'a>(
         &'a self,
         wanted: &'a NamePattern,
     ) -> Pin<Box<dyn Future<Output = Result<Names, NodeError>> + Send + 'a>> {
         let _ = wanted;
-        let why = "this kind of node cannot list its locks".to_owned();
+        let why = "this node cannot list locks".to_owned();
         Box::pin(std::future::ready(Err(NodeError::Other(why))))
     }
 
-    /// Who waits for that lock, the next one first, and no more than 256 of them. A node need not be
-    /// able to tell.
+    /// The waiters for this lock, head of the queue first, at most 256. Optional for a node.
     fn queue<'a>(
         &'a self,
         name: &'a LockName,
     ) -> Pin<Box<dyn Future<Output = Result<Vec<Queued>, NodeError>> + Send + 'a>> {
         let _ = name;
-        let why = "this kind of node cannot list its waiters".to_owned();
+        let why = "this node cannot list waiters".to_owned();
         Box::pin(std::future::ready(Err(NodeError::Other(why))))
     }
 
-    /// Which of these locks are held, in the same order: one look at many, for waiters for any of
-    /// them.
+    /// Which of these locks are held, in the same order: one query for waiters for any of them.
     fn held<'a>(
         &'a self,
         names: &'a [LockName],
@@ -182,19 +213,20 @@ pub trait Node: Send + Sync + 'static {
             let seen = looks.await?;
             let is_held = |reply: &Reply| match reply {
                 Reply::Snapshot(seen) => Ok(seen.holder.is_some()),
-                other => Err(fencepost_core::quorum::out_of_place(other)),
+                other => Err(fencepost_core::quorum::unexpected_reply(other)),
             };
             seen.iter().map(is_held).collect()
         })
     }
 
-    /// Resolves when it is worth asking again after a failure: at once for a node that is never
-    /// away, when the connection is there again for one that is.
+    /// Resolves when a retry makes sense after a failure: at once for a node that is never down,
+    /// otherwise when it is connected again.
     fn ready(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
         Box::pin(std::future::ready(()))
     }
 
-    /// Itself, if it acquires by itself: then it is sent no [`Acquire`](Command::Acquire) and no ticket.
+    /// The node itself, if it runs the whole acquisition: then it gets no
+    /// [`Acquire`](Command::Acquire) and no ticket.
     fn service(&self) -> Option<&dyn LockService> {
         None
     }

@@ -1,6 +1,6 @@
-//! How a node tells a waiter that it is its turn.
+//! How a node notifies a waiter that it is its turn.
 //!
-//! Nothing may rest on a notice: it may be lost, late, or meant for one who has gone.
+//! Nothing may depend on a notice: it may be lost, late, or meant for a waiter that is gone.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,40 +10,41 @@ use fencepost_core::ticket::{ClientId, Wake};
 
 /// Receives one node's notifications for all waiters of a client. It must not block.
 pub trait WakeSink: Send + Sync + 'static {
-    /// Takes one notice in.
-    fn hear(&self, notice: Notice);
+    /// Receives one notice.
+    fn notify(&self, notice: Notice);
 }
 
-/// What a node has to say.
+/// A notification of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {
     /// It is this ticket's turn.
     Wake(Wake),
-    /// This lock was released by a client that may know of no queue, or may have been before it was
-    /// [followed](super::Node::follow).
+    /// This lock was released by a client that may know no queue, or may have been released before
+    /// it was [followed](super::Node::follow).
     Freed(LockName),
-    /// What was stored of this lock has changed since it was [tracked](super::Node::track): it may be free.
+    /// The stored value of this lock has changed since it was [tracked](super::Node::track): it may
+    /// be free.
     Changed(LockName),
-    /// From now on the node can be heard. What it said before may have been missed.
+    /// The subscription is active. Earlier notifications may have been missed.
     Listening,
 }
 
 /// Stops listening when it is dropped.
-#[must_use = "nothing is heard once it is dropped"]
+#[must_use = "notifications stop as soon as it is dropped"]
 pub struct Listener(Option<Box<dyn FnOnce() + Send + Sync>>);
 
 impl Listener {
-    /// Listens until it is dropped, and then does this.
+    /// Listens until dropped, then runs `stop`.
     pub fn until(stop: impl FnOnce() + Send + Sync + 'static) -> Self {
         Self(Some(Box::new(stop)))
     }
 
-    /// A node that says nothing: its waiters have to look.
+    /// A node without notifications: its waiters have to poll.
     pub(crate) fn deaf() -> Self {
         Self(None)
     }
 
-    /// Whether nothing will ever be heard.
+    /// Whether there are no notifications at all.
     #[must_use]
     pub fn is_deaf(&self) -> bool {
         self.0.is_none()
@@ -64,29 +65,30 @@ impl fmt::Debug for Listener {
     }
 }
 
-/// Who listens to a node of this process. Clones share the list.
+/// The listeners of a node in this process. Clones share the list.
 #[derive(Clone, Default)]
 pub(super) struct Audience(Arc<Mutex<Vec<Member>>>);
 
 type Member = (ClientId, Arc<dyn WakeSink>);
 
 impl Audience {
-    /// Adds one, until the listener is dropped.
-    pub(super) fn join(&self, client: &ClientId, ear: Arc<dyn WakeSink>) -> Listener {
-        self.with(|list| list.push((client.clone(), Arc::clone(&ear))));
+    /// Adds a listener, until it is dropped.
+    pub(super) fn join(&self, client: &ClientId, sink: Arc<dyn WakeSink>) -> Listener {
+        self.with(|list| list.push((client.clone(), Arc::clone(&sink))));
         let audience = self.clone();
         Listener::until(move || {
-            audience.with(|list| list.retain(|(_, other)| !Arc::ptr_eq(other, &ear)))
+            audience.with(|list| list.retain(|(_, other)| !Arc::ptr_eq(other, &sink)))
         })
     }
 
-    /// Tells whom it concerns. Must not be called while something is locked that an ear may need.
+    /// Notifies the clients concerned. Must not be called while holding a lock that a sink may
+    /// need.
     pub(super) fn tell(&self, wake: Wake) {
-        let whom = |(client, ear): &Member| wake.ticket.is_of(client).then(|| Arc::clone(ear));
+        let whom = |(client, sink): &Member| wake.ticket.is_of(client).then(|| Arc::clone(sink));
         // The replicas of a lock service share one id, and each knows its own tickets.
-        let ears: Vec<_> = self.with(|list| list.iter().filter_map(whom).collect());
-        for ear in ears {
-            ear.hear(Notice::Wake(wake.clone()));
+        let sinks: Vec<_> = self.with(|list| list.iter().filter_map(whom).collect());
+        for sink in sinks {
+            sink.notify(Notice::Wake(wake.clone()));
         }
     }
 

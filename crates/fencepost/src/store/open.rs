@@ -13,7 +13,7 @@ use super::sqlite::{FileSpec, HolderProcess, SqliteNode};
 use crate::error::{Cause, Error};
 use crate::runtime::clock::Clock;
 
-/// What it takes to open the nodes of one client.
+/// What opening the nodes of one client needs.
 pub(crate) struct Opener {
     pub(crate) clock: Arc<dyn Clock>,
     #[cfg(feature = "sqlite")]
@@ -28,7 +28,7 @@ pub(crate) struct Opener {
     pub(crate) service: ServiceOptions,
 }
 
-/// Whether URLs of this scheme are those of Redis and Valkey servers.
+/// Whether this is a scheme of Redis and Valkey servers.
 pub(crate) fn is_redis(scheme: &str) -> bool {
     matches!(
         scheme,
@@ -37,12 +37,12 @@ pub(crate) fn is_redis(scheme: &str) -> bool {
         || is_cluster(scheme)
 }
 
-/// Whether URLs of this scheme are those of Sentinel groups.
+/// Whether this is a scheme of Sentinel groups.
 pub(crate) fn is_group(scheme: &str) -> bool {
     scheme.ends_with("+sentinel")
 }
 
-/// Whether URLs of this scheme are those of Redis Clusters.
+/// Whether this is a scheme of Redis Clusters.
 pub(crate) fn is_cluster(scheme: &str) -> bool {
     scheme.ends_with("+cluster")
 }
@@ -52,8 +52,8 @@ fn has_hosts(scheme: &str) -> bool {
     is_group(scheme) || is_cluster(scheme)
 }
 
-/// The URLs of a list that is separated by commas. The Sentinels of a group and the nodes of a Cluster are,
-/// too: what has no scheme of its own belongs to the URL before it.
+/// Splits a comma-separated list of URLs. The hosts of a Sentinel group or a Cluster are also
+/// separated by commas: a part without a scheme belongs to the URL before it.
 #[must_use]
 pub fn split_urls(urls: &str) -> Vec<String> {
     let mut found: Vec<String> = Vec::new();
@@ -73,7 +73,7 @@ pub fn split_urls(urls: &str) -> Vec<String> {
     found
 }
 
-/// Refuses a quorum in which a node is another one for each client: they would all hold the lock.
+/// Refuses a quorum with a node that differs for each client: they would all hold the lock.
 pub(crate) fn check_reach(urls: &[&str]) -> Result<(), Error> {
     let of_one = |url: &&&str| matches!(url.split_once(':'), Some(("file" | "memory", _)));
     let is_service = |url: &&&str| url.starts_with("http:");
@@ -97,9 +97,10 @@ pub(crate) fn check_reach(urls: &[&str]) -> Result<(), Error> {
     match urls.iter().find(of_one) {
         Some(url) if !is_one => Err(Error::from(Cause::InvalidUrl {
             url: (*url).to_owned(),
-            why: "it is seen by this machine only, and a quorum needs nodes that every client \
-                  reaches; use it alone, or servers only"
-                .into(),
+            why:
+                "it is local to this machine, and a quorum needs nodes that every client reaches; \
+                  use it alone, or use servers only"
+                    .into(),
         })),
         _ => Ok(()),
     }
@@ -112,7 +113,7 @@ impl Opener {
             Some(("file", path)) => self.file_url(url, path),
             Some((scheme, _)) if is_redis(scheme) => self.redis(url),
             _ => Err(Error::from(Cause::InvalidUrl {
-                // Whatever it is, it may hold a password: only its beginning is safe to show.
+                // It may contain a password: only its start is safe to show.
                 url: format!("{:?}", beginning(url)),
                 why: "it must begin with memory:, file:, redis://, rediss://, redis+unix://, \
                       redis+sentinel:// or redis+cluster:// (or valkey for redis), http:// or \
@@ -177,22 +178,6 @@ impl Opener {
     fn redis(&self, url: &str) -> Result<Arc<dyn Node>, Error> {
         Err(without_feature(beginning(url), "redis"))
     }
-
-    #[cfg(feature = "redis")]
-    pub(crate) fn connection(
-        &self,
-        label: &str,
-        connection: redis::aio::MultiplexedConnection,
-    ) -> Arc<dyn Node> {
-        Arc::new(RedisNode::over(
-            connection,
-            label,
-            self.redis.clone(),
-            &self.roster,
-            self.clock.clone(),
-            &self.runtime,
-        ))
-    }
 }
 
 fn beginning(url: &str) -> &str {
@@ -247,7 +232,7 @@ mod tests {
             ["file:a", "file:b"],
         ] {
             let why = check_reach(&mixed).unwrap_err().to_string();
-            assert!(why.contains("this machine only"), "{why}");
+            assert!(why.contains("local to this machine"), "{why}");
             assert!(!why.contains("secret"), "{why}");
         }
     }

@@ -12,9 +12,9 @@ pub(super) fn sound() -> Vec<Variant> {
     vec![
         holds(
             "acquire",
-            "2 claims on 3 nodes whose counters differ, and clocks that tell nothing",
+            "2 claims on 3 nodes whose registers differ, and clocks that tell nothing",
             Setup {
-                counters: UNEVEN,
+                registers: UNEVEN,
                 ..small.clone()
             },
         )
@@ -32,7 +32,7 @@ pub(super) fn sound() -> Vec<Variant> {
             "free-expiry",
             "the same with keys that expire at any time: only the tokens are promised",
             Setup {
-                counters: UNEVEN,
+                registers: UNEVEN,
                 expiry: Expiry::Free,
                 ..small.clone()
             },
@@ -42,7 +42,7 @@ pub(super) fn sound() -> Vec<Variant> {
             "the same, each extended once: what is taken again must not disturb the tokens",
             Setup {
                 extensions: 1,
-                counters: UNEVEN,
+                registers: UNEVEN,
                 expiry: Expiry::Free,
                 ..small.clone()
             },
@@ -71,7 +71,7 @@ pub(super) fn sound() -> Vec<Variant> {
             "2 claims on 3 nodes, each extended once",
             Setup {
                 extensions: 1,
-                counters: UNEVEN,
+                registers: UNEVEN,
                 ..small.clone()
             },
         )
@@ -136,20 +136,20 @@ pub(super) fn sound() -> Vec<Variant> {
         .within(12),
         holds(
             "three-claims",
-            "3 claims on 3 nodes whose counters differ",
+            "3 claims on 3 nodes whose registers differ",
             Setup {
                 claims: 3,
-                counters: UNEVEN,
+                registers: UNEVEN,
                 ..small.clone()
             },
         )
         .within(18),
         holds(
             "five-nodes",
-            "2 claims on 5 nodes whose counters differ",
+            "2 claims on 5 nodes whose registers differ",
             Setup {
                 nodes: 5,
-                counters: &[&[0, 0, 0, 1, 1], &[0, 0, 1, 2, 2]],
+                registers: &[&[0, 0, 0, 1, 1], &[0, 0, 1, 2, 2]],
                 ..small.clone()
             },
         )
@@ -189,11 +189,11 @@ pub(super) fn broken() -> Vec<Variant> {
     vec![
         flawed(
             "largest-grant",
-            "no certification: the token is the largest counter of a majority of grants",
+            "no certification: the token is the largest register of a majority of grants",
             UNIQUE,
             Flaw::LargestOfGrants,
             Setup {
-                counters: UNEVEN,
+                registers: UNEVEN,
                 ..small.clone()
             },
         ),
@@ -209,7 +209,7 @@ pub(super) fn broken() -> Vec<Variant> {
         ),
         flawed(
             "higher-certifies",
-            "a node whose counter is above the token counts for it",
+            "a node whose register is above the token counts for it",
             UNIQUE,
             Flaw::HigherCertifies,
             small.clone(),

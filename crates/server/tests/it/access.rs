@@ -74,6 +74,34 @@ fn no_token_wrong_token_wrong_prefix_and_wrong_verb_are_refused_alike() {
     assert_eq!(names, ["ci/x"], "others' names are not shown");
 }
 
+/// A slot of a semaphore has a name of its own, which begins with a brace.
+#[test]
+fn a_principal_sees_the_slots_of_its_own_semaphores_and_of_no_others() {
+    let dir = tempfile::tempdir().unwrap();
+    let service = guarded(&dir);
+    for (token, name) in [("one", "ci/pool"), ("two", "prod/pool")] {
+        let body = json!({ "name": name, "slots": 2 });
+        assert_eq!(post(&service, token, "/v1/acquire", &body).status, 200);
+    }
+    let get = |path: &str| service.send("GET", path, &[("authorization", "Bearer one")], "");
+    let listed = get("/v1/locks").json();
+    let listed = listed["locks"].as_array().unwrap();
+    let names: Vec<_> = listed
+        .iter()
+        .filter_map(|lock| lock["name"].as_str())
+        .collect();
+    assert!(!names.is_empty(), "its own");
+    for name in names {
+        assert!(name.starts_with("{ci/pool}:semaphore:"), "{name}");
+        let lock = get(&format!(
+            "/v1/locks?name=%7B{}",
+            &name[1..].replace('}', "%7D")
+        ));
+        assert_eq!(lock.status, 200, "{lock:?}");
+    }
+    get("/v1/locks?name=%7Bprod/pool%7D:semaphore:0").is_problem(403, "forbidden");
+}
+
 #[test]
 fn what_operators_and_probes_need_is_open_and_values_never_leave() {
     let dir = tempfile::tempdir().unwrap();

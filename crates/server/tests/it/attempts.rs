@@ -298,3 +298,45 @@ fn the_lease_id_of_a_holder_is_shown_to_nobody() {
     }
     assert!(seen[0].contains("web-3; invoice 42"), "{}", seen[0]);
 }
+
+/// Each of them asked the nodes once a second whether another attempt of its lease had the lock.
+#[test]
+fn those_who_wait_under_lease_ids_of_their_own_look_together() {
+    const WAITERS: u128 = 60;
+    let server = fencepost_tests::RedisServer::start();
+    let url = server.url();
+    let replica = Replica::start(Options::new(), async move || {
+        let builder = Client::builder().url(url).replica();
+        builder.connect().await.unwrap()
+    });
+    let held = replica.post("/v1/acquire", &json!({ "name": "job", "ttl": "60s" }));
+    assert_eq!(held.status, 200, "{held:?}");
+    let mut waiters = Vec::new();
+    for lease in 0..WAITERS {
+        let body = json!({
+            "name": "job", "ttl": "60s", "wait": "40s", "lease": format!("{lease:032x}"),
+        })
+        .to_string();
+        let mut stream = TcpStream::connect(replica.address).unwrap();
+        write!(
+            stream,
+            "POST /v1/acquire HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n\
+             content-length: {}\r\n\r\n{body}",
+            body.len()
+        )
+        .unwrap();
+        waiters.push(stream);
+    }
+    until("all wait", || waiting(&replica, "job") == json!(WAITERS));
+    let scripts = || -> u64 {
+        let stats = server.cli(&["INFO", "commandstats"]);
+        let line = stats
+            .lines()
+            .find_map(|line| line.strip_prefix("cmdstat_evalsha:calls="));
+        line.unwrap().split(',').next().unwrap().parse().unwrap()
+    };
+    let before = scripts();
+    std::thread::sleep(Duration::from_secs(3));
+    let sent = scripts() - before;
+    assert!(sent < 60, "{sent} scripts in three seconds");
+}

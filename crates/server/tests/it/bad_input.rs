@@ -7,6 +7,8 @@ use crate::service::Replica;
 
 const JSON: [(&str, &str); 1] = [("content-type", "application/json")];
 
+type SetLimit = fn(&mut Limits);
+
 #[test]
 fn what_cannot_be_read_or_used_is_said_and_locks_nothing() {
     let service = Replica::in_memory(Options::new());
@@ -70,18 +72,33 @@ fn unknown_paths_methods_and_types_are_problems_too() {
 
 #[test]
 fn a_limit_is_named_by_its_problem() {
-    let mut limits = Limits::default();
-    (limits.body_bytes, limits.waits_per_name) = (200, 0);
-    let mut options = Options::new();
-    options.limits = limits;
-    let service = Replica::in_memory(options);
+    let limited = |set: SetLimit| {
+        let mut options = Options::new();
+        set(&mut options.limits);
+        Replica::in_memory(options)
+    };
+    let service = limited(|limits| limits.body_bytes = 200);
     let body = json!({ "name": "x".repeat(300) });
     service
         .post("/v1/acquire", &body)
         .is_problem(413, "too_large");
-    let refused = service.post("/v1/acquire", &json!({ "name": "a", "wait": "1s" }));
-    refused.is_problem(429, "limit");
-    assert_eq!(refused.json()["limit"], "waits_per_name");
+    let waits: [(&str, SetLimit); 3] = [
+        ("waits", |limits| limits.waits = 0),
+        ("waits_per_principal", |limits| {
+            limits.waits_per_principal = 0;
+        }),
+        ("waits_per_name", |limits| limits.waits_per_name = 0),
+    ];
+    for (name, set) in waits {
+        let service = limited(set);
+        let refused = service.post("/v1/acquire", &json!({ "name": "a", "wait": "1s" }));
+        refused.is_problem(429, "limit");
+        assert_eq!(refused.json()["limit"], name);
+    }
+    let service = limited(|limits| limits.names = 2);
+    let refused = service.post("/v1/acquire", &json!({ "names": ["a", "b", "c"] }));
+    refused.is_problem(422, "invalid");
+    assert!(refused.text.contains("limit names"), "{refused:?}");
 }
 
 /// The document and the routes come from one table; this holds the table to what answers.

@@ -155,7 +155,7 @@ async fn what_the_service_does_not_offer_is_refused_and_says_so() {
     for error in refused {
         let error = error.unwrap();
         assert_eq!(error.kind(), ErrorKind::InvalidOption, "{error}");
-        assert!(error.to_string().contains("does not offer"), "{error}");
+        assert!(error.to_string().contains("does not support"), "{error}");
     }
 }
 

@@ -13,11 +13,16 @@ use crate::service::Replica;
 const LIMIT: Duration = Duration::from_secs(20);
 
 /// A stream of events.
-struct Stream(BufReader<TcpStream>);
+pub(crate) struct Stream(pub(crate) BufReader<TcpStream>);
 
 impl Stream {
-    fn open(address: SocketAddr, path: &str, more: &str) -> Self {
-        let mut socket = TcpStream::connect(address).unwrap();
+    pub(crate) fn open(address: SocketAddr, path: &str, more: &str) -> Self {
+        let socket = TcpStream::connect(address).unwrap();
+        Self::on(socket, path, more)
+    }
+
+    /// A stream over a connection that is there already.
+    pub(crate) fn on(mut socket: TcpStream, path: &str, more: &str) -> Self {
         socket.set_read_timeout(Some(LIMIT)).unwrap();
         write!(
             socket,
@@ -28,7 +33,7 @@ impl Stream {
     }
 
     /// The next event, unless the stream has ended.
-    fn next(&mut self) -> Option<(String, Value)> {
+    pub(crate) fn next(&mut self) -> Option<(String, Value)> {
         let mut event = String::new();
         loop {
             let mut line = String::new();
@@ -49,7 +54,7 @@ impl Stream {
     }
 
     /// Reads on until that has happened.
-    fn until(&mut self, wanted: &str) -> Value {
+    pub(crate) fn until(&mut self, wanted: &str) -> Value {
         let end = Instant::now() + LIMIT;
         while Instant::now() < end {
             match self.next() {

@@ -162,3 +162,65 @@ fn a_shell_gets_lines_that_it_can_evaluate_and_may_send_a_form() {
             .any(|line| line == format!("TOKEN={}", mine.token))
     );
 }
+
+#[test]
+fn a_thousand_leases_are_extended_by_one_request_each_with_its_own_outcome() {
+    const HELD: usize = 10;
+    let service = Replica::in_memory(Options::new());
+    let mut leases: Vec<_> = (0..HELD)
+        .map(|n| {
+            let name = format!("job/{n}");
+            let held = service.post("/v1/acquire", &json!({ "name": name, "ttl": "10s" }));
+            let held = held.json();
+            json!({ "name": name, "lease": held["lease"], "token": held["token"] })
+        })
+        .collect();
+    leases.extend((HELD..1_000).map(|n| {
+        let lease = format!("{n:032x}");
+        json!({ "name": format!("job/{n}"), "lease": lease, "token": 1 })
+    }));
+    let answer = service.post("/v1/extend", &json!({ "leases": leases, "ttl": "60s" }));
+    assert_eq!(answer.status, 200, "{answer:?}");
+    let answer = answer.json();
+    let outcomes = answer["leases"].as_array().unwrap();
+    assert_eq!(outcomes.len(), 1_000);
+    for (n, outcome) in outcomes.iter().enumerate() {
+        let expected = if n < HELD { "extended" } else { "lost" };
+        assert_eq!(outcome["outcome"], expected, "{outcome}");
+        assert_eq!(outcome["name"], format!("job/{n}"));
+    }
+    leases.push(leases[0].clone());
+    let refused = service.post("/v1/extend", &json!({ "leases": leases }));
+    refused.is_problem(422, "invalid");
+    assert!(refused.text.contains("limit batch"), "{refused:?}");
+}
+
+/// Nodes hand out 10,000 names at the most. The prefix was looked for among those.
+#[test]
+fn a_prefix_is_found_among_more_names_than_one_listing_holds() {
+    const OTHERS: usize = 20_000;
+    const WANTED: usize = 8;
+    let service = Replica::start(Options::new(), async || {
+        let client = fencepost::Client::memory().unwrap();
+        for n in 0..OTHERS + WANTED {
+            let name = match n < OTHERS {
+                true => format!("other/{n}"),
+                false => format!("a*?b/{n}"),
+            };
+            let lock = client
+                .try_lock(name)
+                .ttl(Duration::from_secs(30))
+                .renew(false);
+            lock.await.unwrap().detach().await.unwrap();
+        }
+        client
+    });
+    let found = service.get("/v1/locks?prefix=a*?b/").json();
+    assert_eq!(found["locks"].as_array().unwrap().len(), WANTED, "{found}");
+    assert_eq!(found["more"], false);
+    let all = service.get("/v1/locks?prefix=other").json();
+    assert_eq!(
+        (&all["more"], all["locks"].as_array().unwrap().len()),
+        (&json!(true), 500)
+    );
+}

@@ -78,7 +78,7 @@ impl Lock {
             turn: Default::default(),
         };
         match self.node.call(&self.name, acquire).await? {
-            Reply::Granted { counter, .. } => Ok(Some(counter)),
+            Reply::Granted { register, .. } => Ok(Some(register)),
             Reply::Held(_) => Ok(None),
             other => Err(format!("{other:?}").into()),
         }

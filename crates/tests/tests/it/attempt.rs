@@ -39,9 +39,9 @@ pub(crate) fn token(number: u64) -> FencingToken {
     FencingToken::new(number).unwrap()
 }
 
-pub(crate) fn granted(counter: u64) -> Reply {
+pub(crate) fn granted(register: u64) -> Reply {
     Reply::Granted {
-        counter: token(counter),
+        register: token(register),
         evicted: None,
     }
 }
@@ -53,10 +53,10 @@ pub(crate) fn wall_micros() -> u64 {
 
 /// The largest token that a node may give now: by its clock, which is this machine's.
 pub(crate) fn assert_cut_to_skew(reply: &Reply) {
-    let Reply::Granted { counter, .. } = reply else {
+    let Reply::Granted { register, .. } = reply else {
         panic!("{reply:?}");
     };
-    let ahead = Duration::from_micros(counter.get().saturating_sub(wall_micros()));
+    let ahead = Duration::from_micros(register.get().saturating_sub(wall_micros()));
     assert!(ahead <= MAX_SKEW, "{ahead:?} ahead");
     assert!(ahead + LATE >= MAX_SKEW, "only {ahead:?} ahead");
 }
@@ -158,8 +158,8 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    pub(crate) async fn counter(&self) -> u64 {
-        self.look().await.counter.get()
+    pub(crate) async fn register(&self) -> u64 {
+        self.look().await.register.get()
     }
 
     /// Whether this attempt has the lock, as the node sees it.

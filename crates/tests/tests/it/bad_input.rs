@@ -58,7 +58,7 @@ async fn a_store_that_is_not_there_is_named_with_its_reason() {
     assert!(text.contains(&url) && text.contains("refused"), "{text}");
 
     let dir = tempfile::tempdir().unwrap();
-    let error = Client::file(dir.path()).unwrap_err();
+    let error = Client::builder().file(dir.path()).build().unwrap_err();
     assert!(error.kind() == ErrorKind::Store, "{error:?}");
 }
 

@@ -71,9 +71,9 @@ async fn a_refused_acquire_changes_nothing(node: &Arc<dyn Node>) {
     let last = Instant::now();
     a.acquire(7).await;
     assert_held_by(&a, &b.acquire(1_000_000).await);
-    assert_eq!(a.counter().await, 7);
+    assert_eq!(a.register().await, 7);
     assert!(b.wait().await - last < LATE, "b's TTL did not become a's");
-    assert_eq!(b.counter().await, 8);
+    assert_eq!(b.register().await, 8);
 }
 
 async fn the_same_value_again_is_granted_the_same_and_prolongs_nothing(node: &Arc<dyn Node>) {
@@ -88,11 +88,11 @@ async fn tokens_grow_whatever_is_proposed(node: &Arc<dyn Node>) {
     let mut last = 0;
     for (i, proposed) in [5, 5, 0, 100, 99, 101, 1].into_iter().enumerate() {
         let a = on(node, "n", &format!("value-{i}"));
-        let Reply::Granted { counter, .. } = a.acquire(proposed).await else {
+        let Reply::Granted { register, .. } = a.acquire(proposed).await else {
             panic!("not granted");
         };
-        assert_eq!(counter.get(), proposed.max(last + 1));
-        last = counter.get();
+        assert_eq!(register.get(), proposed.max(last + 1));
+        last = register.get();
         assert_eq!(a.release().await, Reply::Released);
     }
 }
@@ -101,12 +101,12 @@ async fn a_proposal_from_the_far_future_is_cut_to_the_largest_skew(node: &Arc<dy
     let a = on(node, "n", "a");
     assert_cut_to_skew(&a.acquire(FencingToken::MAX.get()).await);
     a.release().await;
-    let before = a.counter().await;
+    let before = a.register().await;
     let b = on(node, "n", "b");
-    let Reply::Granted { counter, .. } = b.acquire(FencingToken::MAX.get()).await else {
+    let Reply::Granted { register, .. } = b.acquire(FencingToken::MAX.get()).await else {
         panic!("not granted");
     };
-    assert!(counter.get() > before, "it grows all the same");
+    assert!(register.get() > before, "it grows all the same");
     let c = on(node, "m", "c");
     let soon = wall_micros() + 1_000_000;
     assert_eq!(c.acquire(soon).await, granted(soon), "a little is no harm");
@@ -170,9 +170,9 @@ async fn a_counter_outlives_expiry_and_release(node: &Arc<dyn Node>) {
     );
     assert_eq!(a.acquire(41).await, granted(41));
     b.wait().await;
-    assert_eq!(b.counter().await, 42);
+    assert_eq!(b.register().await, 42);
     b.release().await;
-    assert_eq!(b.counter().await, 42);
+    assert_eq!(b.register().await, 42);
     assert_eq!(c.acquire(1).await, granted(43));
 }
 
@@ -181,10 +181,10 @@ async fn a_counter_outlives_expiry_and_release(node: &Arc<dyn Node>) {
 async fn only_the_holder_raises_the_counter(node: &Arc<dyn Node>) {
     let (a, b) = (on(node, "n", "a"), on(node, "n", "b"));
     assert_eq!(a.raise(9).await, Reply::NotHeld(None));
-    assert_eq!(a.counter().await, 0);
+    assert_eq!(a.register().await, 0);
     a.acquire(1).await;
     assert_not_held_but_by(&a, &b.raise(9).await);
-    assert_eq!(a.counter().await, 1);
+    assert_eq!(a.register().await, 1);
     assert_eq!(a.raise(9).await, Reply::Raised(token(9)));
     a.release().await;
     assert_eq!(b.acquire(1).await, granted(10));
@@ -200,9 +200,9 @@ async fn a_counter_is_never_lowered(node: &Arc<dyn Node>) {
         "equal is no vote"
     );
     assert_eq!(a.extend(3).await, Reply::Extended);
-    assert_eq!(a.counter().await, 9);
+    assert_eq!(a.register().await, 9);
     assert_eq!(a.extend(12).await, Reply::Extended);
-    assert_eq!(a.counter().await, 12);
+    assert_eq!(a.register().await, 12);
 }
 
 // ---- extend -------------------------------------------------------------------------------------
@@ -214,7 +214,7 @@ async fn an_extension_counts_from_when_it_was_made(node: &Arc<dyn Node>) {
     assert_eq!(a.extend(1).await, Reply::Extended);
     let freed = b.wait().await;
     assert!(freed + GRAIN >= begun + SHORT, "{:?}", freed - begun);
-    assert_eq!(b.counter().await, 2, "an extension leaves the token alone");
+    assert_eq!(b.register().await, 2, "an extension leaves the token alone");
     let long = b.clone().for_ttl(2 * LONG);
     assert_eq!(long.extend(2).await, Reply::Extended);
     let left = long.look().await.holder.unwrap().remaining.unwrap();
@@ -249,7 +249,7 @@ async fn what_stands_for_all_readers_is_nobodys_value(node: &Arc<dyn Node>) {
     assert_eq!(mark.acquire(9).await, Reply::Tombstoned);
     assert!(matches!(writer.acquire(1).await, Reply::Held(_)));
     assert_eq!(reader.look().await.readers.len(), 1);
-    assert_eq!(reader.counter().await, 1);
+    assert_eq!(reader.register().await, 1);
     assert_eq!(reader.release().await, Reply::Released);
     let taken = [
         mark.acquire(9).await,
@@ -269,14 +269,14 @@ async fn an_extension_by_another_is_refused_and_prolongs_nothing(node: &Arc<dyn 
     a.acquire(1).await;
     assert_not_held_but_by(&a, &b.extend(99).await);
     assert!(a.is_holder_in(&a.look().await.holder.unwrap()));
-    assert_eq!(a.counter().await, 1);
+    assert_eq!(a.register().await, 1);
 }
 
 async fn an_extension_of_a_forgotten_lock_repairs_it(node: &Arc<dyn Node>) {
     let (a, b) = (on(node, "n", "a"), on(node, "n", "b"));
     assert_eq!(a.extend(100).await, Reply::Repaired);
     assert_held_by(&a, &b.acquire(1).await);
-    assert_eq!(a.counter().await, 100);
+    assert_eq!(a.register().await, 100);
     assert_eq!(a.extend(100).await, Reply::Extended);
     a.release().await;
     assert_eq!(a.extend(100).await, Reply::Repaired, "nobody came between");
@@ -312,7 +312,7 @@ async fn a_withdrawn_attempt_is_refused_and_nobody_else(node: &Arc<dyn Node>) {
     let (a, b) = (on(node, "n", "a"), on(node, "n", "b"));
     assert_eq!(a.withdraw(LONG).await, Reply::NotHeld(None));
     assert_eq!(a.acquire(1).await, Reply::Tombstoned);
-    assert_eq!(a.counter().await, 0, "no token was used up");
+    assert_eq!(a.register().await, 0, "no token was used up");
     assert_eq!(on(node, "m", "a").acquire(1).await, granted(1));
     assert_eq!(b.acquire(1).await, granted(1));
     assert_not_held_but_by(&b, &a.withdraw(LONG).await);
@@ -354,7 +354,7 @@ async fn a_look_changes_nothing(node: &Arc<dyn Node>) {
     let nothing = Snapshot {
         holder: None,
         readers: Vec::new(),
-        counter: FencingToken::ZERO,
+        register: FencingToken::ZERO,
         waiting: 0,
     };
     assert_eq!(a.look().await, nothing);
@@ -364,6 +364,6 @@ async fn a_look_changes_nothing(node: &Arc<dyn Node>) {
         assert!(a.is_holder_in(&holder));
         assert!(Instant::now() < end, "looking keeps it alive");
     }
-    assert_eq!(b.counter().await, 5);
+    assert_eq!(b.register().await, 5);
     assert_eq!(b.acquire(1).await, granted(6));
 }

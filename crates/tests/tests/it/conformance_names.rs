@@ -84,7 +84,7 @@ async fn every_name_that_is_valid_is_a_lock_of_its_own(node: &Arc<dyn Node>) {
     for (i, name) in names.iter().enumerate() {
         let a = on(node, name, &format!("value-{i}"));
         assert!(a.holds().await, "{name:?}");
-        assert_eq!(a.counter().await, 10 + i as u64, "{name:?}");
+        assert_eq!(a.register().await, 10 + i as u64, "{name:?}");
         assert_held_by(&a, &on(node, name, "other").acquire(1).await);
         assert_eq!(a.release().await, Reply::Released, "{name:?}");
     }

@@ -155,7 +155,7 @@ struct Recorder {
 }
 
 impl WakeSink for Recorder {
-    fn hear(&self, notice: Notice) {
+    fn notify(&self, notice: Notice) {
         match notice {
             Notice::Wake(wake) => drop(self.said.send(wake)),
             Notice::Listening => drop(self.listening.send(())),
@@ -296,10 +296,16 @@ async fn a_release_wakes_the_first_and_the_second_and_nobody_else(node: &Arc<dyn
         lock.wait(id).await;
     }
     lock.release("x", TicketDisposition::Stays).await;
-    assert_eq!(heard.next().await, (line[0].clone(), true));
-    assert_eq!(heard.next().await, (line[1].clone(), false));
-    if !node.address().starts_with("file") {
-        // The watch of a file may say again what has been said.
+    let (first, second) = ((line[0].clone(), true), (line[1].clone(), false));
+    assert_eq!(heard.next().await, first);
+    // The watch of a file may say again what has been said.
+    let is_file = node.address().starts_with("file");
+    let mut next = heard.next().await;
+    while is_file && next == first {
+        next = heard.next().await;
+    }
+    assert_eq!(next, second);
+    if !is_file {
         heard.nothing().await;
     }
 }
@@ -409,13 +415,13 @@ async fn a_release_wakes_all_readers_that_wait_side_by_side(node: &Arc<dyn Node>
 async fn a_writer_that_becomes_a_reader_wakes_readers_and_no_writer(node: &Arc<dyn Node>) {
     let lock = Lock(node);
     let (_listener, mut heard) = listen(node).await;
-    let Reply::Granted { counter, .. } = lock.acquire("x", Precedence::MayPass).await else {
+    let Reply::Granted { register, .. } = lock.acquire("x", Precedence::MayPass).await else {
         panic!("it was free");
     };
     let becomes_reader = || Command::ExtendShared {
         value: AttemptValue::reported("x"),
         ttl: Ttl::new(LONG).unwrap(),
-        token: counter,
+        token: register,
     };
     let first = reader(1);
     lock.wait(&first).await;
@@ -423,7 +429,7 @@ async fn a_writer_that_becomes_a_reader_wakes_readers_and_no_writer(node: &Arc<d
     heard.until(&first, true).await;
     let joined = lock.share("a", Precedence::Ticket(first)).await;
     let evicted = None;
-    assert_eq!(joined, Reply::Granted { counter, evicted });
+    assert_eq!(joined, Reply::Granted { register, evicted });
     match lock.acquire("y", Precedence::MayPass).await {
         Reply::Held(holder) => assert!(holder.value.is_shared()),
         other => panic!("{other:?}"),
@@ -488,7 +494,7 @@ async fn a_client_hands_the_lock_on_without_waiting_for_a_poll(node: &Arc<dyn No
         .shared_node(Arc::clone(node))
         .build()
         .unwrap();
-    // Its ears are open once it has waited.
+    // It listens once it has waited.
     let lease = locks.lock("job").await.unwrap();
     let waited = locks.lock("job").timeout(SHORT).await;
     assert!(waited.unwrap_err().is_timeout());

@@ -23,7 +23,7 @@ async fn stealing_throws_the_holder_out(node: &Arc<dyn Node>) {
     a.acquire(1).await;
     let begun = Instant::now();
     let stolen = Reply::Granted {
-        counter: token(7),
+        register: token(7),
         evicted: Some(a.value.clone()),
     };
     assert_eq!(b.steal(7).await, stolen);
@@ -32,7 +32,7 @@ async fn stealing_throws_the_holder_out(node: &Arc<dyn Node>) {
     let freed = a.wait().await;
     assert!(freed + GRAIN >= begun + SHORT, "the thief's own TTL");
     let stolen = Reply::Granted {
-        counter: token(9),
+        register: token(9),
         evicted: Some(a.value.clone()),
     };
     assert_eq!(b.steal(1).await, stolen, "tokens grow");

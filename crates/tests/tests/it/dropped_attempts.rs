@@ -89,7 +89,10 @@ async fn a_dropped_lease_is_free_at_once_for_others_on_every_engine() {
     let dir = tempfile::tempdir().unwrap();
     let stores = [
         fencepost::Client::memory().unwrap(),
-        fencepost::Client::file(dir.path().join("locks.db")).unwrap(),
+        fencepost::Client::builder()
+            .file(dir.path().join("locks.db"))
+            .build()
+            .unwrap(),
         cluster.client().await,
     ];
     for locks in stores {

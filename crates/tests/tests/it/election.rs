@@ -311,17 +311,17 @@ impl Node for Cut {
         })
     }
 
-    fn listen(&self, client: &ClientId, ear: Arc<dyn WakeSink>) -> Listener {
-        struct CutEar(Arc<dyn WakeSink>, Arc<AtomicBool>);
-        impl WakeSink for CutEar {
-            fn hear(&self, notice: Notice) {
+    fn listen(&self, client: &ClientId, sink: Arc<dyn WakeSink>) -> Listener {
+        struct CutSink(Arc<dyn WakeSink>, Arc<AtomicBool>);
+        impl WakeSink for CutSink {
+            fn notify(&self, notice: Notice) {
                 if !self.1.load(Ordering::SeqCst) {
-                    self.0.hear(notice);
+                    self.0.notify(notice);
                 }
             }
         }
-        let ear = CutEar(ear, Arc::clone(&self.is_cut));
-        self.node.listen(client, Arc::new(ear))
+        let sink = CutSink(sink, Arc::clone(&self.is_cut));
+        self.node.listen(client, Arc::new(sink))
     }
 
     fn address(&self) -> &str {
@@ -411,7 +411,7 @@ async fn who_leads_is_seen_with_a_frozen_node_as_fast_as_without() {
     const NODE_TIMEOUT: Duration = Duration::from_secs(2);
     let cluster = Cluster::start(3);
     let locks = cluster.builder().node_timeout(NODE_TIMEOUT);
-    let election = locks.connect().await.unwrap().election("chief");
+    let election = cluster.connect(locks).await.election("chief");
     let leadership = election.campaign("a").await.unwrap();
     cluster.all_have("chief").await;
     cluster.servers[1].freeze();
@@ -457,7 +457,7 @@ async fn leaders_that_come_and_go_among_stopped_nodes_are_seen_in_token_order() 
     let over = Instant::now() + LONG;
     for candidate in 0..CANDIDATES {
         let builder = cluster.builder().node_timeout(Duration::from_millis(100));
-        let election = builder.connect().await.unwrap().election("chief");
+        let election = cluster.connect(builder).await.election("chief");
         let turns = Arc::clone(&turns);
         tasks.push(tokio::spawn(async move {
             while Instant::now() < over {

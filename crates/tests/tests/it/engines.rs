@@ -1,4 +1,4 @@
-//! The four engines, and the macro that runs a behaviour on each of them.
+//! The five engines, and the macro that runs a behaviour on each of them.
 
 use std::any::Any;
 use std::sync::{Arc, Mutex, Weak};
@@ -10,7 +10,9 @@ use fencepost::internals::clock::SystemClock;
 use fencepost::internals::memory::MemoryNode;
 use fencepost::internals::redis::{ClusterNode, RedisNode, RedisOptions, Roster};
 use fencepost::internals::sqlite::SqliteNode;
-use fencepost_tests::{RedisCluster, RedisServer, random_number, until};
+use fencepost_tests::{
+    GroupSetup, RedisCluster, RedisServer, SentinelGroups, random_number, until,
+};
 use tokio::runtime::Handle;
 
 const LATE: Duration = Duration::from_secs(30);
@@ -89,14 +91,61 @@ async fn cluster_engine(start: impl FnOnce() -> Arc<RedisCluster> + Send + 'stat
     }
 }
 
-/// Makes one test of each behaviour for each engine: `memory::NAME`, `sqlite::NAME`, `redis::NAME`, `cluster::NAME`.
+/// The Sentinel group of all tests that need one at the same time: each has a prefix of its own.
+fn shared_group() -> Arc<SentinelGroups> {
+    static SHARED: Mutex<Weak<SentinelGroups>> = Mutex::new(Weak::new());
+    let mut shared = SHARED.lock().unwrap();
+    match shared.upgrade() {
+        Some(group) => group,
+        None => {
+            let group = own_group_now();
+            *shared = Arc::downgrade(&group);
+            group
+        }
+    }
+}
+
+fn own_group_now() -> Arc<SentinelGroups> {
+    Arc::new(SentinelGroups::start(1, &GroupSetup::default()))
+}
+
+pub(crate) async fn sentinel() -> Engine {
+    group_engine(shared_group).await
+}
+
+/// A group of its own, for tests that have a client of the same id.
+pub(crate) async fn own_sentinel() -> Engine {
+    group_engine(own_group_now).await
+}
+
+async fn group_engine(start: impl FnOnce() -> Arc<SentinelGroups> + Send + 'static) -> Engine {
+    let groups = tokio::task::spawn_blocking(start).await.unwrap();
+    let options = RedisOptions {
+        prefix: format!("{}:", random_number()),
+        ..for_small_tokens()
+    };
+    let (max_ttl, clock) = (Duration::from_secs(60), Arc::new(SystemClock));
+    let (url, runtime) = (groups.url_of(0, "a"), Handle::current());
+    let node = RedisNode::open_fresh(&url, options, max_ttl, clock, &runtime).unwrap();
+    // On a busy machine the first handshakes take longer than they may.
+    until("it votes", LATE, async || node.hello().await.is_ok()).await;
+    Engine {
+        node: Arc::new(node),
+        _keep: Box::new(groups),
+    }
+}
+
+/// Makes one test of each behaviour for each engine: `memory::NAME`, `sqlite::NAME`, `redis::NAME`,
+/// `sentinel::NAME`, `cluster::NAME`.
 macro_rules! every_node_shows_that {
     ($($behaviour:ident,)*) => {
         every_node_shows_that! { @on cluster $($behaviour)* }
+        every_node_shows_that! { @on sentinel $($behaviour)* }
         every_node_shows_that! { @simple $($behaviour)* }
     };
     (alone: $($behaviour:ident,)*) => {
         every_node_shows_that! { @on own_cluster $($behaviour)* }
+        every_node_shows_that! { @on own_sentinel $($behaviour)* }
         every_node_shows_that! { @simple $($behaviour)* }
     };
     (@simple $($behaviour:ident)*) => {

@@ -66,7 +66,7 @@ async fn a_full_disk_is_told_at_once_by_a_wait_an_open_and_a_survey() {
         }
     }
     let told = told.unwrap();
-    assert!(told.contains("the disk is full; make room on it"), "{told}");
+    assert!(told.contains("the disk is full; free some space"), "{told}");
     assert!(begun.elapsed() < Duration::from_secs(60), "it waited");
     let survey = Client::builder().url(&url).survey().await.unwrap();
     let told = survey[0].facts.as_ref().unwrap_err().to_string();

@@ -95,10 +95,10 @@ fn two_users_of_a_group_exclude_each_other_in_group_mode() {
     // And the death of another user's process is noticed as that of one's own.
     drop(two);
     assert_eq!(one.step(), "holding");
-    // Whoever is not of the group is told what to do.
+    // A user outside the group is told what to do.
     let mut stranger = as_user(&place, OTHER_USER, OTHER_USER);
     let said = output(stranger.args(["look", &url]));
-    assert!(said.contains("may not"), "{said}");
+    assert!(said.contains("permission denied"), "{said}");
 }
 
 #[test]

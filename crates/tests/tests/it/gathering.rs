@@ -77,7 +77,7 @@ async fn a_latch_opens_when_all_have_counted_and_not_before(node: &Arc<dyn Node>
         assert_eq!(in_time(latch.remaining()).await, still);
     }
     timeout(LATE, waiting).await.unwrap().unwrap().unwrap();
-    in_time(latch.wait_at_most(Duration::ZERO)).await;
+    in_time(latch.clone().timeout(Duration::ZERO).wait()).await;
     assert_eq!(in_time(latch.count_down()).await, Counted::WasOpen);
 }
 
@@ -126,7 +126,7 @@ async fn a_latch_is_waited_for_no_longer_than_said(node: &Arc<dyn Node>) {
     let latch = client(node).latch("ready", 3);
     in_time(latch.count_down()).await;
     let (begin, time) = (Instant::now(), Duration::from_millis(300));
-    let error = latch.wait_at_most(time).await.unwrap_err();
+    let error = latch.timeout(time).wait().await.unwrap_err();
     assert!(begin.elapsed() >= time);
     let said = "\"ready\" did not open in time: 2 of 3 are missing";
     assert_eq!(error.to_string(), said);
@@ -190,7 +190,7 @@ async fn a_dropped_wait_gives_its_place_back(node: &Arc<dyn Node>) {
 async fn a_barrier_is_waited_at_no_longer_than_said(node: &Arc<dyn Node>) {
     let barrier = client(node).barrier("phase", 3);
     let (begin, time) = (Instant::now(), Duration::from_millis(300));
-    let error = barrier.wait_at_most(time).await.unwrap_err();
+    let error = barrier.clone().timeout(time).wait().await.unwrap_err();
     assert!(begin.elapsed() >= time);
     let said = "\"phase\" did not open in time: 2 of 3 are missing";
     assert_eq!(error.to_string(), said);
@@ -468,10 +468,10 @@ async fn nothing_is_left_of_those_who_gave_up_and_of_what_was_kept_long_enough()
     let cluster = Cluster::start(3);
     let builder = cluster.builder().max_ttl(Duration::from_millis(500));
     let locks = builder.ttl(Duration::from_millis(400));
-    let locks = locks.connect().await.unwrap();
+    let locks = cluster.connect(locks).await;
     let soon = Duration::from_millis(300);
-    assert!(locks.barrier("a", 3).wait_at_most(soon).await.is_err());
-    assert!(locks.latch("a", 3).wait_at_most(soon).await.is_err());
+    assert!(locks.barrier("a", 3).timeout(soon).wait().await.is_err());
+    assert!(locks.latch("a", 3).timeout(soon).wait().await.is_err());
     for n in 0..100 {
         // Dropped at any moment.
         let barrier = locks.barrier("b", 2);

@@ -85,7 +85,7 @@ mod frozen {
         let cluster = Cluster::start(3);
         let locks = cluster.client().await;
         let rival = cluster.builder().node_timeout(TTL / 10);
-        let rival = rival.connect().await.unwrap();
+        let rival = cluster.connect(rival).await;
         let mut earliest = Duration::ZERO;
         let mut latest = Duration::MAX;
         for round in 0..ROUNDS {
@@ -207,12 +207,15 @@ mod stopped {
         let cluster = Cluster::start(3);
         let rival = cluster.client().await;
         let name = |i: usize| format!("job-{i}");
-        let mut holders: Vec<_> = (0..8).map(|i| Holder::start(&cluster, &name(i))).collect();
-        for (i, holder) in holders.iter_mut().enumerate() {
+        let mut holders = Vec::new();
+        // One after the other: a renewal that fails because all of them start at once would be another reason.
+        for i in 0..8 {
+            let mut holder = Holder::start(&cluster, &name(i));
             assert_eq!(holder.line(), "holding");
             // At another point of its renewals each.
             tokio::time::sleep(Duration::from_millis(17 * i as u64)).await;
             holder.signal(Signal::STOP);
+            holders.push(holder);
         }
         let mut taken = Vec::new();
         for i in 0..holders.len() {
@@ -286,7 +289,7 @@ mod by_hand {
     async fn stolen_names_the_thief_within_one_renewal_period() {
         let cluster = Cluster::start(3);
         let locks = cluster.client().await;
-        let thief = cluster.builder().owner("thief").connect().await.unwrap();
+        let thief = cluster.connect(cluster.builder().owner("thief")).await;
         let lease = locks.lock("job").ttl(TTL).await.unwrap();
         let stolen = thief.steal("job", TTL).await.unwrap();
         let why = within(PERIOD, lease.lost()).await;
@@ -303,7 +306,7 @@ mod by_hand {
     async fn stolen_and_freed_is_told_as_stolen_by_extend_and_by_release() {
         let cluster = Cluster::start(3);
         let locks = cluster.client().await;
-        let thief = cluster.builder().owner("thief").connect().await.unwrap();
+        let thief = cluster.connect(cluster.builder().owner("thief")).await;
         let request = || locks.lock("job").ttl(TTL).renew(false);
         for ask_first in [true, false] {
             let lease = request().await.unwrap();
@@ -382,7 +385,7 @@ mod limits {
         let cluster = Cluster::start(1);
         let by_lock = cluster.client().await;
         let by_client = cluster.builder().max_hold(MAX_HOLD);
-        let by_client = by_client.connect().await.unwrap();
+        let by_client = cluster.connect(by_client).await;
         let unlimited = by_lock.lock("free").ttl(TTL).await.unwrap();
         let stalls = Stalls::watch();
         let (first, second, third) = tokio::join!(
@@ -407,7 +410,7 @@ mod limits {
         let cluster = Cluster::start(1);
         let by_lock = cluster.client().await;
         let by_client = cluster.builder().max_renewals(2);
-        let by_client = by_client.connect().await.unwrap();
+        let by_client = cluster.connect(by_client).await;
         let stalls = Stalls::watch();
         let (first, second, none) = tokio::join!(
             async { lasted(begin(by_lock.lock("a").max_renewals(2)).await).await },

@@ -46,7 +46,7 @@ async fn twenty_clients_with_random_pairs_and_triples_never_wait_in_a_circle() {
     for n in 0..CLIENTS {
         // No node is away: one that is slow is waited for.
         let locks = cluster.builder().node_timeout(LATE);
-        let locks = locks.connect().await.unwrap();
+        let locks = cluster.connect(locks).await;
         let (taken, turns) = (Arc::clone(&taken), Arc::clone(&turns));
         workers.push(tokio::spawn(async move {
             let mut dice = 0x9e37_79b9_7f4a_7c15 ^ (n as u64 + 1);

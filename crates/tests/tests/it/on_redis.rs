@@ -12,7 +12,6 @@ use fencepost::{AttemptValue, Error, FencingToken, LockName, NodeError, Owner, T
 use fencepost_core::lock::{Command, Repair, Reply};
 use fencepost_core::ticket::{ClientId, TicketId, Wake};
 use fencepost_tests::RedisServer;
-use redis::aio::MultiplexedConnection;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 
@@ -43,18 +42,13 @@ pub(crate) fn try_open(url: &str) -> Result<RedisNode, Error> {
     RedisNode::open(url, options, &Roster::default(), clock, &Handle::current())
 }
 
-/// A node over a connection that exists.
-pub(crate) fn over(connection: MultiplexedConnection, label: &str) -> RedisNode {
-    let clock = Arc::new(SystemClock);
-    let options = for_small_tokens();
-    RedisNode::over(
-        connection,
-        label,
-        options,
-        &Roster::default(),
-        clock,
-        &Handle::current(),
-    )
+/// A node that acquires by scripts, whatever the server can.
+pub(crate) fn by_scripts(url: &str) -> RedisNode {
+    let options = RedisOptions {
+        scripts_only: true,
+        ..for_small_tokens()
+    };
+    open_with(url, options, &Roster::default())
 }
 
 /// The result, which has to be there in time.
@@ -158,9 +152,9 @@ impl Lock {
     /// Acquires, and is granted.
     pub(crate) async fn granted(&self, node: &impl Node) -> FencingToken {
         match within(Duration::from_secs(5), self.acquire(node)).await {
-            Ok(Reply::Granted { counter, .. }) => counter,
+            Ok(Reply::Granted { register, .. }) => register,
             // It is held all the same: the register was there already, since each proposes the same token.
-            Ok(Reply::NotRaised(counter)) => counter,
+            Ok(Reply::NotRaised(register)) => register,
             other => panic!("not granted: {other:?}"),
         }
     }
@@ -186,7 +180,7 @@ pub(crate) struct Hearing {
 struct Recorder(mpsc::UnboundedSender<Notice>);
 
 impl WakeSink for Recorder {
-    fn hear(&self, notice: Notice) {
+    fn notify(&self, notice: Notice) {
         // Whoever does not look any more does not care.
         let _ = self.0.send(notice);
     }

@@ -288,17 +288,22 @@ async fn clients_days_wrong_and_one_in_the_year_2300_poison_nothing() {
         assert!(lease.token() > last, "{} after {last}", lease.token());
         last = lease.token();
         lease.release().await.unwrap();
+        // A majority has decided; the third node may get its part later, or, if it connected too late, never.
+        let mut lifted = 0;
         for server in &cluster.servers {
-            let score: u64 = server
-                .cli(&["ZSCORE", "fencepost:fences", "job"])
-                .parse()
-                .unwrap();
+            let score = server.cli(&["ZSCORE", "fencepost:fences", "job"]);
+            let Ok(score) = score.parse::<u64>() else {
+                assert_eq!(score, "");
+                continue;
+            };
+            lifted += 1;
             let now = wall_micros();
             assert!(score < now + 2 * MINUTE, "{wrong}: {score} at {now}");
             if server.has_plain_commands() {
                 assert!(score > now - 2 * MINUTE, "{wrong}: {score} at {now}");
             }
         }
+        assert!(lifted >= 2, "{wrong}: on {lifted} nodes");
     }
 }
 

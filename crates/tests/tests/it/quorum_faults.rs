@@ -12,7 +12,7 @@ const NODE_TIMEOUT: Duration = Duration::from_secs(2);
 
 async fn client(cluster: &Cluster) -> Client {
     let builder = cluster.builder().node_timeout(NODE_TIMEOUT);
-    builder.connect().await.expect("servers of our own")
+    cluster.connect(builder).await
 }
 
 #[tokio::test]
@@ -219,8 +219,8 @@ async fn nodes_that_disagree_on_the_counter_are_brought_to_one_token() {
 #[tokio::test]
 async fn a_steal_takes_the_lock_and_the_old_holder_is_told() {
     let cluster = Cluster::start(3);
-    let old = cluster.builder().owner("old").connect().await.unwrap();
-    let new = cluster.builder().owner("new").connect().await.unwrap();
+    let old = cluster.connect(cluster.builder().owner("old")).await;
+    let new = cluster.connect(cluster.builder().owner("new")).await;
     let held = old.try_lock("job").ttl(TTL).renew(false).await.unwrap();
     let stolen = new.steal("job", TTL).await.unwrap();
     assert_eq!(stolen.from.unwrap().as_str(), "old");
@@ -240,7 +240,7 @@ async fn a_steal_takes_the_lock_and_the_old_holder_is_told() {
 #[tokio::test]
 async fn status_tells_what_each_node_says_and_which_one_is_silent() {
     let mut cluster = Cluster::start(3);
-    let locks = cluster.builder().owner("me").connect().await.unwrap();
+    let locks = cluster.connect(cluster.builder().owner("me")).await;
     let lease = locks.try_lock("job").ttl(TTL).renew(false).await.unwrap();
     cluster.all_have("job").await;
     cluster.servers[1].kill();

@@ -201,7 +201,7 @@ pub(crate) fn by_holder(mut command: Command, seen: &Snapshot) -> Command {
         Command::Extend { value, token, .. } | Command::ExtendShared { value, token, .. } => {
             *value = holder.clone();
             // Nearly always it is the one that the node has.
-            *token = seen.counter;
+            *token = seen.register;
         }
         _ => {}
     }

@@ -366,8 +366,8 @@ async fn a_look_shows_who_reads(node: &Arc<dyn Node>) {
 async fn over_three_nodes_with_one_away_it_is_the_same_and_no_key_is_left() {
     let cluster = Cluster::start(3);
     // A node refuses for one TTL what may have been on its way while it was away.
-    let connect = || cluster.builder().ttl(Duration::from_secs(5)).connect();
-    let (here, there) = (connect().await.unwrap(), connect().await.unwrap());
+    let connect = || cluster.connect(cluster.builder().ttl(Duration::from_secs(5)));
+    let (here, there) = (connect().await, connect().await);
     let (one, other) = (here.read_write("shelf"), there.read_write("shelf"));
     cluster.servers[2].freeze();
     let reader = one.read().await.unwrap();

@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use fencepost::{Client, Error, LossReason, NamePattern, NodeError, NodeOutcome};
+use fencepost::{Client, Error, InitOptions, LossReason, NamePattern, NodeError, NodeOutcome};
 use fencepost_tests::{
-    RedisCluster, RedisServer, Turn, check, until, until_somebody_waits, wait_until,
+    Authority, RedisCluster, RedisServer, Turn, check, until, until_somebody_waits, wait_until,
 };
 use tokio::time::sleep;
 
@@ -202,6 +202,110 @@ async fn a_slot_that_moves_takes_its_held_lock_along() {
     // One who knows nothing of all that.
     let third = connect().await.lock("job").await.unwrap();
     assert!(third.token() > token);
+}
+
+/// Somebody has stopped in the middle of moving a slot: the lock itself has arrived, what belongs to it has
+/// not. The new owner refuses every command for it (`TRYAGAIN`), also where `ASK` is followed, because
+/// some of the keys are not there.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_whose_slot_is_stuck_halfway_is_lost_and_nobodys_until_it_has_arrived() {
+    let cluster = RedisCluster::start(3, 0);
+    cluster.init(MAX_TTL).await;
+    let (a, b) = (client(&cluster).await, client(&cluster).await);
+    let slot = cluster.slot("job");
+    let held = a.lock("job").await.unwrap();
+    let from = cluster.owner(slot);
+    let to = (from + 1) % 3;
+    cluster.begin_to_migrate(slot, from, to);
+    cluster.migrate_keys(from, to, &["job"]);
+
+    let reason = tokio::time::timeout(LATE, held.lost()).await.unwrap();
+    assert_eq!(reason, LossReason::NoQuorum);
+    let refused = b.try_lock("job").await.unwrap_err();
+    let expected = [NodeError::Migrating(slot)];
+    assert_eq!(reasons(&refused), expected, "{refused}");
+    // It says so in words, and other slots go on.
+    assert!(
+        refused.to_string().contains("is being migrated"),
+        "{refused}"
+    );
+    locks(&b, &name_at(&cluster, (to + 1) % 3)).await.unwrap();
+
+    cluster.migrate(slot, to);
+    let next = b.lock("job").timeout(LATE).await.unwrap();
+    assert!(next.token() > held.token());
+}
+
+/// The master of another shard has a replica as well: it is the lock's own that counts.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_vote_counts_only_once_a_replica_of_its_shard_has_it() {
+    let cluster = RedisCluster::start(3, 1);
+    cluster.init(MAX_TTL).await;
+    let names: Vec<_> = (0..3).map(|server| name_at(&cluster, server)).collect();
+    // Long enough to tell a replica that is missing from one that is late.
+    let connect = async |replicas: u32| {
+        let url = format!("{}&replicas={replicas}", cluster.url());
+        let builder = Client::builder().url(url).max_ttl(MAX_TTL);
+        let builder = builder.node_timeout(Duration::from_secs(1));
+        builder.connect().await.unwrap()
+    };
+    let one = connect(1).await;
+    for (shard, name) in names.iter().enumerate() {
+        let lease = one.lock(name).await.unwrap();
+        // A replica refuses to answer for what is its master's unless it is told that it may be stale.
+        let keys = cluster.servers[3 + shard].cli(&["KEYS", name]);
+        assert_eq!(keys, *name, "the replica has it already");
+        lease.extend().await.unwrap();
+        lease.release().await.unwrap();
+    }
+    let too_few = |have, needed| vec![NodeError::TooFewReplicas { have, needed }];
+    let error = connect(2).await.try_lock(&names[0]).await.unwrap_err();
+    assert_eq!(reasons(&error), too_few(1, 2), "{error}");
+
+    // A replica that hangs is none, and what was granted to nobody is given back.
+    cluster.servers[3].freeze();
+    let error = one.try_lock(&names[0]).await.unwrap_err();
+    assert_eq!(reasons(&error), too_few(0, 1), "{error}");
+    locks(&one, &names[1]).await.unwrap();
+    wait_until("it is given back", LATE, || {
+        cluster.servers[0].cli(&["EXISTS", &names[0]]) == "0"
+    })
+    .await;
+    cluster.servers[3].thaw();
+    until("it counts again", LATE, async || {
+        locks(&one, &names[0]).await.is_ok()
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cluster_that_speaks_tls_is_trusted_by_its_authority() {
+    let authority = Authority::new();
+    let cluster = RedisCluster::start_tls(3, &authority);
+    let builder = |authority: &Authority| {
+        let builder = cluster.builder(MAX_TTL).node_timeout(NODE_TIMEOUT);
+        builder.tls_ca(authority.pem())
+    };
+    let fresh = InitOptions::new().fresh(true);
+    builder(&authority).init(fresh).await.unwrap();
+    let (one, two) = (
+        builder(&authority).connect().await.unwrap(),
+        builder(&authority).connect().await.unwrap(),
+    );
+    for server in 0..3 {
+        let name = name_at(&cluster, server);
+        let lease = one.lock(&name).await.unwrap();
+        let waiting = tokio::spawn({
+            let (two, name) = (two.clone(), name.clone());
+            async move { two.lock(&name).await.unwrap() }
+        });
+        until_somebody_waits(&one, &name).await;
+        let first = lease.token();
+        lease.release().await.unwrap();
+        assert!(waiting.await.unwrap().token() > first);
+    }
+    let error = builder(&Authority::new()).connect().await.unwrap_err();
+    assert!(error.to_string().contains("certificate"), "{error}");
 }
 
 /// What a client does that only follows the owner.

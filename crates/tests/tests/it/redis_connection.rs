@@ -9,7 +9,7 @@ use fencepost::internals::redis::{RedisOptions, Roster};
 use fencepost_core::lock::Reply;
 use fencepost_tests::{RedisServer, eventually, free_port, until, wait_until};
 
-use crate::on_redis::{Lock, down, open, open_with, over, within};
+use crate::on_redis::{Lock, down, open, open_with, within};
 
 const SOON: Duration = Duration::from_secs(10);
 
@@ -319,46 +319,6 @@ async fn poll_once(call: &mut fencepost::internals::Call) {
         std::task::Poll::Ready(())
     })
     .await;
-}
-
-#[tokio::test]
-async fn a_connection_of_the_users_own_is_checked_and_used_and_never_made_again() {
-    let server = RedisServer::start();
-    let client = redis::Client::open(server.url()).unwrap();
-    let connection = client.get_multiplexed_async_connection().await.unwrap();
-    let node = over(connection, "mine");
-    assert_eq!(node.address(), "mine");
-    assert_eq!(within(SOON, node.hello()).await, Ok(()));
-    let lock = Lock::new("job");
-    lock.granted(&node).await;
-    server.cli(&["CLIENT", "KILL", "TYPE", "normal"]);
-    for _ in 0..3 {
-        let reply = within(SOON, lock.extend(&node)).await;
-        assert!(
-            matches!(reply, Err(NodeError::Disconnected(_))),
-            "{reply:?}"
-        );
-    }
-}
-
-#[tokio::test]
-async fn a_connection_of_the_users_own_that_was_mute_is_used_again() {
-    let server = RedisServer::start();
-    let client = redis::Client::open(server.url()).unwrap();
-    let connection = client.get_multiplexed_async_connection().await.unwrap();
-    let node = over(connection, "mine");
-    let lock = Lock::new("job");
-    lock.granted(&node).await;
-    server.freeze();
-    let reply = within(SOON, lock.extend(&node)).await;
-    assert!(
-        matches!(reply, Err(NodeError::Disconnected(_))),
-        "{reply:?}"
-    );
-    server.thaw();
-    within(SOON, node.ready()).await;
-    let is_back = async || lock.extend(&node).await == Ok(Reply::Extended);
-    until("it comes back", SOON, is_back).await;
 }
 
 #[tokio::test]

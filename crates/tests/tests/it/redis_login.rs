@@ -31,7 +31,7 @@ async fn urls_may_say_valkey() {
     // By whatever name, a server votes once.
     let error = Client::connect(&format!("{tcp},{}", server.url())).await;
     let error = error.unwrap_err().to_string();
-    assert!(error.contains("give each server once"), "{error}");
+    assert!(error.contains("list each server once"), "{error}");
 }
 
 #[tokio::test]

@@ -6,8 +6,8 @@ use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use fencepost::internals::Node;
 use fencepost::internals::redis::RedisNode;
+use fencepost::internals::{Node, Request};
 use fencepost::{AttemptValue, FencingToken, LockName, NodeError, Ttl};
 use fencepost_core::lock::plain::{PlainAcquire, Seen, Verdict};
 use fencepost_core::lock::{Command, Holder, LockState, MAX_SKEW, Now, Repair, Reply, Snapshot};
@@ -26,7 +26,7 @@ const TOLERANCE: Duration = Duration::from_secs(20);
 const MAX: u64 = FencingToken::MAX.get();
 
 struct Both {
-    /// Sends scripts only: it does not know the connection that it was given.
+    /// Sends scripts only.
     by_scripts: RedisNode,
     /// Acquires by plain commands, if the server can.
     by_commands: RedisNode,
@@ -61,7 +61,7 @@ impl Both {
                     };
                     // A server forgets by the score; how much later than that is no command's business.
                     for which in 0..models.names.len() {
-                        if models.snapshot(which, now).counter == FencingToken::ZERO {
+                        if models.snapshot(which, now).register == FencingToken::ZERO {
                             self.forget(models.names[which].as_str()).await;
                         }
                     }
@@ -78,7 +78,14 @@ impl Both {
             };
             let before = self.server_micros().await;
             let head = self.head(&models.queue_key(which)).await;
-            let real = node.call(&name, command.clone()).await.unwrap();
+            let now = Now {
+                elapsed: advanced + begin.elapsed(),
+                wall_micros: 0,
+            };
+            // What a holder knows who releases its lease.
+            let token = models.snapshot(which, now).holder.and_then(|it| it.token);
+            let request = Request::new(&name, command.clone()).held_with(token);
+            let real = node.send(&request).await.unwrap();
             let after = self.server_micros().await;
             let now = Now {
                 elapsed: advanced + begin.elapsed(),
@@ -307,11 +314,11 @@ impl Models {
             holder: holder.as_ref().map(|holder| &holder.value),
             lifted,
             head,
-            is_buried: self.states[which].is_buried(plain),
+            is_tombstoned: self.states[which].is_tombstoned(plain),
         };
         match (plain.decide(&seen), holder) {
             (Verdict::Granted, _) => Reply::Granted {
-                counter: plain.proposed,
+                register: plain.proposed,
                 evicted: None,
             },
             (Verdict::NotRaised, _) => Reply::NotRaised(plain.proposed),
@@ -346,7 +353,7 @@ impl Models {
 /// The time at which the server must have clamped a proposal, if it did so while we asked.
 fn implied_time(reply: &Reply, before: u64, after: u64) -> u64 {
     let numbers = match reply {
-        Reply::Granted { counter, .. } => vec![counter.get()],
+        Reply::Granted { register, .. } => vec![register.get()],
         Reply::Queue(line) => line.places.iter().map(|place| place.number.get()).collect(),
         _ => Vec::new(),
     };
@@ -375,10 +382,10 @@ fn alike(model: &Reply, real: &Reply) -> bool {
             let Snapshot {
                 holder,
                 readers,
-                counter,
+                register,
                 waiting,
             } = a;
-            let same = *counter == b.counter && *waiting == b.waiting;
+            let same = *register == b.register && *waiting == b.waiting;
             let mut pairs = readers.iter().zip(&b.readers);
             let same = same && readers.len() == b.readers.len();
             same && pairs.all(|(a, b)| alike_holder(a, b))
@@ -417,7 +424,7 @@ fn the_scripts_and_the_plain_commands_answer_what_the_state_machine_answers() {
         let client = redis::Client::open(server.url()).unwrap();
         let connection = client.get_multiplexed_async_connection().await.unwrap();
         Both {
-            by_scripts: crate::on_redis::over(connection.clone(), "scripts"),
+            by_scripts: crate::on_redis::by_scripts(&server.url()),
             by_commands: open(&server),
             has_commands: server.has_plain_commands(),
             raw: connection,
@@ -570,7 +577,7 @@ async fn a_key_of_another_type_is_left_alone_and_reported() {
 
 fn granted_with(reply: &Reply) -> Option<u64> {
     match reply {
-        Reply::Granted { counter, .. } => Some(counter.get()),
+        Reply::Granted { register, .. } => Some(register.get()),
         _ => None,
     }
 }

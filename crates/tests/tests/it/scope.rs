@@ -30,7 +30,10 @@ impl Stores {
     async fn open() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let servers = [Cluster::start(1), Cluster::start(3)];
-        let file = Client::file(dir.path().join("locks.db")).unwrap();
+        let file = Client::builder()
+            .file(dir.path().join("locks.db"))
+            .build()
+            .unwrap();
         let all = vec![
             ("memory", Client::memory().unwrap()),
             ("file", file),

@@ -393,7 +393,7 @@ async fn a_frozen_node_never_delays_a_permit() {
     const NODE_TIMEOUT: Duration = Duration::from_secs(2);
     let cluster = Cluster::start(3);
     let locks = cluster.builder().node_timeout(NODE_TIMEOUT);
-    let locks = locks.connect().await.unwrap();
+    let locks = cluster.connect(locks).await;
     cluster.servers[1].freeze();
     let semaphores = (0..10).map(|_| locks.semaphore("pool", 3));
     for semaphore in semaphores {

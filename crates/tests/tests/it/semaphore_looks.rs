@@ -59,7 +59,7 @@ impl Told {
 #[tokio::test]
 async fn whoever_waits_is_told_who_ends_first_and_its_place() {
     let cluster = Cluster::start(3);
-    let client = async |owner: &str| cluster.builder().owner(owner).connect().await.unwrap();
+    let client = async |owner: &str| cluster.connect(cluster.builder().owner(owner)).await;
     let hold = async |owner: &str, ttl| {
         let locks = client(owner).await;
         let request = locks.semaphore("pool", 2).acquire();

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use fencepost::{Client, Error, InitOptions, LossReason, NodeError, NodeOutcome, RestartPolicy};
 use fencepost_tests::{
-    GroupSetup, RedisServer, SentinelGroups, Stalls, Turn, check, until, until_somebody_waits,
-    wait_until,
+    Authority, GroupSetup, RedisServer, SentinelGroup, SentinelGroups, ServerOptions, Stalls,
+    TlsFiles, Turn, check, free_port, until, until_somebody_waits, wait_until,
 };
 use tokio::time::sleep;
 
@@ -17,6 +17,8 @@ const MAX_TTL: Duration = Duration::from_secs(2);
 const QUARANTINE: Duration = Duration::from_secs(6);
 const LATE: Duration = Duration::from_secs(60);
 const NODE_TIMEOUT: Duration = Duration::from_millis(500);
+/// For how long a client that only follows the address takes a lock which it renews.
+const NAIVE_TTL: Duration = Duration::from_secs(5);
 
 async fn client(groups: &SentinelGroups, user: &str) -> Client {
     let builder = groups.builder(user, MAX_TTL).node_timeout(NODE_TIMEOUT);
@@ -153,7 +155,7 @@ async fn what_is_unsafe_is_refused_and_named() {
         ),
         (
             url.replace("password=x", "password=y"),
-            "check user and password",
+            "check the user and password",
         ),
         (
             format!(
@@ -166,6 +168,45 @@ async fn what_is_unsafe_is_refused_and_named() {
         let error = Client::connect(&url).await.unwrap_err().to_string();
         assert!(error.contains(expected), "{error}");
     }
+}
+
+/// Sentinels and servers speak TLS with each other, too.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_group_that_speaks_tls_is_trusted_by_its_authority() {
+    let authority = Authority::new();
+    let files = TlsFiles::new(&authority, "127.0.0.1");
+    let speaking = |port: u16, words: &str| {
+        let mut args: Vec<_> = words.split_whitespace().map(str::to_owned).collect();
+        args.extend(files.words(port, "no"));
+        args.extend(["--tls-replication", "yes"].map(str::to_owned));
+        let password = None;
+        RedisServer::start_with(ServerOptions { args, password })
+    };
+    let fenced = "--repl-diskless-sync-delay 0 --min-replicas-to-write 1 --min-replicas-max-lag 2";
+    let [port, second, sentinel] = [(); 3].map(|()| free_port());
+    let master = speaking(port, fenced);
+    let replica = speaking(second, &format!("{fenced} --replicaof 127.0.0.1 {port}"));
+    wait_until("the replica is attached", LATE, || {
+        let info = replica.cli(&["INFO", "replication"]);
+        info.contains("master_link_status:up")
+    })
+    .await;
+    let config = master.dir().join("sentinel.conf");
+    std::fs::write(&config, format!("sentinel monitor m0 127.0.0.1 {port} 1\n")).unwrap();
+    let _sentinel = speaking(sentinel, &format!("{} --sentinel", config.display()));
+
+    let url = format!("rediss+sentinel://127.0.0.1:{sentinel}/m0?failover=2s&replicas=1");
+    let builder = |authority: &Authority| {
+        let builder = Client::builder().url(&url).max_ttl(MAX_TTL);
+        builder.node_timeout(NODE_TIMEOUT).tls_ca(authority.pem())
+    };
+    let fresh = InitOptions::new().fresh(true);
+    builder(&authority).init(fresh).await.unwrap();
+    let locking = builder(&authority).connect().await.unwrap();
+    // Not at once: on a busy machine the replica may take longer than it may.
+    until("it votes", LATE, async || locks(&locking).await.is_ok()).await;
+    let error = builder(&Authority::new()).connect().await.unwrap_err();
+    assert!(error.to_string().contains("certificate"), "{error}");
 }
 
 /// The master had the lock, the replica that is promoted has it not.
@@ -208,32 +249,41 @@ async fn a_lock_that_a_failover_lost_is_not_granted_to_another_while_it_may_be_h
     assert!(granted_at.duration_since(begin) > QUARANTINE);
 }
 
-/// The old master is cut off with a holder and with a replica, so that it goes on taking writes; nobody
-/// tells either of them that another was promoted.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_holder_that_renews_at_an_isolated_master_loses_its_lock_before_another_has_it() {
+/// The old masters of some groups are cut off with a holder, and each with a replica, so that it goes on
+/// taking writes; nobody tells either of them that another was promoted.
+async fn isolate_with_a_holder(groups: usize, isolated: usize) {
     let setup = GroupSetup {
         priorities: vec![0, 100, 0],
         ..GroupSetup::default()
     };
-    let groups = SentinelGroups::start(1, &setup);
+    let groups = SentinelGroups::start(groups, &setup);
     groups.init(MAX_TTL).await;
     let (a, b) = (client(&groups, "a").await, client(&groups, "b").await);
     let held = a.lock("job").await.unwrap();
-    follow_and_set(&groups, "naive", "first").await;
-    let group = &groups.groups[0];
-    let master = &group.servers[0];
+    assert_eq!(set_in_all(&groups, "first", NAIVE_TTL), groups.groups.len());
+    let isolated = &groups.groups[..isolated];
 
     groups.cut_off_client("a");
-    group.isolate(&[0, 1]);
+    for group in isolated {
+        group.isolate(&[0, 1]);
+    }
     let cut = Instant::now();
     // The holder that only follows the address renews where it is, and another has its lock.
     let is_granted = AtomicBool::new(false);
-    let isolated = async {
+    let renewing = async {
         while cut.elapsed() < 3 * MAX_TTL || !is_granted.load(Ordering::SeqCst) {
-            let renewed = master.cli(&["SET", "naive", "first", "XX", "PX", "60000"]);
-            assert_eq!(renewed, "OK", "the isolated master takes writes");
-            // Ours asks for nothing there.
+            for group in isolated {
+                let ttl = NAIVE_TTL.as_millis().to_string();
+                let renew = ["SET", "naive", "first", "XX", "PX", &ttl];
+                let renewed = group.servers[0].cli(&renew);
+                assert_eq!(renewed, "OK", "the isolated master takes writes");
+            }
+            sleep(Duration::from_millis(100)).await;
+        }
+    };
+    // Ours is granted nothing there once it has lost what it held.
+    let asking = async {
+        while !is_granted.load(Ordering::SeqCst) {
             assert!(held.is_valid() || a.try_lock("other").await.is_err());
             sleep(Duration::from_millis(100)).await;
         }
@@ -243,19 +293,39 @@ async fn a_holder_that_renews_at_an_isolated_master_loses_its_lock_before_anothe
         (reason, Instant::now())
     };
     let granted = async {
-        assert_eq!(groups.failed_over(0, 0).await, 2);
-        follow_and_set(&groups, "naive", "second").await;
+        for group in 0..isolated.len() {
+            assert_eq!(groups.failed_over(group, 0).await, 2);
+        }
+        wait_until("the naive client has its lock", LATE, || {
+            set_in_all(&groups, "second", LATE);
+            let has = |group: &SentinelGroup| group.servers[2].cli(&["GET", "naive"]) == "second";
+            isolated.iter().all(has)
+        })
+        .await;
         let lease = b.lock("job").timeout(LATE).await.unwrap();
         let granted_at = Instant::now();
         is_granted.store(true, Ordering::SeqCst);
         (lease, granted_at)
     };
-    let ((), (reason, lost_at), (lease, granted_at)) = tokio::join!(isolated, lost, granted);
+    let all = tokio::join!(renewing, asking, lost, granted);
+    let ((), (), (reason, lost_at), (lease, granted_at)) = all;
     assert_eq!(reason, LossReason::NoQuorum);
     assert!(lost_at < granted_at);
     assert!(lease.is_valid() && lease.token() > held.token());
-    let both = [&group.servers[0], &group.servers[2]].map(|s| s.cli(&["GET", "naive"]));
-    assert_eq!(both, ["first", "second"], "two holders without our rules");
+    for group in isolated {
+        let both = [&group.servers[0], &group.servers[2]].map(|s| s.cli(&["GET", "naive"]));
+        assert_eq!(both, ["first", "second"], "two holders without our rules");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_holder_that_renews_at_an_isolated_master_loses_its_lock_before_another_has_it() {
+    isolate_with_a_holder(1, 1).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_holder_that_renews_at_most_of_three_masters_loses_its_lock_before_another_has_it() {
+    isolate_with_a_holder(3, 2).await;
 }
 
 /// Whoever gets the lock, one after the other, until the end.
@@ -458,10 +528,11 @@ async fn three_groups_that_fail_over_all_the_time_make_no_two_holders() {
 }
 
 /// How many groups give that key to the naive client, each at the server that its Sentinels name.
-fn set_in_all(groups: &SentinelGroups, value: &str) -> usize {
+fn set_in_all(groups: &SentinelGroups, value: &str, ttl: Duration) -> usize {
+    let ttl = ttl.as_millis().to_string();
     let set = |group: &usize| {
         let master = &groups.groups[*group].servers[groups.named_by(0, *group)];
-        master.is_running() && master.cli(&["SET", "naive", value, "NX", "PX", "60000"]) == "OK"
+        master.is_running() && master.cli(&["SET", "naive", value, "NX", "PX", &ttl]) == "OK"
     };
     (0..groups.groups.len()).filter(set).count()
 }
@@ -480,7 +551,7 @@ async fn a_lock_that_a_majority_of_groups_lost_is_not_granted_while_it_may_be_he
         group.detach(0, 2);
     }
     let held = a.lock("job").await.unwrap();
-    assert_eq!(set_in_all(&groups, "first"), 3);
+    assert_eq!(set_in_all(&groups, "first", LATE), 3);
     let begin = Instant::now();
     for group in &mut groups.groups[..2] {
         group.servers[0].kill();
@@ -490,7 +561,7 @@ async fn a_lock_that_a_majority_of_groups_lost_is_not_granted_while_it_may_be_he
     }
     // A client that only counts has a majority a second time: the first was granted for a minute.
     wait_until("the naive client has it twice", LATE, || {
-        set_in_all(&groups, "second");
+        set_in_all(&groups, "second", LATE);
         let has = |group: &usize| {
             let master = &groups.groups[*group].servers[2];
             master.cli(&["GET", "naive"]) == "second"

@@ -1,10 +1,11 @@
-//! The script of a release begins with a short way, which nearly every release takes and which random commands seldom
-//! find. Here every kind of line is tried: both ways must come to what the state machine says.
+//! The script of a release begins with a short way, which random commands seldom find; and whoever knows the token of the
+//! lease releases it by a shorter script. Here every kind of queue is tried: all ways must come to what the state machine
+//! says.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use fencepost::internals::Node;
+use fencepost::internals::{Node, Request};
 use fencepost::{AttemptValue, FencingToken, LockName, Owner, Ttl};
 use fencepost_core::lock::{Command, LockState, Now, Reply, TicketDisposition};
 use fencepost_core::ticket::{ClientId, Standing, Ticket, TicketId, TicketMode, TicketNumber};
@@ -22,6 +23,10 @@ const MOMENT: Duration = Duration::from_millis(50);
 const LONG_AFTER: Duration = Duration::from_millis(100);
 /// Published last of all.
 const MARK: &str = "that is all";
+
+fn token() -> FencingToken {
+    FencingToken::new(1).unwrap()
+}
 
 /// One who waits.
 #[derive(Clone, Copy, Debug)]
@@ -124,7 +129,7 @@ impl Case {
         let acquire = Command::Acquire {
             value: self.value.clone(),
             ttl: Ttl::new(MINUTE).unwrap(),
-            proposed: FencingToken::new(1).unwrap(),
+            proposed: token(),
             turn: Default::default(),
         };
         // The silent ones last: the next command drops them.
@@ -148,6 +153,17 @@ impl Case {
     fn looks_for_silent(&self) -> bool {
         let is_there = self.line.iter().any(|waiter| !waiter.is_silent);
         self.tombstone.is_none() && is_there && !self.line[0].reads
+    }
+
+    /// How many scripts a holder sends who knows its token.
+    fn scripts(&self) -> usize {
+        let is_for_the_short_one =
+            self.leaves.is_none() && self.follower.is_none() && self.tombstone.is_none();
+        // A queue of which all are silent has expired.
+        let is_there = self.line.iter().any(|waiter| !waiter.is_silent);
+        let is_unusual =
+            is_there && (self.line[0].reads || self.line.iter().any(|waiter| waiter.is_silent));
+        1 + usize::from(is_for_the_short_one && is_unusual)
     }
 
     /// What the state machine says: whom the release tells, and how it is seen then.
@@ -192,6 +208,15 @@ fn calls(server: &RedisServer, command: &str) -> usize {
 
 #[tokio::test]
 async fn a_release_comes_to_the_same_on_the_short_way_and_on_the_long_one() {
+    every_release(None).await;
+}
+
+#[tokio::test]
+async fn a_release_by_a_holder_that_knows_its_token_comes_to_the_same() {
+    every_release(Some(token())).await;
+}
+
+async fn every_release(held_with: Option<FencingToken>) {
     let server = RedisServer::start();
     let node = open(&server.url());
     let client = redis::Client::open(server.url()).unwrap();
@@ -208,16 +233,26 @@ async fn a_release_comes_to_the_same_on_the_short_way_and_on_the_long_one() {
     tokio::time::sleep(LONG_AFTER).await;
     // The search for old registers counts members, too.
     let looked = calls(&server, "cmdstat_zcount");
+    let sent = calls(&server, "cmdstat_evalsha");
     let released = cases
         .iter()
-        .map(|case| node.call(&case.name, case.release()));
+        .map(|case| node.send(&Request::new(&case.name, case.release()).held_with(held_with)));
     let heard = tokio::spawn(heard(listening.into_on_message()));
     for reply in within(LATE, join_all(released)).await {
         assert_eq!(reply, Ok(Reply::Released));
     }
-    let looks = cases.iter().filter(|case| case.looks_for_silent()).count();
-    let looked = calls(&server, "cmdstat_zcount") - looked;
-    assert_eq!(looked, looks, "not the short way");
+    match held_with.filter(|_| server.has_plain_commands()) {
+        None => {
+            let looks = cases.iter().filter(|case| case.looks_for_silent()).count();
+            let looked = calls(&server, "cmdstat_zcount") - looked;
+            assert_eq!(looked, looks, "not the short way");
+        }
+        Some(_) => {
+            let sent = calls(&server, "cmdstat_evalsha") - sent;
+            let expected: usize = cases.iter().map(Case::scripts).sum();
+            assert_eq!(sent, expected, "not by the shorter script");
+        }
+    }
     server.cli(&["PUBLISH", "fencepost:wake:", MARK]);
     let mut heard = within(LATE, heard).await.unwrap();
     let seen = cases

@@ -253,22 +253,22 @@ fn what_may_not_be_written_is_refused_with_the_reason() {
     let node = place.node();
     set_mode(&place.file(), 0o444);
     let said = open_as_nobody(dir, "locks.db");
-    assert!(said.contains("cannot be opened: it is read-only"), "{said}");
+    assert!(said.contains("it is read-only"), "{said}");
     drop(node);
     let side_file = dir.join("locks.db-shm");
     eventually("it is closed", AT_ONCE, || !side_file.exists());
     let said = open_as_nobody(dir, "locks.db");
-    assert!(said.contains("cannot be opened: it is read-only"), "{said}");
+    assert!(said.contains("it is read-only"), "{said}");
 
     set_mode(&place.file(), 0o000);
     let said = open_as_nobody(dir, "locks.db");
-    assert!(said.contains("may not open it"), "{said}");
+    assert!(said.contains("permission denied"), "{said}");
 
     let closed = dir.join("closed");
     fs::create_dir(&closed).expect("a directory");
     set_mode(&closed, 0o555);
     let said = open_as_nobody(dir, "closed/locks.db");
-    assert!(said.contains("may not open it"), "{said}");
+    assert!(said.contains("permission denied"), "{said}");
     let said = open_as_nobody(dir, "closed/deeper/locks.db");
-    assert!(said.contains("cannot be made"), "{said}");
+    assert!(said.contains("cannot create"), "{said}");
 }

@@ -311,7 +311,7 @@ async fn killed_waiters_leave_nothing_behind_after_one_ticket_lease() {
 async fn a_waiter_is_told_who_holds_the_lock_and_where_it_stands() {
     let cluster = Cluster::start(3);
     let builder = cluster.builder().owner("the-holder");
-    let holder = builder.connect().await.unwrap();
+    let holder = cluster.connect(builder).await;
     let lease = holder
         .lock("job")
         .ttl(Duration::from_secs(30))

@@ -97,7 +97,7 @@ async fn nobody_is_passed_in_ten_thousand_hand_offs_with_clocks_ten_seconds_wron
         let clock = Arc::new(Skewed { micros });
         // No node is away: one that is slow is waited for.
         let builder = cluster.builder().clock(clock).node_timeout(LATE);
-        let locks = builder.connect().await.unwrap();
+        let locks = cluster.connect(builder).await;
         workers.push(tokio::spawn(work(locks, TURNS, Arc::clone(&counter))));
     }
     let mut turns = Vec::new();
@@ -156,8 +156,8 @@ impl Node for Cuttable {
         }
     }
 
-    fn listen(&self, client: &ClientId, ear: Arc<dyn WakeSink>) -> Listener {
-        self.node.listen(client, ear)
+    fn listen(&self, client: &ClientId, sink: Arc<dyn WakeSink>) -> Listener {
+        self.node.listen(client, sink)
     }
 
     fn address(&self) -> &str {

@@ -149,6 +149,12 @@ impl Examination {
                 "so waiters are not woken, and poll once a second",
             ),
             (
+                NeededFor::WakingInShard,
+                Severity::Note,
+                "acl_waking_in_shard",
+                "so each wake-up goes to all nodes of the Cluster",
+            ),
+            (
                 NeededFor::Checks,
                 Severity::Warning,
                 "acl_checks",

@@ -80,7 +80,7 @@ impl Examination {
             return;
         }
         const MEND: &str = "CONFIG SET appendonly yes, CONFIG SET appendfsync always, the same in \
-                            redis.conf, and say so by `fencepost init --durable`";
+                            redis.conf, then run `fencepost init --durable`";
         let max_ttl = Readable(self.policy.max_ttl);
         let is_member = matches!(facts.cluster, ClusterFacts::Member { .. });
         match (facts.quarantine, self.delays()) {

@@ -81,7 +81,7 @@ struct Expected {
     holder: Option<(&'static str, Duration)>,
     /// In the order in which they came, or came again.
     readers: Vec<(&'static str, Duration)>,
-    counter: u64,
+    register: u64,
     withdrawn: Vec<(&'static str, Duration)>,
 }
 
@@ -117,11 +117,11 @@ impl Expected {
         held.map(|(who, until)| holder(who, until - now))
     }
 
-    fn read(&mut self, who: &'static str, now: Duration, counter: u64) {
+    fn read(&mut self, who: &'static str, now: Duration, register: u64) {
         self.holder = None;
         self.readers.retain(|(reader, _)| *reader != who);
         self.readers.push((who, now + TTL));
-        self.counter = counter;
+        self.register = register;
     }
 
     fn leave(&mut self, who: &'static str) -> Reply {
@@ -130,16 +130,16 @@ impl Expected {
         Reply::Released
     }
 
-    fn hold(&mut self, who: &'static str, now: Duration, counter: u64) {
+    fn hold(&mut self, who: &'static str, now: Duration, register: u64) {
         self.holder = Some((who, now + TTL));
         self.readers.clear();
-        self.counter = counter;
+        self.register = register;
     }
 
     fn grant(&mut self, step: Step, now: Duration, evicted: Option<&str>) -> Reply {
-        self.hold(step.who, now, step.number.max(self.counter + 1));
+        self.hold(step.who, now, step.number.max(self.register + 1));
         Reply::Granted {
-            counter: token(self.counter),
+            register: token(self.register),
             evicted: evicted.map(value),
         }
     }
@@ -153,33 +153,33 @@ impl Expected {
             (Kind::Acquire | Kind::Share | Kind::Steal, Standing::FreeButWithdrawn) => {
                 Reply::Tombstoned
             }
-            (Kind::Acquire | Kind::Steal, Standing::Mine) => granted(self.counter),
+            (Kind::Acquire | Kind::Steal, Standing::Mine) => granted(self.register),
             (Kind::Acquire, _) => Reply::Held(held.unwrap()),
             (Kind::Steal, _) if self.refuses(who) => Reply::Tombstoned,
             (Kind::Steal, Standing::Theirs(other)) => self.grant(step, now, Some(other)),
             (Kind::Steal, _) => self.grant(step, now, Some("fencepost:shared")),
 
             (Kind::Share, Standing::Free) => {
-                self.read(who, now, number.max(self.counter + 1));
-                granted(self.counter)
+                self.read(who, now, number.max(self.register + 1));
+                granted(self.register)
             }
             (Kind::Share, Standing::ReadByMe | Standing::ReadByOthers { withdrawn: true })
                 if self.refuses(who) =>
             {
                 Reply::Tombstoned
             }
-            (Kind::Share, Standing::ReadByMe) => granted(self.counter),
+            (Kind::Share, Standing::ReadByMe) => granted(self.register),
             (Kind::Share, Standing::ReadByOthers { .. }) => {
-                self.read(who, now, self.counter);
-                granted(self.counter)
+                self.read(who, now, self.register);
+                granted(self.register)
             }
             (Kind::Share, Standing::Mine | Standing::Theirs(_)) => Reply::Held(held.unwrap()),
             (Kind::ExtendShared, Standing::Mine | Standing::ReadByMe) => {
-                self.read(who, now, self.counter.max(number));
+                self.read(who, now, self.register.max(number));
                 Reply::Extended
             }
             (Kind::ExtendShared, Standing::Free | Standing::ReadByOthers { withdrawn: false })
-                if self.counter <= number =>
+                if self.register <= number =>
             {
                 self.read(who, now, number);
                 Reply::Repaired
@@ -188,17 +188,17 @@ impl Expected {
             (Kind::ExtendShared, _) => Reply::NotHeld(None),
 
             (Kind::Raise, Standing::Mine | Standing::ReadByMe) => {
-                if self.counter >= number {
-                    return Reply::NotRaised(token(self.counter));
+                if self.register >= number {
+                    return Reply::NotRaised(token(self.register));
                 }
-                self.counter = number;
+                self.register = number;
                 Reply::Raised(token(number))
             }
             (Kind::Extend, Standing::Mine) => {
-                self.hold(who, now, self.counter.max(number));
+                self.hold(who, now, self.register.max(number));
                 Reply::Extended
             }
-            (Kind::Extend, Standing::Free) if self.counter <= number => {
+            (Kind::Extend, Standing::Free) if self.register <= number => {
                 self.hold(who, now, number);
                 Reply::Repaired
             }
@@ -216,7 +216,7 @@ impl Expected {
             (Kind::Inspect, _) => Reply::Snapshot(Snapshot {
                 holder: held,
                 readers: self.readers_seen(now),
-                counter: token(self.counter),
+                register: token(self.register),
                 waiting: 0,
             }),
         }
@@ -275,7 +275,7 @@ fn pairs_after(
     let mut expected = Expected {
         holder: holds.map(|who| (who, TTL)),
         readers: reads.iter().map(|who| (*who, TTL)).collect(),
-        counter: bench.counter(),
+        register: bench.register(),
         withdrawn: Vec::new(),
     };
     bench.wait(TTL / 2);

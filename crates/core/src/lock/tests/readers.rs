@@ -1,6 +1,6 @@
 //! Many who read, or one who writes: who comes in, with which number, and who is told.
 
-use super::line::{agreed, id, leave, place, woken};
+use super::queue::{agreed, id, leave, place, woken};
 use super::*;
 use crate::words::ticket::{ClientId, TicketMode};
 use crate::words::value::Owner;
@@ -23,9 +23,9 @@ fn share_as(who: &str, id: &TicketId) -> Command {
     }
 }
 
-/// In line in this order.
-fn in_line(bench: &mut Bench, line: &[&TicketId]) {
-    for (n, id) in line.iter().enumerate() {
+/// Enqueues them in this order.
+fn enqueue(bench: &mut Bench, queue: &[&TicketId]) {
+    for (n, id) in queue.iter().enumerate() {
         bench.ask(&agreed(id, 10 + n as u64));
     }
 }
@@ -73,7 +73,7 @@ fn each_reader_has_an_end_of_its_own_and_the_last_one_counts() {
 fn a_reader_passes_readers_and_never_a_writer() {
     let mut bench = Bench::after(&[share("x", 1)]);
     let (a, w, b) = (reader(1), writer(2), reader(3));
-    in_line(&mut bench, &[&a, &w, &b]);
+    enqueue(&mut bench, &[&a, &w, &b]);
     let kept_for_w = |reply: Reply| match reply {
         Reply::Held(holder) => holder.value.as_str() == w.as_str(),
         _ => false,
@@ -90,7 +90,7 @@ fn a_reader_passes_readers_and_never_a_writer() {
 fn readers_in_front_of_a_writer_have_nobody_before_them() {
     let mut bench = Bench::after(&[acquire("w", 1)]);
     let (a, b, w, c) = (reader(1), reader(2), writer(3), reader(4));
-    in_line(&mut bench, &[&a, &b, &w, &c]);
+    enqueue(&mut bench, &[&a, &b, &w, &c]);
     for (id, number, ahead) in [(&a, 10, 0), (&b, 11, 0), (&w, 12, 2), (&c, 13, 3)] {
         assert_eq!(place(bench.ask(&agreed(id, number))), (number, ahead));
     }
@@ -100,7 +100,7 @@ fn readers_in_front_of_a_writer_have_nobody_before_them() {
 fn a_writer_wakes_all_readers_that_wait_side_by_side() {
     let mut bench = Bench::after(&[acquire("w", 1)]);
     let (a, b, w, c) = (reader(1), reader(2), writer(3), reader(4));
-    in_line(&mut bench, &[&a, &b, &w, &c]);
+    enqueue(&mut bench, &[&a, &b, &w, &c]);
     let told = woken(&mut bench, &release("w"));
     assert_eq!(told, [first(&a), first(&b), second(&w)]);
     // They were told: one that takes its place, and one that goes again, tell nobody.
@@ -114,7 +114,7 @@ fn a_writer_wakes_all_readers_that_wait_side_by_side() {
 fn only_the_last_reader_wakes_the_writer() {
     let mut bench = Bench::after(&[share("a", 1), share("b", 1)]);
     let w = writer(1);
-    in_line(&mut bench, &[&w]);
+    enqueue(&mut bench, &[&w]);
     assert_eq!(woken(&mut bench, &release("a")), []);
     assert_eq!(woken(&mut bench, &release("b")), [first(&w)]);
 }
@@ -123,14 +123,14 @@ fn only_the_last_reader_wakes_the_writer() {
 fn a_writer_that_leaves_the_line_lets_the_readers_behind_it_in() {
     let mut bench = Bench::after(&[share("x", 1)]);
     let (w, a, b, v) = (writer(1), reader(2), reader(3), writer(4));
-    in_line(&mut bench, &[&w, &a, &b, &v]);
+    enqueue(&mut bench, &[&w, &a, &b, &v]);
     let told = woken(&mut bench, &leave(&w));
     assert_eq!(told, [first(&a), first(&b), second(&v)]);
 
     // Also one in the middle; those before it were told already.
     let mut bench = Bench::after(&[share("x", 1)]);
     let (a, w, b) = (reader(1), writer(2), reader(3));
-    in_line(&mut bench, &[&a, &w, &b]);
+    enqueue(&mut bench, &[&a, &w, &b]);
     assert_eq!(woken(&mut bench, &leave(&w)), [first(&b)]);
 }
 
@@ -138,7 +138,7 @@ fn a_writer_that_leaves_the_line_lets_the_readers_behind_it_in() {
 fn a_writer_becomes_a_reader_at_once_and_lets_readers_in_but_no_writer() {
     let mut bench = Bench::after(&[acquire("w", 7)]);
     let (a, v) = (reader(1), writer(2));
-    in_line(&mut bench, &[&a, &v]);
+    enqueue(&mut bench, &[&a, &v]);
     bench.wait(INSTANT);
     let told = woken(&mut bench, &extend_shared("w", 7));
     assert_eq!(told, [first(&a), second(&v)]);
@@ -150,7 +150,7 @@ fn a_writer_becomes_a_reader_at_once_and_lets_readers_in_but_no_writer() {
     assert_eq!(bench.ask(&release("w")), Reply::Released);
 
     let mut bench = Bench::after(&[acquire("w", 7)]);
-    in_line(&mut bench, &[&v, &a]);
+    enqueue(&mut bench, &[&v, &a]);
     assert_eq!(woken(&mut bench, &extend_shared("w", 7)), []);
 }
 

@@ -5,9 +5,9 @@ fn attempt(n: usize) -> AcquireTally {
     AcquireTally::new(Quorum::of(n).unwrap())
 }
 
-fn granted(counter: u64) -> Result<Reply, NodeError> {
+fn granted(register: u64) -> Result<Reply, NodeError> {
     Ok(Reply::Granted {
-        counter: token(counter),
+        register: token(register),
         evicted: None,
     })
 }
@@ -76,8 +76,8 @@ fn a_late_grant_above_lifts_the_token_for_all() {
     assert_eq!(done, AcquireStep::Certified(token(9)));
 }
 
-fn not_raised(counter: u64) -> Result<Reply, NodeError> {
-    Ok(Reply::NotRaised(token(counter)))
+fn not_raised(register: u64) -> Result<Reply, NodeError> {
+    Ok(Reply::NotRaised(token(register)))
 }
 
 fn raise(which: &[usize], to: u64) -> AcquireStep {
@@ -240,7 +240,7 @@ fn nodes_that_cannot_be_asked_are_another_matter_than_a_holder() {
     attempt.answered(3, down());
     assert_eq!(attempt.denial(), Denial::NoQuorum);
     let outcomes: Vec<_> = attempt.outcomes().map(|o| o.to_string()).collect();
-    assert_eq!(outcomes[1], "held by a for another 100ms");
+    assert_eq!(outcomes[1], "held by a (expires in 100ms)");
     assert_eq!(outcomes[3], "cannot connect: refused");
     assert_eq!(outcomes[4], "no answer yet");
 }
@@ -313,7 +313,7 @@ mod exhaustive {
         Command::Acquire {
             value: value(client),
             ttl: Ttl::new(Duration::from_secs(1)).unwrap(),
-            // As of clients whose clocks are far behind: only the counters make tokens grow.
+            // As of clients whose clocks are far behind: only the registers make tokens grow.
             proposed: FencingToken::ZERO,
             turn: Default::default(),
         }
@@ -461,10 +461,10 @@ mod exhaustive {
     #[test]
     fn counting_a_node_that_answers_above_the_token_hands_a_token_out_twice() {
         /// The largest token that so many nodes have reached *or passed*.
-        fn reached(counters: &[FencingToken], needed: usize) -> Option<FencingToken> {
-            let mut counters = counters.to_vec();
-            counters.sort_unstable_by(|a, b| b.cmp(a));
-            counters.get(needed - 1).copied()
+        fn reached(registers: &[FencingToken], needed: usize) -> Option<FencingToken> {
+            let mut registers = registers.to_vec();
+            registers.sort_unstable_by(|a, b| b.cmp(a));
+            registers.get(needed - 1).copied()
         }
         assert!(Search::of(reached).fault.is_some());
     }

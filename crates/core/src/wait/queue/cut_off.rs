@@ -1,5 +1,6 @@
 //! Too few nodes can be asked: a client that is cut off from the majority must not stand in its way.
 
+use super::refresh::Refresh;
 use super::{HEAD_START, LockQueue, POLL, QueueAction};
 use crate::outcome::NodeOutcome;
 use crate::wait::backoff::spread;
@@ -33,7 +34,7 @@ impl LockQueue {
         actions: &mut Vec<QueueAction>,
     ) {
         self.is_withdrawn = true;
-        self.all_due = now;
+        self.refresh = Refresh::from(now);
         for waiter in self.waiters.values_mut() {
             waiter.is_worried = true;
         }

@@ -551,3 +551,50 @@ fn an_empty_look_shows_nothing() {
 
 mod foreign;
 mod slots;
+
+/// Eight thousand that wait for one name are no more than the nodes can answer in a moment.
+#[test]
+fn a_crowd_that_comes_at_once_is_shown_in_parts_until_all_have_a_place() {
+    let mut queue = queue();
+    for waiter in 1..=8_000 {
+        queue.on(joined(waiter), at(0));
+    }
+    let mut looks = 0;
+    while queue.next_look() <= at(0) {
+        let tickets = look(&mut queue, 0).len();
+        assert!(tickets <= 501, "{tickets} at once");
+        let ahead: Vec<_> = (0..tickets).collect();
+        queue.on(all(node(Some((&ours(), Some(60_000))), &ahead)), at(0));
+        looks += 1;
+    }
+    assert!(looks <= 17, "{looks}");
+    assert!(queue.waiters.values().all(|waiter| waiter.has_place));
+}
+
+#[test]
+fn the_first_of_a_crowd_is_the_one_with_the_smallest_number_whoever_comes_and_goes() {
+    let mut queue = settled(5);
+    assert_eq!(queue.hand_off_to(at(0)), Some(ticket(1)));
+    queue.on(QueueEvent::AttemptStarted(1), at(10));
+    assert_eq!(queue.hand_off_to(at(10)), Some(ticket(2)));
+    queue.on(QueueEvent::Left(2), at(20));
+    let share = WHOLE;
+    queue.on(QueueEvent::AttemptFailed { waiter: 1, share }, at(30));
+    assert_eq!(queue.hand_off_to(at(30)), Some(ticket(1)));
+    queue.on(QueueEvent::Served(1), at(40));
+    // It came back, and asks for a place behind the others.
+    queue.on(joined(2), at(50));
+    let again = QueueEvent::Joined {
+        waiter: 3,
+        ticket: ticket(3),
+        proposed: TicketNumber::saturating(900),
+        is_watched: false,
+    };
+    queue.on(again, at(60));
+    assert_eq!(queue.hand_off_to(at(60)), Some(ticket(2)));
+    queue.on(QueueEvent::Left(2), at(70));
+    assert_eq!(queue.hand_off_to(at(70)), Some(ticket(4)));
+    let to = ticket(5);
+    let handed = queue.on(QueueEvent::HandedOff { to, slot: None }, at(80));
+    assert_eq!(wakes(&handed), [5]);
+}

@@ -56,10 +56,6 @@ impl Waiter {
         }
     }
 
-    pub(super) fn rank(&self) -> (TicketNumber, &TicketId) {
-        (self.number.number(), &self.id)
-    }
-
     pub(super) fn is_waiting(&self) -> bool {
         self.phase == Phase::Waiting
     }

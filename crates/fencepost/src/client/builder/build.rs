@@ -1,4 +1,4 @@
-//! From the options to a client: checks them, and hands each part what it needs.
+//! Builds a client from its options: checks them, and passes each part what it needs.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,18 +23,19 @@ use crate::store::open::Opener;
 use crate::store::redis::{Eviction, Hidden, RedisOptions, Roster};
 #[cfg(feature = "service")]
 use crate::store::service::{ServiceOptions, TOKEN_VARIABLE};
-use fencepost_core::lock::COUNTER_RETENTION;
+use fencepost_core::lock::REGISTER_RETENTION;
 use fencepost_core::quorum::membership::least_retention;
 use fencepost_core::quorum::{MOST_NODES, Quorum};
 use fencepost_core::ttl::Ttl;
 use fencepost_core::value::Owner;
 
-/// The longest time-out of a node or a connection: a node that takes longer is away.
+/// The maximum timeout of a node or connection: a node that takes longer counts as down.
 const LONGEST_TIMEOUT: Duration = Duration::from_secs(60 * 60);
 
-/// How long a node may take to answer where nothing else is said.
+/// The default node timeout.
 const NODE_TIMEOUT: Duration = Duration::from_millis(500);
-/// The same for a lock service, which has nodes of its own and may have to be asked at another replica.
+/// The default for a lock service, which has nodes of its own and may have to be retried at another
+/// replica.
 const SERVICE_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl Builder {
@@ -42,7 +43,7 @@ impl Builder {
     pub(in crate::client) fn checked_retention(&self) -> Result<Duration, Error> {
         let least = least_retention(self.max_ttl);
         match self.retention {
-            None => Ok(COUNTER_RETENTION.max(least)),
+            None => Ok(REGISTER_RETENTION.max(least)),
             Some(time) if time < least => {
                 let why = format!("expected at least {} s", least.as_secs_f64().ceil());
                 Err(invalid("retention", why))
@@ -51,7 +52,7 @@ impl Builder {
         }
     }
 
-    /// How long a node may take.
+    /// The node timeout.
     fn checked_node_timeout(&self) -> Result<Duration, Error> {
         let is_service = matches!(&self.nodes[..], [Source::Service(_)]);
         let default = if is_service {
@@ -61,19 +62,19 @@ impl Builder {
         };
         let time = self.node_timeout.unwrap_or(default);
         if time.is_zero() || self.connect_timeout.is_zero() {
-            return Err(invalid("node_timeout", "a time-out must not be zero"));
+            return Err(invalid("node_timeout", "a timeout must not be zero"));
         }
         if time > LONGEST_TIMEOUT || self.connect_timeout > LONGEST_TIMEOUT {
-            let why = "a time-out must not exceed one hour";
+            let why = "a timeout must not exceed one hour";
             return Err(invalid("node_timeout", why));
         }
         Ok(time)
     }
 
-    /// Checks the options and begins to connect, without waiting for it.
+    /// Checks the options and starts connecting, without waiting for it.
     ///
     /// # Errors
-    /// An [`Error`] that says which option cannot be used, and why.
+    /// An [`Error`] that names the invalid option and the reason.
     pub fn build(self) -> Result<Client, Error> {
         let runtime = Handle::try_current().map_err(|_| Error::from(Cause::NoRuntime))?;
         let max_ttl = Ttl::new(self.max_ttl)?;
@@ -139,7 +140,7 @@ impl Builder {
         })
     }
 
-    /// Checks the options, connects, and returns as soon as a majority of the nodes can be asked.
+    /// Checks the options, connects, and returns as soon as a majority of the nodes answers.
     ///
     /// # Errors
     /// As [`build`](Self::build), and [`ErrorKind::Unreachable`](crate::ErrorKind::Unreachable) with each node's reason.
@@ -203,8 +204,8 @@ impl Builder {
             connect_timeout: self.connect_timeout,
             mute_timeout: self.node_timeout.unwrap_or(NODE_TIMEOUT) * 2,
             quarantine: delayed.then_some(self.max_ttl),
-            // On one node an evicted lock is a lost lease, and its holder learns it; with several, it
-            // makes a majority that is none.
+            // On one node an evicted lock is a lost lease, and its holder learns of it. With
+            // several nodes, eviction can produce a false majority.
             eviction: match quorum.nodes() {
                 1 => Eviction::Warn,
                 _ => Eviction::Refuse,
@@ -214,6 +215,7 @@ impl Builder {
                 _ => Hidden::Refuse,
             },
             tls: self.tls.clone(),
+            scripts_only: false,
         })
     }
 

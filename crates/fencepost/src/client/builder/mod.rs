@@ -1,7 +1,7 @@
 //! [`Builder`]: all options of a client, checked in one place.
 //!
-//! - `nodes`: which nodes were named, and how each is opened.
-//! - `build`: checks the options and makes the client.
+//! - `nodes`: which nodes are configured, and how each is opened.
+//! - `build`: checks the options and builds the client.
 
 mod build;
 mod nodes;
@@ -31,16 +31,15 @@ use fencepost_core::ttl::Drift;
 /// Whether a Redis server that restarted recently, and may have forgotten locks, may vote.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RestartPolicy {
-    /// Let it vote at once. The default for one or two nodes.
+    /// Votes at once. The default for one or two nodes.
     Trust,
-    /// Do not let it vote for `max_ttl`, whatever its settings are now; and let several servers vote
-    /// only under a marker that says to which cluster they belong (see [`Builder::init`]). The default
-    /// for three and more nodes, and the only one where a node is a Sentinel group: a failover loses
-    /// locks.
+    /// Does not vote for `max_ttl`, whatever its settings are now; and several servers vote only
+    /// under a marker that names their cluster (see [`Builder::init`]). The default for three and
+    /// more nodes, and the only policy if a node is a Sentinel group: a failover loses locks.
     Delay,
 }
 
-/// Options of a client. Made by [`Client::builder`].
+/// Options of a client. Created by [`Client::builder`].
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -91,7 +90,7 @@ impl Builder {
         Self {
             nodes: Vec::new(),
             clock: Arc::new(SystemClock),
-            randomness: Arc::new(SystemRandomness),
+            randomness: Arc::<SystemRandomness>::default(),
             around_tasks: None,
             drift: Drift::default(),
             node_timeout: None,
@@ -129,7 +128,7 @@ impl Builder {
         self
     }
 
-    /// Adds a node that is a file of this machine.
+    /// Adds a node that is a file on this machine.
     #[cfg(feature = "sqlite")]
     pub fn file(mut self, path: impl AsRef<Path>) -> Self {
         self.nodes.push(Source::File(path.as_ref().to_owned()));
@@ -142,35 +141,21 @@ impl Builder {
         self.shared_node(Arc::new(node))
     }
 
-    /// Adds a custom node that is shared with others.
+    /// Adds a custom node that is shared with other clients.
     #[doc(hidden)]
     pub fn shared_node(mut self, node: Arc<dyn Node>) -> Self {
         self.nodes.push(Source::Made(node));
         self
     }
 
-    /// Adds a Redis server by a connection that you made. It is used as it is and never replaced:
-    /// when it breaks, the node is away.
-    #[cfg(feature = "redis")]
-    pub fn redis_connection(
-        mut self,
-        label: impl Into<String>,
-        connection: redis::aio::MultiplexedConnection,
-    ) -> Self {
-        let source = Source::Connection(label.into(), connection);
-        self.nodes.push(source);
-        self
-    }
-
-    /// The TTL of [`Client::lock`] where none is given: 30 s by default, or `max_ttl` if that
-    /// is shorter.
+    /// The default TTL of [`Client::lock`]: 30 s, or `max_ttl` if that is shorter.
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.ttl = Some(ttl);
         self
     }
 
-    /// The longest TTL that any client of these nodes uses: 60 s by default. A longer TTL is
-    /// refused, and a restarted node is not asked for that long, so all clients must agree on it.
+    /// The maximum TTL that any client of these nodes uses: 60 s by default. A longer TTL is
+    /// refused, and a restarted node does not vote for that long, so all clients must agree on it.
     pub fn max_ttl(mut self, max_ttl: Duration) -> Self {
         self.max_ttl = max_ttl;
         self
@@ -197,27 +182,28 @@ impl Builder {
         self
     }
 
-    /// How long one node may take to answer: 500 ms by default, 5 s for a lock service. It bounds how long an operation
-    /// takes; it does not slow one down whose outcome the other nodes decide.
+    /// How long one node may take to answer: 500 ms by default, 5 s for a lock service. It bounds
+    /// how long an operation takes; it does not delay one that the other nodes decide.
     pub fn node_timeout(mut self, time: Duration) -> Self {
         self.node_timeout = Some(time);
         self
     }
 
-    /// How long it may take to connect to a node: 1 s by default.
+    /// How long connecting to a node may take: 1 s by default.
     pub fn connect_timeout(mut self, time: Duration) -> Self {
         self.connect_timeout = time;
         self
     }
 
-    /// How far the clocks of nodes and holder may run apart: 1 % of the TTL and 2 ms by default.
+    /// How far the clocks of the nodes and the holder may drift apart: 1 % of the TTL and 2 ms by
+    /// default.
     pub fn drift(mut self, drift: Drift) -> Self {
         self.drift = drift;
         self
     }
 
-    /// Prefix of every key on Redis. Empty by default, so that clients in other
-    /// languages find the lock under its own name.
+    /// Prefix of every key on Redis. Empty by default, so that clients in other languages find the
+    /// lock under its own name.
     pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
         self.prefix = prefix.into();
         self
@@ -229,9 +215,9 @@ impl Builder {
         self
     }
 
-    /// The session that this client belongs to: a new one, unless set. Who waits for whom is derived
-    /// from sessions and from nothing else: hand the [`session`](Client::session) of a process down to
-    /// those that it waits for.
+    /// The session of this client: a new one, unless set. Who waits for whom is derived from
+    /// sessions only: pass the [`session`](Client::session) of a process to the processes that it
+    /// waits for.
     pub fn session(mut self, session: SessionId) -> Self {
         self.session = Some(session);
         self
@@ -250,16 +236,16 @@ impl Builder {
         self
     }
 
-    /// The token that a lock service asks for: that of the environment variable `FENCEPOST_SERVICE_TOKEN`,
-    /// unless set.
+    /// The token for a lock service: the environment variable `FENCEPOST_SERVICE_TOKEN`, unless
+    /// set.
     #[cfg(feature = "service")]
     pub fn service_token(mut self, token: impl Into<String>) -> Self {
         self.service_token = Some(token.into());
         self
     }
 
-    /// Whether a lock service may be asked over a network without TLS, where everybody on the way can
-    /// read and use the token and the leases. Without it `http://` is for this machine only.
+    /// Allows a lock service over a network without TLS, where anyone on the path can read and use
+    /// the token and the leases. Without it, `http://` is limited to this machine.
     #[cfg(feature = "service")]
     pub fn allow_plaintext(mut self, allow: bool) -> Self {
         self.allow_plaintext = allow;
@@ -273,7 +259,7 @@ impl Builder {
         self
     }
 
-    /// The client's own certificate and key for `rediss://` and `https://`, as PEM.
+    /// The client certificate and private key for `rediss://` and `https://`, as PEM (mutual TLS).
     #[cfg(feature = "tls")]
     pub fn tls_client(mut self, certificate: impl Into<Vec<u8>>, key: impl Into<Vec<u8>>) -> Self {
         self.tls.client_pem = Some((certificate.into(), key.into()));
@@ -287,22 +273,21 @@ impl Builder {
         self
     }
 
-    /// Where random numbers come from: the operating system, unless a simulation has to draw the
-    /// same ones again.
+    /// The source of random numbers: the operating system, unless a simulation has to repeat them.
     #[doc(hidden)]
     pub fn randomness(mut self, randomness: Arc<dyn Randomness>) -> Self {
         self.randomness = randomness;
         self
     }
 
-    /// What to put around every task of the client: for a simulation that stops them all.
+    /// Wraps every task of the client: for a simulation that stops them all.
     #[doc(hidden)]
     pub fn around_tasks(mut self, around: Around) -> Self {
         self.around_tasks = Some(around);
         self
     }
 
-    /// A client that asks on behalf of others only, as a replica of the lock service: see
+    /// A client that acts on behalf of others only, as a replica of the lock service: see
     /// [`leased`](crate::leased).
     #[doc(hidden)]
     pub fn replica(mut self) -> Self {
@@ -320,7 +305,7 @@ pub(super) fn invalid(option: &'static str, why: impl Into<String>) -> Error {
 
 impl std::fmt::Debug for Builder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // URLs may hold passwords.
+        // URLs may contain passwords.
         f.debug_struct("Builder")
             .field("nodes", &self.nodes.len())
             .finish_non_exhaustive()

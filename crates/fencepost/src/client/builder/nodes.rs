@@ -1,4 +1,4 @@
-//! The nodes of a client as its user named them: what they are, and how each is opened.
+//! The configured nodes of a client: what they are, and how each is opened.
 
 #[cfg(feature = "sqlite")]
 use std::path::PathBuf;
@@ -20,8 +20,6 @@ pub(in crate::client) enum Source {
     #[cfg(feature = "sqlite")]
     File(PathBuf),
     Made(Arc<dyn Node>),
-    #[cfg(feature = "redis")]
-    Connection(String, redis::aio::MultiplexedConnection),
 }
 
 impl Builder {
@@ -35,7 +33,7 @@ impl Builder {
         })
     }
 
-    /// Refuses a quorum with nodes that not every client reaches.
+    /// Refuses a quorum with nodes that only this machine reaches.
     pub(in crate::client) fn check_reach(&self) -> Result<(), Error> {
         let urls = self.nodes.iter().map(|source| match source {
             Source::Url(url) => url.as_str(),
@@ -47,8 +45,8 @@ impl Builder {
         crate::store::open::check_reach(&urls.collect::<Vec<_>>())
     }
 
-    /// Whether there are nodes that are reached over sockets: then the runtime must have I/O enabled.
-    /// For a file it need not, and to ask it for I/O would panic.
+    /// Whether there are nodes that are reached over sockets: then the runtime must have I/O
+    /// enabled. A file does not need it, and asking a runtime without I/O would panic.
     pub(super) fn has_io(&self) -> bool {
         self.nodes.iter().any(|source| match source {
             Source::Url(url) => !url.starts_with("file:") && !url.starts_with("memory:"),
@@ -56,8 +54,6 @@ impl Builder {
             Source::File(_) => false,
             Source::Made(_) => false,
             Source::Service(_) => true,
-            #[cfg(feature = "redis")]
-            Source::Connection(..) => true,
         })
     }
 
@@ -76,8 +72,6 @@ impl Builder {
                 Source::Service(replicas) => opener.service(&replicas)?,
                 #[cfg(feature = "sqlite")]
                 Source::File(path) => opener.file(FileSpec::new(path))?,
-                #[cfg(feature = "redis")]
-                Source::Connection(label, connection) => opener.connection(&label, connection),
             };
             if nodes.iter().any(|other| other.address() == node.address()) {
                 return Err(duplicate(node.address()));

@@ -9,7 +9,7 @@ use crate::runtime::clock::Moment;
 use fencepost_core::ttl::Ttl;
 use fencepost_core::wait::budget::{self, Failure};
 
-/// How long somebody goes on who waits.
+/// How long a waiter goes on.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RetryBudget {
     limit: Option<Duration>,
@@ -56,7 +56,7 @@ impl RetryBudget {
     }
 
     /// Enough nodes are there.
-    pub(crate) fn take_heart(&mut self) {
+    pub(crate) fn saw_quorum(&mut self) {
         self.budget.saw_quorum();
     }
 

@@ -26,7 +26,7 @@ use fencepost_core::token::FencingToken;
 use fencepost_core::value::{LeaseId, Owner};
 use fencepost_core::wait::queue::QueueEvent;
 use task::QueueTask;
-pub(crate) use task::{Call, News};
+pub(crate) use task::{Next, Update};
 
 /// How a wait goes on: who holds the lock, how long still, and the place in the queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,7 +43,7 @@ pub struct Progress {
     pub remaining: Option<Duration>,
     /// The place in the queue: 1 is next.
     pub place: Option<usize>,
-    /// Whether a majority has agreed on the place: whoever comes later is behind.
+    /// Whether a majority has agreed on the place: later waiters are behind.
     pub is_settled: bool,
 }
 
@@ -93,7 +93,7 @@ impl WaitRegistry {
         self.lists.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Queues for a lock. Only a waiter that is watched is told how it goes on.
+    /// Queues for a lock. Only a waiter that is watched gets updates.
     pub(crate) fn join(
         self: &Arc<Self>,
         name: &LockName,
@@ -156,7 +156,7 @@ impl WaitRegistry {
         })
     }
 
-    /// Forgets a queue in which nobody waits. False if somebody does, after all.
+    /// Forgets a queue without waiters. False if there is one after all.
     fn close(&self, queue: &Arc<QueueTask>) -> bool {
         let mut lists = self.lists();
         let is_empty = queue.is_empty();
@@ -171,18 +171,18 @@ impl WaitRegistry {
         &self.client
     }
 
-    /// Whether somebody of ours waits for that lock.
+    /// Whether this client waits for that lock.
     pub(crate) fn is_waited_for(&self, name: &LockName) -> bool {
         self.queue(name).is_some_and(|queue| queue.is_waited_in())
     }
 
-    /// The waiter of ours to which a release of ours hands the lock off: its attempt goes right
-    /// behind the release, which saves the way of the nodes' wake-up.
+    /// The waiter of ours to which a release of ours hands the lock off: its attempt is sent right
+    /// behind the release, without waiting for a wake-up from the nodes.
     pub(crate) fn follower(&self, name: &LockName) -> Option<TicketId> {
         self.queue(&name.queue())?.hand_off_to()
     }
 
-    /// The release is on its way to the nodes, and that waiter may go.
+    /// The release has been sent to the nodes, and that waiter may make its attempt.
     pub(crate) fn follow(&self, name: &LockName, follower: &TicketId) {
         if let Some(queue) = self.queue(&name.queue()) {
             let (to, slot) = (follower.clone(), name.slot());
@@ -194,7 +194,7 @@ impl WaitRegistry {
         self.lists().queues.get(name).cloned()
     }
 
-    fn hear(&self, node: usize, notice: Notice) {
+    fn notify(&self, node: usize, notice: Notice) {
         match notice {
             Notice::Wake(wake) => {
                 let sequence = wake.ticket.sequence();
@@ -231,9 +231,9 @@ struct NodeSink {
 }
 
 impl WakeSink for NodeSink {
-    fn hear(&self, notice: Notice) {
+    fn notify(&self, notice: Notice) {
         if let Some(registry) = self.registry.upgrade() {
-            registry.hear(self.node, notice);
+            registry.notify(self.node, notice);
         }
     }
 }
@@ -260,22 +260,22 @@ fn place_of(lease: LeaseId, name: &LockName) -> u64 {
 
 impl WaiterGuard {
     /// Waits for what there is to do next.
-    pub(crate) async fn call(&self) -> Call {
-        self.queue.call(self.sequence).await
+    pub(crate) async fn next(&self) -> Next {
+        self.queue.next(self.sequence).await
     }
 
-    /// From now on listens also for releases by those who know of no queue.
-    pub(crate) fn overhear(&self) {
+    /// Also listens for releases by clients of other libraries, which know no queue.
+    pub(crate) fn hear_foreign_releases(&self) {
         self.queue.listen_for_others();
     }
 
     /// The waiter makes an attempt without having been woken.
-    pub(crate) fn stand_up(&self) {
+    pub(crate) fn attempt_started(&self) {
         self.queue.on(QueueEvent::AttemptStarted(self.sequence));
     }
 
     /// Its attempt has failed.
-    pub(crate) fn sit_down(&self) {
+    pub(crate) fn attempt_failed(&self) {
         self.queue.attempt_failed(self.sequence);
     }
 

@@ -22,8 +22,10 @@ pub(super) struct QueueTask {
     coordinator: Arc<Coordinator>,
     /// What receives the notices of each node.
     sinks: Vec<Arc<dyn WakeSink>>,
-    /// What tells of releases by those who know of no queue, if somebody here wants to hear it.
+    /// Notifies of releases by clients of other libraries, which know no queue; if a waiter wants that.
     listeners: OnceLock<Vec<Listener>>,
+    /// For the nodes that want to know who waits where.
+    _attending: Vec<Listener>,
     state: Mutex<State>,
     /// The task has to look earlier, or to end.
     nudge: Notify,
@@ -31,20 +33,20 @@ pub(super) struct QueueTask {
 
 struct State {
     queue: LockQueue,
-    /// In order, so that all of them are told in the same order every time.
+    /// In order, so that they are notified in the same order every time.
     mailboxes: BTreeMap<WaiterId, Mailbox>,
 }
 
-/// What one waiter has not heard yet.
+/// What one waiter has not received yet.
 #[derive(Default)]
 struct Mailbox {
-    news: Option<News>,
+    update: Option<Update>,
     notify: Arc<Notify>,
 }
 
-/// What a waiter hears while it waits.
+/// What a waiter learns while it waits.
 #[derive(Clone, Debug)]
-pub(crate) enum News {
+pub(crate) enum Update {
     /// How it stands.
     Progress(Progress),
     /// Too few nodes could be asked.
@@ -53,11 +55,11 @@ pub(crate) enum News {
 
 /// What a waiter is to do.
 #[derive(Debug)]
-pub(crate) enum Call {
+pub(crate) enum Next {
     /// Try to take the lock.
-    Go,
+    Attempt,
     /// Take note, and wait on.
-    News(News),
+    Update(Update),
 }
 
 /// A look that was begun.
@@ -75,6 +77,9 @@ impl QueueTask {
         must_poll: bool,
     ) -> Arc<Self> {
         let now = coordinator.clock.now();
+        let nodes = coordinator.nodes().iter();
+        let attending = nodes.map(|node| node.attend(&name, &client));
+        let attending = attending.filter(|listener| !listener.is_deaf()).collect();
         let queue = LockQueue::new(coordinator.quorum, client, must_poll, now);
         let queue = match name.is_queue_for_slots() {
             true => queue.for_slots(),
@@ -85,6 +90,7 @@ impl QueueTask {
             coordinator,
             sinks: sinks.to_vec(),
             listeners: OnceLock::new(),
+            _attending: attending,
             state: Mutex::new(State {
                 queue,
                 mailboxes: BTreeMap::new(),
@@ -138,14 +144,14 @@ impl QueueTask {
                         is_settled,
                     };
                     if let Some(mailbox) = state.mailboxes.get_mut(&waiter) {
-                        mailbox.put(News::Progress(progress));
+                        mailbox.put(Update::Progress(progress));
                     }
                 }
                 QueueAction::TellNoQuorum(outcomes) => {
                     let outcomes = outcomes.into_iter();
                     let error = self.coordinator.no_quorum(self.name.clone(), outcomes);
                     for mailbox in state.mailboxes.values_mut() {
-                        mailbox.put(News::NoQuorum(error.clone()));
+                        mailbox.put(Update::NoQuorum(error.clone()));
                     }
                 }
                 QueueAction::Track => {
@@ -208,20 +214,20 @@ impl QueueTask {
     }
 
     /// What the waiter is to do next.
-    pub(super) async fn call(&self, waiter: WaiterId) -> Call {
+    pub(super) async fn next(&self, waiter: WaiterId) -> Next {
         loop {
             let notify = {
                 let mut state = self.state();
                 if state.queue.is_woken(waiter) {
                     self.apply(&mut state, QueueEvent::AttemptStarted(waiter));
-                    return Call::Go;
+                    return Next::Attempt;
                 }
                 let Some(mailbox) = state.mailboxes.get_mut(&waiter) else {
                     // Only its owner takes it out, and does not ask any more.
-                    return Call::Go;
+                    return Next::Attempt;
                 };
-                if let Some(news) = mailbox.news.take() {
-                    return Call::News(news);
+                if let Some(update) = mailbox.update.take() {
+                    return Next::Update(update);
                 }
                 Arc::clone(&mailbox.notify)
             };
@@ -256,14 +262,14 @@ impl QueueTask {
         state.queue.hand_off_to(self.coordinator.clock.now())
     }
 
-    /// Listens also for releases by those who know of no queue, until nobody waits.
+    /// Also listens for releases by clients of other libraries, which know no queue, until there is no waiter.
     pub(super) fn listen_for_others(&self) {
         let nodes = self.coordinator.nodes().iter();
         self.listeners
             .get_or_init(|| nodes.map(|node| node.follow(&self.name)).collect());
     }
 
-    /// Looks when it is time to, until nobody waits any more.
+    /// Looks when a look is due, until there is no waiter.
     pub(super) async fn run(self: Arc<Self>, registry: Weak<WaitRegistry>) {
         loop {
             let (next_look, is_empty) = {
@@ -311,8 +317,8 @@ impl QueueTask {
 }
 
 impl Mailbox {
-    fn put(&mut self, news: News) {
-        self.news = Some(news);
+    fn put(&mut self, update: Update) {
+        self.update = Some(update);
         self.notify.notify_one();
     }
 }

@@ -21,7 +21,7 @@ async fn a_follower_that_leaves_before_the_release_costs_the_next_a_moment() {
     let late = lease.end().unwrap();
     let coordinator = &lease.shared.coordinator;
     let client = lease.client_of(&follower);
-    let release = coordinator.release(lease.held.claim.clone(), client, late);
+    let release = coordinator.release(lease.held.claim.clone(), None, client, late);
     release.await.unwrap();
     lease.call(follower);
     drop(next.await.unwrap().unwrap());

@@ -1,4 +1,4 @@
-//! Closes a cluster that another is to replace: none of its nodes votes any more.
+//! Closes a cluster that is to be replaced: none of its nodes votes any more.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::error::{Error, NodeError};
 use crate::runtime::clock::{Clock, SystemClock};
 use fencepost_core::quorum::membership::{Marker, Stage, Terms};
 
-/// A cluster that is closed, so that another may take its place.
+/// A closed cluster, which another may replace.
 #[derive(Clone, Debug)]
 pub(crate) struct Closed {
     cluster: String,
@@ -28,11 +28,11 @@ impl Closed {
     }
 }
 
-/// Closes the cluster at these URLs: none of the nodes that could be reached votes any more. What each
-/// of them said.
+/// Closes the cluster at these URLs: none of the reachable nodes votes any more. Returns each
+/// node's outcome.
 ///
 /// # Errors
-/// [`Error`] for a URL that cannot be used.
+/// [`Error`] for an invalid URL.
 pub(crate) async fn close(
     urls: &[String],
     options: &RedisOptions,
@@ -48,7 +48,6 @@ pub(crate) async fn close(
         let limit = options.connect_timeout;
         let closing = async {
             let way = opened.source.locate(limit).await?;
-            let way = way.ok_or_else(|| NodeError::Unreachable("no address".to_owned()))?;
             let (connection, _driver) = way.dial(limit, None).await?;
             let server = Server {
                 connection: &connection,
@@ -76,7 +75,7 @@ async fn close_one(server: &Server<'_>, old: &Terms) -> Result<Closed, NodeError
         })?;
         if marker.terms.nodes() != old.nodes() {
             let (theirs, ours) = (marker.terms.nodes().join(","), old.nodes().join(","));
-            let why = format!("its nodes are {theirs}, and those to be replaced {ours}");
+            let why = format!("its node list is {theirs}; expected the list to replace, {ours}");
             return Err(NodeError::Differs(why));
         }
         if marker.stage == Stage::Closing {
@@ -91,6 +90,6 @@ async fn close_one(server: &Server<'_>, old: &Terms) -> Result<Closed, NodeError
         let closing = sight.rewritten(&marker, Stage::Closing, incarnation()?);
         server.replace(&raw, Some(&closing)).await?;
     }
-    let why = "its marker is being changed all the time".to_owned();
+    let why = "its marker keeps changing; retry".to_owned();
     Err(NodeError::NoCluster(why))
 }

@@ -1,13 +1,13 @@
-//! What a server or a connection said, in the words of [`NodeError`].
+//! Turns errors of a server or a connection into a [`NodeError`].
 //!
-//! It must never call something a mere refusal that may have taken effect: what is not an answer
-//! of the server is [`NodeError::Disconnected`].
+//! It must never report a mere refusal for something that may have taken effect: whatever is not a
+//! reply of the server is [`NodeError::Disconnected`].
 
 use redis::{ErrorKind, RedisError, ServerErrorKind};
 
 use crate::error::NodeError;
 
-/// The codes that are looked for in the text of a script's failure.
+/// The codes to look for in the text of a script's failure.
 const CODES: [&str; 8] = [
     "WRONGTYPE",
     "OOM",
@@ -19,17 +19,17 @@ const CODES: [&str; 8] = [
     "NOREPLICAS",
 ];
 
-/// Whether the server answered at all.
+/// Whether the server replied at all.
 pub(super) fn is_answer(error: &RedisError) -> bool {
     !matches!(error.kind(), ErrorKind::Io | ErrorKind::Parse)
 }
 
-/// Whether the script is not there, which proves that nothing was done.
+/// Whether the script is missing, which proves that nothing ran.
 pub(super) fn is_no_script(error: &RedisError) -> bool {
     error.kind() == ErrorKind::Server(ServerErrorKind::NoScript)
 }
 
-/// The error in the words of a node.
+/// The error as a [`NodeError`].
 pub(super) fn node_error(error: &RedisError) -> NodeError {
     if !is_answer(error) {
         return NodeError::Disconnected(printable(&error.to_string()));
@@ -47,11 +47,11 @@ pub(super) fn node_error(error: &RedisError) -> NodeError {
     from_code(code, detail, printable(&text))
 }
 
-/// The most characters of a server's words that are passed on.
+/// The maximum number of characters of a server's text that are passed on.
 const MOST_WORDS: usize = 300;
 
-/// A server's words, fit for a terminal and for one line of a log: a hostile server must not control
-/// the terminal of its users.
+/// A server's text, safe for a terminal and for one line of a log: a hostile server must not
+/// control the terminal of its users.
 pub(super) fn printable(text: &str) -> String {
     let shown = text.chars().map(|c| match is_shown(c) {
         true => c,
@@ -60,7 +60,7 @@ pub(super) fn printable(text: &str) -> String {
     shown.take(MOST_WORDS).collect()
 }
 
-/// Not control characters, and none of those that turn the direction of the text around them.
+/// No control characters, and none that change the direction of the text.
 fn is_shown(c: char) -> bool {
     let turns =
         matches!(c, '\u{200e}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
@@ -73,7 +73,7 @@ fn from_code(code: &str, detail: &str, text: String) -> NodeError {
         "NOPERM" => NodeError::Permission(text),
         "READONLY" | "MASTERDOWN" | "NOREPLICAS" => NodeError::ReadOnly(text),
         "MISCONF" => NodeError::CannotSave(text),
-        // Nothing was done, and nothing will be: it is another kind of server than a lock needs.
+        // Nothing ran, and nothing will: this kind of server cannot store locks.
         "MOVED" | "ASK" | "CLUSTERDOWN" | "CROSSSLOT" => NodeError::Unsuitable(text),
         "ERR" if detail.starts_with("unknown command") => NodeError::Unsuitable(text),
         "OOM" => NodeError::OutOfMemory(text),
@@ -113,7 +113,7 @@ mod tests {
             (
                 "Error running script (call to f_0123): @user_script:1: WRONGTYPE Operation \
                  against a key holding the wrong kind of value",
-                "not a lock",
+                "other than a lock",
             ),
             ("Error running script: @user_script:1: nonsense", "nonsense"),
         ] {

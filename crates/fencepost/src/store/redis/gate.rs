@@ -1,9 +1,8 @@
-//! [`Gate`]: through which every call reaches the connection, and at which calls wait while one is
-//! being made.
+//! [`Gate`]: every call reaches the connection through it, and waits there while one is being
+//! opened.
 //!
-//! Calls that waited are sent in the order in which they came, before any that comes later, and
-//! whether or not their callers are being polled: one caller that does not look must never hold up
-//! another.
+//! Waiting calls are sent in order of arrival, before any later one, and whether or not their
+//! callers are being polled: a caller that does not poll must never delay another.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -14,38 +13,40 @@ use tokio::sync::{oneshot, watch};
 
 use super::link::Link;
 use super::prepared::Prepared;
+use super::stream::Process;
 use crate::error::NodeError;
-use crate::runtime::clock::Clock;
+use crate::runtime::clock::{Clock, Moment};
+use crate::store::ReplySlot;
 use fencepost_core::lock::Reply;
 
-/// How many calls may wait for one connection.
+/// The maximum number of calls that wait for one connection.
 const MOST_WAITING: usize = 16 * 1024;
 
-/// Where a node stands.
+/// The state of a node.
 #[derive(Clone)]
 pub(super) enum State {
-    /// An attempt is under way that is worth waiting for.
+    /// Connecting; calls wait for it.
     Connecting,
-    /// It can be asked.
+    /// Connected.
     Up(Arc<Link>),
-    /// It cannot, for this reason.
+    /// Down, for this reason.
     Down(NodeError),
 }
 
 /// Where calls and connection meet.
 pub(super) struct Gate {
-    /// Its lock also orders the calls: one joins the waiting under the read lock, and all of them
-    /// go under the write lock that ends the wait.
+    /// Its lock also orders the calls: one joins the queue under the read lock, and all of them
+    /// leave under the write lock that ends the wait.
     state: watch::Sender<State>,
     waiting: Mutex<VecDeque<Waiting>>,
     clock: Arc<dyn Clock>,
-    /// Which process may use it: not the child of a fork.
-    process: u32,
+    /// The process that may use it: not a forked child.
+    process: Process,
 }
 
 type Answer = oneshot::Receiver<Result<Reply, NodeError>>;
 
-/// How a call gets in.
+/// How a call enters.
 enum Entry {
     Straight(Arc<Link>),
     Wait(Answer),
@@ -62,11 +63,11 @@ impl Gate {
             state: watch::Sender::new(State::Connecting),
             waiting: Mutex::default(),
             clock,
-            process: std::process::id(),
+            process: Process::this(),
         }
     }
 
-    /// Carries out one command, after waiting for a connection that is being made.
+    /// Runs one command, waiting for a connection that is being opened.
     pub(super) async fn call(&self, command: Arc<Prepared>) -> Result<Reply, NodeError> {
         match self.enter(&command)? {
             Entry::Straight(link) => link.carry_out(&command, &*self.clock).await,
@@ -74,10 +75,33 @@ impl Gate {
         }
     }
 
-    fn enter(&self, command: &Arc<Prepared>) -> Result<Entry, NodeError> {
-        if self.process != std::process::id() {
-            return Err(NodeError::Forked);
+    /// Sends a command at once, with the reply to an inbox. False if nothing was sent.
+    pub(super) fn post(
+        &self,
+        command: &Arc<Prepared>,
+        now: Moment,
+        slot: impl FnOnce() -> ReplySlot,
+    ) -> bool {
+        let link = match &*self.state.borrow() {
+            State::Up(link) => Arc::clone(link),
+            _ => return false,
+        };
+        link.post(command, now, &self.clock, slot)
+    }
+
+    /// Refuses the child of a fork. Asked once for a command that goes to many nodes; the connection asks again
+    /// before it writes.
+    ///
+    /// # Errors
+    /// [`NodeError::Forked`].
+    pub(super) fn check_process(&self) -> Result<(), NodeError> {
+        match self.process.is_this() {
+            true => Ok(()),
+            false => Err(NodeError::Forked),
         }
+    }
+
+    fn enter(&self, command: &Arc<Prepared>) -> Result<Entry, NodeError> {
         match &*self.state.borrow() {
             State::Up(link) => Ok(Entry::Straight(Arc::clone(link))),
             State::Down(reason) => Err(reason.clone()),
@@ -91,7 +115,7 @@ impl Gate {
             waiting.retain(|call| !call.reply.is_closed());
         }
         if waiting.len() >= MOST_WAITING {
-            let why = format!("{MOST_WAITING} calls wait for the connection already");
+            let why = format!("{MOST_WAITING} calls are already waiting for the connection");
             return Err(NodeError::Unreachable(why));
         }
         let (reply, answer) = oneshot::channel();
@@ -102,12 +126,12 @@ impl Gate {
         Ok(answer)
     }
 
-    /// A connection is being made; calls shall wait for it.
+    /// A connection is being opened; calls wait for it.
     pub(super) fn connecting(&self) {
         self.state.send_replace(State::Connecting);
     }
 
-    /// The connection is there. On the runtime that is to carry the calls that waited.
+    /// Connected. Must run on the runtime that carries the waiting calls.
     pub(super) fn up(&self, link: &Arc<Link>) {
         self.state.send_modify(|state| {
             for call in self.take_waiting() {
@@ -117,23 +141,23 @@ impl Gate {
         });
     }
 
-    /// There is none, for this reason.
+    /// Not connected, for this reason.
     pub(super) fn down(&self, reason: &NodeError) {
         self.state.send_modify(|state| {
             for call in self.take_waiting() {
-                // A caller that has gone does not care.
+                // The caller may be gone.
                 let _ = call.reply.send(Err(reason.clone()));
             }
             *state = State::Down(reason.clone());
         });
     }
 
-    /// The node's keeper is gone, and with it its runtime.
+    /// The node's keeper is gone, and so is its runtime.
     pub(super) fn abandoned(&self) {
         self.down(&gone());
     }
 
-    /// How things stand once the attempt that is under way has ended.
+    /// The state once the current connection attempt has ended.
     pub(super) async fn settled(&self) -> Result<Arc<Link>, NodeError> {
         let mut state = self.state.subscribe();
         let settled = state
@@ -146,7 +170,7 @@ impl Gate {
         }
     }
 
-    /// Resolves when there is a connection.
+    /// Resolves when connected.
     pub(super) async fn ready(&self) {
         let mut state = self.state.subscribe();
         // The sender is in this very gate: it cannot be gone.
@@ -163,7 +187,7 @@ impl Gate {
 }
 
 impl Waiting {
-    /// Puts the command on its way, unless its caller has given it up.
+    /// Sends the command, unless its caller is gone.
     fn send(self, link: Arc<Link>, clock: Arc<dyn Clock>) {
         let Self { command, reply } = self;
         if reply.is_closed() {
@@ -173,8 +197,8 @@ impl Waiting {
             let answer = link.carry_out(&command, &*clock).await;
             let _ = reply.send(answer);
         });
-        // The first poll puts it on its way, in the order of these calls. The task polls again,
-        // which is when it asks to be woken.
+        // The first poll sends it, in the order of these calls. The task polls again, which
+        // registers its waker.
         let mut context = Context::from_waker(Waker::noop());
         if exchange.as_mut().poll(&mut context).is_pending() {
             tokio::spawn(exchange);
@@ -183,5 +207,5 @@ impl Waiting {
 }
 
 fn gone() -> NodeError {
-    NodeError::Disconnected("the runtime that kept the connection is gone".to_owned())
+    NodeError::Disconnected("the async runtime of the connection has shut down".to_owned())
 }

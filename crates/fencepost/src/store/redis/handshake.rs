@@ -1,8 +1,8 @@
-//! Who may vote: what a server is asked when a connection is made, and what follows from it.
+//! Who may vote: what a new connection asks the server, and what follows from it.
 //!
-//! A connection never outlives the server process, so once for each connection is enough. What a
-//! server hides is unknown and warned about; it must never be taken for good news about what the
-//! server may have forgotten.
+//! A connection never outlives the server process, so once per connection is enough. What a server
+//! hides is unknown and logged as a warning; it must never count as evidence that the server has
+//! kept its locks.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -13,51 +13,45 @@ use redis::{Cmd, RedisConnectionInfo, RedisError, RedisResult, Value, from_redis
 use super::link::Connection;
 use super::options::{Eviction, Hidden, RedisOptions};
 use super::plain::Predecessor;
+use super::scripts::Site;
 use super::{fault, membership, scripts};
 use crate::error::NodeError;
 use crate::runtime::clock::Moment;
 use fencepost_core::quorum::failover::Fencing;
 use fencepost_core::quorum::membership::Sight;
 
-/// `uptime_in_seconds` is the difference of two times that were cut to seconds: the server may be
-/// up for that much less.
+/// `uptime_in_seconds` is the difference of two times cut to seconds: the real uptime may be that
+/// much less.
 const UPTIME_ERROR: Duration = Duration::from_secs(1);
 
-/// Who made a connection, and may put a name to it.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Maker {
-    Ourselves,
-    User,
-}
-
-/// What a server said of itself. `None` is what it does not tell this user.
+/// What a server reported. `None` where it hides it from this user.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Facts {
     pub(super) run_id: Option<String>,
-    /// The first number of the version of Redis that it is compatible with.
+    /// The major version of Redis that it is compatible with.
     pub(super) major_version: Option<u32>,
     role: Option<String>,
     /// `standalone`, `cluster` or `sentinel`.
     mode: Option<String>,
     uptime: Option<Duration>,
     loading: bool,
-    /// The policy, if there is a limit at which it comes into force.
+    /// The eviction policy, if there is a memory limit.
     eviction_policy: Option<String>,
     eviction_is_known: bool,
     append_only: bool,
     pub(super) fsync: Option<String>,
-    /// Whether it syncs also while a child process saves.
+    /// Whether it also syncs while a child process saves.
     syncs_while_saving: Option<bool>,
-    /// Whether it writes its append-only file anew, or is about to. After that was turned on while it ran,
-    /// nothing is kept before the first one is complete.
+    /// Whether it is rewriting its append-only file, or about to. After the file was enabled at run
+    /// time, nothing is durable before the first rewrite is complete.
     rewrites: bool,
-    /// The history before its last change of role; empty when there was none.
+    /// The history before its last change of role; empty if there was none.
     pub(super) history: String,
     /// What it does when its replicas are gone.
     pub(super) fencing: Option<Fencing>,
 }
 
-/// What is looked at again and again while a server votes.
+/// What is checked repeatedly while a server votes.
 pub(super) struct Look {
     pub(super) facts: Facts,
     pub(super) marker: Option<String>,
@@ -65,7 +59,7 @@ pub(super) struct Look {
 }
 
 impl Look {
-    /// What counts for its marker.
+    /// What matters for its marker.
     pub(super) fn sight(&self) -> Result<Sight, NodeError> {
         Ok(Sight {
             run_id: self.facts.run_id.clone().ok_or(NodeError::HidesInfo)?,
@@ -77,7 +71,7 @@ impl Look {
     }
 }
 
-/// Lets the server say when a key changes that was read with `CLIENT CACHING YES`. Whether it does.
+/// Enables `CLIENT TRACKING` for keys read with `CLIENT CACHING YES`. Returns whether it works.
 pub(super) async fn start_tracking(connection: &Connection) -> Result<bool, NodeError> {
     let mut hello = redis::cmd("HELLO");
     hello.arg(3);
@@ -93,8 +87,8 @@ pub(super) async fn start_tracking(connection: &Connection) -> Result<bool, Node
     Ok(true)
 }
 
-/// Reads the marker, and asks what the server is like now, in one round trip. A server that tracks says
-/// from then on when the marker changes.
+/// Reads the marker and the server's state in one round trip. A server that tracks reports later
+/// changes of the marker.
 pub(super) async fn look(connection: &Connection, tracks: bool) -> Result<Look, NodeError> {
     let mut caching = redis::cmd("CLIENT");
     caching.arg("CACHING").arg("YES");
@@ -134,7 +128,7 @@ pub(super) async fn look(connection: &Connection, tracks: bool) -> Result<Look, 
     let mut next = || known.next().unwrap_or_default();
     let time = from_redis_value::<(u64, u64)>(next());
     let (seconds, micros) = time.map_err(|_| {
-        let text = "the user may not ask for the TIME; grant +time";
+        let text = "the user may not run TIME; grant +time";
         NodeError::Permission(text.to_owned())
     })?;
     let info: String = from_redis_value(next()).unwrap_or_default();
@@ -155,12 +149,12 @@ pub(super) async fn look(connection: &Connection, tracks: bool) -> Result<Look, 
     Ok(Look {
         facts,
         marker: from_redis_value(marker)
-            .map_err(|_| NodeError::WrongType(format!("{} is no marker", membership::KEY)))?,
+            .map_err(|_| NodeError::WrongType(format!("{} is not a marker", membership::KEY)))?,
         now_us: seconds.saturating_mul(1_000_000).saturating_add(micros),
     })
 }
 
-/// Says who we are, and chooses the database.
+/// Authenticates, and selects the database.
 pub(super) async fn log_in(
     connection: &Connection,
     login: &RedisConnectionInfo,
@@ -187,15 +181,15 @@ pub(super) async fn log_in(
     Ok(())
 }
 
-/// Which process it is, where it tells.
+/// Its process id, if it tells.
 pub(super) async fn run_id(connection: &Connection) -> Result<Option<String>, NodeError> {
     let info = unless_hidden(connection.send(&redis::cmd("INFO")).await)?;
     let info = info.and_then(|value| from_redis_value::<String>(value).ok());
     Ok(info.and_then(|info| Facts::read(&info).run_id))
 }
 
-/// For the operator who looks at CLIENT LIST. Servers before 7.2 do not know it, and nothing rests
-/// on it.
+/// For operators who read CLIENT LIST. Servers before 7.2 do not know it, and nothing depends on
+/// it.
 pub(super) fn introduction() -> [Cmd; 2] {
     let version = env!("CARGO_PKG_VERSION");
     [("LIB-NAME", "fencepost"), ("LIB-VER", version)].map(|(key, value)| {
@@ -205,18 +199,16 @@ pub(super) fn introduction() -> [Cmd; 2] {
     })
 }
 
-/// Asks everything in one round trip, and leaves the scripts on the server.
-pub(super) async fn ask(connection: &Connection, maker: Maker) -> Result<Facts, NodeError> {
+/// Asks everything in one round trip, and loads the scripts.
+pub(super) async fn ask(connection: &Connection, site: Site) -> Result<Facts, NodeError> {
     let mut questions = vec![redis::cmd("INFO"), redis::cmd("CONFIG")];
     questions[1].arg("GET").arg("appendfsync");
-    for source in scripts::to_load() {
+    for source in scripts::to_load(site) {
         let mut load = redis::cmd("SCRIPT");
         load.arg("LOAD").arg(source);
         questions.push(load);
     }
-    if maker == Maker::Ourselves {
-        questions.extend(introduction());
-    }
+    questions.extend(introduction());
     let answers = join_all(questions.iter().map(|question| connection.send(question))).await;
     let silence = answers.iter().find_map(|answer| {
         answer
@@ -225,7 +217,7 @@ pub(super) async fn ask(connection: &Connection, maker: Maker) -> Result<Facts, 
             .filter(|error| !fault::is_answer(error))
     });
     if let Some(silence) = silence {
-        // A server that turns us away says why in its first answer, and closes.
+        // A server that rejects us says why in its first reply, and closes.
         return Err(match &answers[0] {
             Err(why) if fault::is_answer(why) => turned_away(why),
             _ => fault::node_error(silence),
@@ -253,8 +245,8 @@ fn turned_away(why: &RedisError) -> NodeError {
     }
 }
 
-/// A question that this user may not ask, or that the server does not know, has no answer. What
-/// else is refused would be refused of a lock too.
+/// A query that this user may not make, or that the server does not know, has no answer. Any other
+/// refusal would hit locks too.
 fn unless_hidden(answer: RedisResult<Value>) -> Result<Option<Value>, NodeError> {
     match answer.map_err(|error| fault::node_error(&error)) {
         Ok(value) => Ok(Some(value)),
@@ -264,7 +256,7 @@ fn unless_hidden(answer: RedisResult<Value>) -> Result<Option<Value>, NodeError>
 }
 
 impl Facts {
-    /// Reads what INFO printed.
+    /// Parses the output of INFO.
     pub(super) fn read(info: &str) -> Self {
         let fields: HashMap<&str, &str> = info
             .lines()
@@ -296,18 +288,18 @@ impl Facts {
         }
     }
 
-    /// Whether this server may be asked for locks at all. What is hidden is warned about once.
+    /// Whether this server may store locks at all. Hidden facts are warned about once.
     pub(super) fn admit_loudly(&self, node: &str, options: &RedisOptions) -> Result<(), NodeError> {
         self.warn(node, options);
         self.admit(options)
     }
 
-    /// Whether it is a Sentinel, which stores nothing.
+    /// Whether it is a Sentinel, which stores no locks.
     pub(super) fn is_sentinel(&self) -> bool {
         self.mode.as_deref() == Some("sentinel")
     }
 
-    /// Whether this server may be asked for locks at all.
+    /// Whether this server may store locks at all.
     pub(super) fn admit(&self, options: &RedisOptions) -> Result<(), NodeError> {
         match self.mode.as_deref() {
             Some("cluster") if !self.loading => Err(NodeError::ClusterNode),
@@ -315,7 +307,7 @@ impl Facts {
         }
     }
 
-    /// The same for one of the servers of a Redis Cluster.
+    /// The same for one server of a Redis Cluster.
     pub(super) fn admit_of_cluster(&self, options: &RedisOptions) -> Result<(), NodeError> {
         match self.mode.as_deref() {
             Some("standalone") if !self.loading => Err(NodeError::NoClusterNode),
@@ -343,7 +335,7 @@ impl Facts {
         }
     }
 
-    /// What is hidden, and what is dangerous, is warned about.
+    /// Warns about hidden and dangerous settings.
     pub(super) fn warn(&self, node: &str, options: &RedisOptions) {
         if self.role.is_none() {
             warn_hidden(node, "whether it is a master", "+info");
@@ -365,7 +357,7 @@ impl Facts {
         }
     }
 
-    /// Whether every write is on disk before it is answered, as far as the settings tell.
+    /// Whether every write is synced before its reply, according to the settings.
     fn syncs(&self) -> Option<bool> {
         let always = self.fsync.as_deref().map(|fsync| fsync == "always");
         match (self.append_only, always, self.syncs_while_saving) {
@@ -375,8 +367,8 @@ impl Facts {
         }
     }
 
-    /// Until when this server may have forgotten locks that were to live for up to `max_ttl`.
-    /// `born_after` is when another process was last seen in its place; `now` is when it answered.
+    /// Until when this server may have forgotten locks with a TTL of up to `max_ttl`. `born_after`
+    /// is when another process was last seen in its place; `now` is when it answered.
     pub(super) fn quarantine(
         &self,
         max_ttl: Duration,
@@ -386,15 +378,15 @@ impl Facts {
         // Whatever this process writes to disk, the one before it may have kept nothing.
         let told = self.uptime.unwrap_or(Duration::ZERO);
         let at_least = told.saturating_sub(UPTIME_ERROR);
-        // The server reckons by its wall clock, which may have jumped.
+        // The server uses its wall clock, which may have jumped.
         let at_most = born_after.map_or(Duration::MAX, |moment| now.since(moment));
         let uptime = at_least.min(at_most);
         (uptime <= max_ttl).then(|| now + (max_ttl - uptime))
     }
 }
 
-/// `master_replid2` and `second_repl_offset`: they change with the role. Neither when a replica attaches
-/// or leaves, nor when the backlog is freed, which makes them empty.
+/// `master_replid2` and `second_repl_offset`: they change with the role, not when a replica
+/// attaches or leaves. Freeing the backlog empties them.
 fn history(fields: &HashMap<&str, &str>) -> String {
     let of = |key| fields.get(key).copied().unwrap_or_default();
     let (id, offset) = (of("master_replid2"), of("second_repl_offset"));
@@ -407,15 +399,15 @@ fn history(fields: &HashMap<&str, &str>) -> String {
 fn warn_hidden(node: &str, what: &str, grant: &str) {
     tracing::warn!(
         node,
-        reason = %format_args!("the ACL does not let this user see {what}; grant it {grant}"),
+        reason = %format_args!("the ACL does not allow this user to see {what}; grant {grant}"),
         "this server cannot be checked"
     );
 }
 
-/// What a node remembers of the server processes it has met.
+/// What a node remembers of the server processes it has seen.
 #[derive(Debug, Default)]
 pub(super) struct Memory {
-    /// The connection before, if plain commands may still be on their way there.
+    /// The previous connection, if plain commands may still be in flight there.
     pub(super) before: Predecessor,
     run_id: Option<String>,
     born_after: Option<Moment>,
@@ -423,7 +415,7 @@ pub(super) struct Memory {
 }
 
 impl Memory {
-    /// Meets a process, and tells when another one was last seen in its place.
+    /// Records a process, and returns when another one was last seen in its place.
     pub(super) fn meet(&mut self, run_id: Option<&str>, now: Moment) -> Option<Moment> {
         if let Some(run_id) = run_id {
             match &self.run_id {
@@ -437,7 +429,7 @@ impl Memory {
         self.born_after
     }
 
-    /// The process was alive at that moment.
+    /// Records that the process was alive at this moment.
     pub(super) fn saw(&mut self, moment: Moment) {
         self.last_seen = self.last_seen.max(Some(moment));
     }

@@ -9,14 +9,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use redis::RedisConnectionInfo;
-use redis::aio::MultiplexedConnection;
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::fault;
 use super::gate::Gate;
-use super::handshake::{self, Maker, Memory};
+use super::handshake::{self, Memory};
 use super::link::{Connection, Link};
 use super::membership::{Alarm, Guard, Member, Server};
 use super::options::RedisOptions;
@@ -24,10 +22,11 @@ use super::plain::{self, ServerClock};
 use super::replicas::Replicas;
 use super::retention;
 use super::roster::RosterEntry;
+use super::scripts::Site;
 use super::sentinel::{GroupSpec, Named, WatchedGroup};
 use super::stream::Route;
 use super::url::Target;
-use super::wire::{Heard, OnNews, Wire};
+use super::wire::{OnPush, Push, Wire};
 use crate::error::{Error, NodeError};
 use crate::events;
 use crate::runtime::clock::Clock;
@@ -54,8 +53,6 @@ pub(super) enum Source {
         login: RedisConnectionInfo,
         next: AtomicUsize,
     },
-    /// The user made it; there is no other.
-    Given(MultiplexedConnection),
 }
 
 impl Source {
@@ -98,35 +95,33 @@ impl Source {
     }
 
     /// The way to the server as of now, how to log in there, and the name that it has from its Sentinels.
-    /// `None` where there is none but the connection that the user made.
-    pub(super) async fn locate(&self, limit: Duration) -> Result<Option<Way<'_>>, NodeError> {
+    pub(super) async fn locate(&self, limit: Duration) -> Result<Way<'_>, NodeError> {
         Ok(match self {
-            Self::Url { route, login } => Some(Way {
+            Self::Url { route, login } => Way {
                 route: Arc::clone(route),
                 login,
                 named: None,
-            }),
+            },
             Self::AnyOf {
                 routes,
                 login,
                 next,
             } => {
                 let next = next.fetch_add(1, Ordering::Relaxed);
-                Some(Way {
+                Way {
                     route: Arc::clone(&routes[next % routes.len()]),
                     login,
                     named: None,
-                })
+                }
             }
             Self::Group(group) => {
                 let named = group.locate(limit).await?;
-                Some(Way {
+                Way {
                     route: Arc::new(named.route()?),
                     login: group.login(),
                     named: Some(named),
-                })
+                }
             }
-            Self::Given(_) => None,
         })
     }
 }
@@ -152,9 +147,9 @@ impl Way<'_> {
     pub(super) async fn dial(
         &self,
         limit: Duration,
-        on_news: Option<OnNews>,
+        on_push: Option<OnPush>,
     ) -> Result<(Connection, Driver), NodeError> {
-        let dialed = dial(&self.route, self.login, limit, on_news).await;
+        let dialed = dial(&self.route, self.login, limit, on_push).await;
         dialed.map_err(|error| match &self.named {
             Some(named) => named.explained(error),
             None => error,
@@ -181,7 +176,7 @@ pub(super) struct Keeper {
     pub(super) options: RedisOptions,
     /// How many replicas must have a vote before it counts.
     pub(super) replicas: u32,
-    pub(super) seat: Arc<RosterEntry>,
+    pub(super) entry: Arc<RosterEntry>,
     /// Where the server votes only under the marker of its cluster.
     pub(super) member: Option<Member>,
     pub(super) clock: Arc<dyn Clock>,
@@ -201,7 +196,7 @@ impl Drop for Keeper {
 pub(super) struct Driver(Option<JoinHandle<()>>);
 
 impl Driver {
-    /// Resolves when the connection is closed. Never for one that is not ours.
+    /// Resolves when the connection is closed, once.
     pub(super) async fn ended(&mut self) {
         match &mut self.0 {
             Some(task) => {
@@ -234,22 +229,22 @@ pub(super) async fn dial(
     route: &Route,
     login: &RedisConnectionInfo,
     limit: Duration,
-    on_news: Option<OnNews>,
+    on_push: Option<OnPush>,
 ) -> Result<(Connection, Driver), NodeError> {
     let unreachable = |error: std::io::Error| NodeError::Unreachable(error.to_string());
     let stream = route.open(limit).await.map_err(unreachable)?;
-    let (wire, task) = Wire::over(stream, on_news);
+    let (wire, task) = Wire::over(stream, on_push);
     let driver = Driver(Some(tokio::spawn(task)));
-    let connection = Connection::Ours(wire);
+    let connection = Connection::new(wire);
     handshake::log_in(&connection, login).await?;
     Ok((connection, driver))
 }
 
 /// What a command connection does with what it hears.
-fn ring(alarm: &Arc<Alarm>) -> OnNews {
+fn ring(alarm: &Arc<Alarm>) -> OnPush {
     let alarm = Arc::clone(alarm);
     Box::new(move |heard| {
-        if heard == Heard::Invalidation {
+        if heard == Push::Invalidation {
             alarm.ring();
         }
     })
@@ -262,7 +257,7 @@ impl Keeper {
         let mut pauses = Pauses::default();
         let mut last_failure = None;
         loop {
-            let failure = match self.attempt(&mut memory).await {
+            match self.attempt(&mut memory).await {
                 Ok(Up {
                     link,
                     mut driver,
@@ -290,12 +285,11 @@ impl Keeper {
                     if since.elapsed() >= STEADY_AFTER {
                         pauses = Pauses::default();
                     }
-                    // Before the driver goes, so that whoever asks again after the loss waits.
+                    // Before the driver goes, so that a call after the loss waits.
                     match pauses.none_yet() {
                         true => self.gate.connecting(),
                         false => self.gate.down(&lost),
                     }
-                    lost
                 }
                 Err(failure) => {
                     if !matches!(failure, NodeError::NoCluster(_)) {
@@ -305,13 +299,7 @@ impl Keeper {
                     events::node_up(&self.label, false);
                     self.gate.down(&failure);
                     pauses.skip_first();
-                    failure
                 }
-            };
-            let closed = matches!(failure, NodeError::Disconnected(_));
-            if closed && matches!(&*self.source, Source::Given(_)) && !self.given_answers().await {
-                self.gate.down(&failure);
-                return std::future::pending().await;
             }
             sleep(pauses.next()).await;
         }
@@ -321,13 +309,10 @@ impl Keeper {
     async fn attempt(&self, memory: &mut Memory) -> Result<Up, NodeError> {
         let limit = self.options.connect_timeout;
         let attempt = async {
-            // Half of the time, so that who does not name a master is told by name.
+            // Half of the time, so that the Sentinels that name no master can be named.
             let way = self.source.locate(limit / 2).await?;
-            let outcome = self.connect(memory, limit, way.as_ref()).await;
-            outcome.map_err(|error| match &way {
-                Some(way) => way.route.explained(error),
-                None => error,
-            })
+            let outcome = self.connect(memory, limit, &way).await;
+            outcome.map_err(|error| way.route.explained(error))
         };
         let outcome = timeout(limit, attempt).await;
         outcome.unwrap_or(Err(NodeError::Timeout(limit)))
@@ -337,43 +322,31 @@ impl Keeper {
         &self,
         memory: &mut Memory,
         limit: Duration,
-        way: Option<&Way<'_>>,
+        way: &Way<'_>,
     ) -> Result<Up, NodeError> {
         let alarm = Arc::new(Alarm::default());
-        let (connection, driver, maker) = match (&*self.source, way) {
-            (Source::Given(connection), _) => {
-                let connection = Connection::Given(connection.clone());
-                (connection, Driver(None), Maker::User)
-            }
-            (_, Some(way)) => {
-                let on_news = self.member.is_some().then(|| ring(&alarm));
-                let (connection, driver) = way.dial(limit, on_news).await?;
-                (connection, driver, Maker::Ourselves)
-            }
-            (_, None) => return Err(NodeError::Unreachable("no address".to_owned())),
-        };
-        let named = way.and_then(|way| way.named.clone());
-        let facts = handshake::ask(&connection, maker).await?;
+        let on_push = self.member.is_some().then(|| ring(&alarm));
+        let (connection, driver) = way.dial(limit, on_push).await?;
+        let named = way.named.clone();
+        let facts = handshake::ask(&connection, Site::Server).await?;
         let now = self.clock.now();
         facts.admit_loudly(&self.label, &self.options)?;
         let born_after = memory.meet(facts.run_id.as_deref(), now);
-        self.seat
+        self.entry
             .claim(facts.run_id.as_deref())
             .map_err(NodeError::SameServer)?;
-        if let Connection::Ours(wire) = &connection
-            && self.seat.is_alone()
-        {
-            wire.is_alone();
+        if self.entry.is_alone() {
+            connection.is_alone();
         }
         // Before anything is sent for a lock: what the connection before may still bring has to be over.
         let before = &mut memory.before;
         let (server_clock, clock) = (&self.server_clock, &*self.clock);
-        let is_plain = plain::prepare(&connection, &facts, before, server_clock, clock).await?;
+        let is_plain = !self.options.scripts_only
+            && plain::prepare(&connection, &facts, before, server_clock, clock).await?;
         let link = match &self.member {
             Some(member) => {
                 let member = member.named(named.clone());
-                let tracks =
-                    maker == Maker::Ourselves && handshake::start_tracking(&connection).await?;
+                let tracks = handshake::start_tracking(&connection).await?;
                 let server = Server {
                     connection: &connection,
                     options: &self.options,
@@ -403,12 +376,12 @@ impl Keeper {
                 "this server does not vote yet"
             );
         }
-        let link = match (self.replicas, way) {
-            (1.., Some(way)) => {
+        let link = match self.replicas {
+            0 => link,
+            1.. => {
                 let run_id = facts.run_id.as_deref();
                 link.waiting_for(self.replicas(way, limit, run_id).await?)
             }
-            _ => link,
         };
         let link = Arc::new(link);
         Ok(Up {
@@ -430,7 +403,7 @@ impl Keeper {
             let why = "two connections to this address lead to two servers";
             return Err(NodeError::Disconnected(why.to_owned()));
         }
-        // Below the time-out of a node, so that the reason is told and not the time.
+        // Below the time-out of a node, so that the error has the reason and not the time.
         let within = self.options.mute_timeout * 2 / 5;
         Ok(Replicas::new(connection, driver, self.replicas, within))
     }
@@ -438,19 +411,6 @@ impl Keeper {
     fn lost_sight(&self) {
         if let Some(member) = &self.member {
             member.lost_sight();
-        }
-    }
-
-    /// Whether the user's connection is only mute, and not closed.
-    async fn given_answers(&self) -> bool {
-        let Source::Given(connection) = &*self.source else {
-            return true;
-        };
-        let connection = Connection::Given(connection.clone());
-        let ping = redis::cmd("PING");
-        match timeout(self.options.mute_timeout, connection.send(&ping)).await {
-            Ok(Err(error)) => fault::is_answer(&error) || error.is_timeout(),
-            Ok(Ok(_)) | Err(_) => true,
         }
     }
 

@@ -1,7 +1,7 @@
-//! Which keys a lock has on Redis.
+//! The keys of a lock on Redis.
 //!
-//! The lock itself is the canonical Redlock key: the prefix and the name, nothing else. The keys
-//! beside it share its hash slot. No lock's key may ever be another lock's side key.
+//! The lock itself is the canonical Redlock key: the prefix and the name, nothing else. The side
+//! keys share its hash slot. No lock's key may ever be another lock's side key.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -9,6 +9,7 @@ use std::sync::{Arc, OnceLock};
 
 use redis::{RedisWrite, ToRedisArgs};
 
+use super::scripts::Site;
 use crate::error::{Cause, Error, NodeError};
 use fencepost_core::name::{
     LEASES_KEY, LockName, QUEUE_KEY, READERS_KEY, SIDE_KEYS, STOLEN_KEY, TOMBSTONE_KEY,
@@ -16,20 +17,20 @@ use fencepost_core::name::{
 };
 use fencepost_core::value::AttemptValue;
 
-/// The fence register: one sorted set for all locks of a database, whatever their prefix. A member is a
-/// lock's key, its score the largest token ever raised there.
+/// The fence register: one sorted set for all locks of a database, whatever their prefix. A member
+/// is a lock's key, its score the largest token ever raised there.
 pub(super) const REGISTER: &str = "fencepost:fences";
-/// What is written to wait for replicas behind it.
+/// Written before each `WAIT` for replicas.
 pub(super) const WAIT_KEY: &str = "fencepost:wait";
-/// Where the marker stands: one for each database, whatever the prefix of the locks.
+/// The key of the marker: one per database, whatever the prefix of the locks.
 pub(super) const MARKER: &str = "fencepost:marker";
 
-/// In a Cluster, says for each slot under which owner it was complete.
+/// In a Cluster: under which owner each slot was complete.
 const STAMP: &str = "fencepost:slot";
-/// In a Cluster, says which owner has stamped all its slots.
+/// In a Cluster: which owner has stamped all its slots.
 const SWEPT: &str = "fencepost:swept";
 
-/// In a Cluster every slot has keys of its own in place of those that a server has once.
+/// In a Cluster every slot has its own copy of the keys that a server has once.
 pub(super) mod of_slot {
     use super::{MARKER, REGISTER, STAMP, SWEPT, WAIT_KEY, tag_of_slot};
 
@@ -42,38 +43,39 @@ pub(super) mod of_slot {
         key(REGISTER, slot)
     }
 
-    /// Where a shard's marker stands if that slot is one of its [places](super::super::cluster).
+    /// The key of a shard's marker, if the slot is one of its [places](super::super::cluster).
     pub(in super::super) fn marker(slot: u16) -> String {
         key(MARKER, slot)
     }
 
-    /// Where the slot's own stamp stands.
+    /// The key of the slot's own stamp.
     pub(in super::super) fn stamp(slot: u16) -> String {
         key(STAMP, slot)
     }
 
-    /// Where it stands that all slots of the shard are stamped.
+    /// The key that records that all slots of the shard are stamped.
     pub(in super::super) fn swept(slot: u16) -> String {
         key(SWEPT, slot)
     }
 
-    /// What is written to wait for replicas behind it.
+    /// Written before each `WAIT` for replicas.
     pub(in super::super) fn wait_key(slot: u16) -> String {
         key(WAIT_KEY, slot)
     }
 }
 
-/// What stands before every key, checked.
+/// The checked prefix of every key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Prefix {
     text: Arc<str>,
-    /// Whether the keys of a server are spread over the slots of a Cluster.
+    /// Whether the keys are spread over the slots of a Cluster.
     is_spread: bool,
 }
 
 impl Prefix {
     /// # Errors
-    /// [`ErrorKind::InvalidOption`](crate::ErrorKind::InvalidOption) when no name behind it could have its keys in one hash slot.
+    /// [`ErrorKind::InvalidOption`](crate::ErrorKind::InvalidOption) when no name after it could
+    /// have its keys in one hash slot.
     pub(super) fn new(prefix: &str) -> Result<Self, Error> {
         let fault = if prefix.chars().any(char::is_control) {
             "it has a control character, such as a line break or a tab"
@@ -92,7 +94,7 @@ impl Prefix {
         }))
     }
 
-    /// The same for a Cluster, in which every slot has a register of its own.
+    /// The same for a Cluster, where every slot has its own register.
     pub(super) fn spread(self) -> Self {
         Self {
             is_spread: true,
@@ -100,7 +102,7 @@ impl Prefix {
         }
     }
 
-    /// A pattern for the keys of all locks behind this prefix.
+    /// A pattern that matches the keys of all locks with this prefix.
     pub(super) fn locks(&self) -> String {
         let mut pattern = String::new();
         for c in self.text.chars() {
@@ -112,7 +114,7 @@ impl Prefix {
         pattern + "*"
     }
 
-    /// The name of the lock with this key, if it is one behind this prefix.
+    /// The name of the lock with this key, if it has this prefix.
     pub(super) fn name_of(&self, key: &str) -> Option<LockName> {
         let name = LockName::new(key.strip_prefix(&*self.text)?).ok()?;
         self.keys(&name).is_ok().then_some(name)
@@ -147,7 +149,7 @@ impl Prefix {
             || (self.is_spread && of_slots.iter().any(is_of_slot))
         {
             return Err(NodeError::Other(format!(
-                "{lock} is a key that fencepost keeps for itself; take another name"
+                "{lock} is a key reserved by fencepost; use another name"
             )));
         }
         if has_odd_braces(&lock) {
@@ -157,31 +159,31 @@ impl Prefix {
         if hash_tag(&lock).is_none() {
             return Ok(Keys::new(lock, Around::Braces));
         }
-        // `LockName` has refused such an ending where the tag is the name's own.
+        // `LockName` has rejected such a suffix if the tag is the name's own.
         if SIDE_KEYS.iter().any(|end| name.ends_with(end)) || name.contains(TOMBSTONE_KEY) {
             return Err(NodeError::Other(format!(
-                "behind a prefix with a {{tag}}, the lock name {name:?} looks like a key that \
-                 fencepost keeps for itself; take another name"
+                "behind a prefix with a {{tag}}, the lock name {name:?} looks like a key reserved \
+                 by fencepost; use another name"
             )));
         }
         let keys = Keys::new(lock, Around::Nothing);
         Ok(match is_slot {
-            // Its name has a tag, so nothing is around it.
+            // Its name has a tag, so nothing is added around it.
             true => Keys { queue_end, ..keys },
             false => keys,
         })
     }
 }
 
-/// What makes a side key share its lock's hash slot.
+/// How a side key gets its lock's hash slot.
 #[derive(Clone, Debug)]
 enum Around {
     /// The lock's key has a `{tag}`, and so has the side key.
     Nothing,
-    /// It has none: the whole of it is the side key's tag.
+    /// It has none: the whole key is the side key's tag.
     Braces,
-    /// It has braces that neither way would do for: a tag of the same slot stands before it. No lock's
-    /// key has such a beginning, which `LockName` refuses.
+    /// Its braces rule out both: a tag with the same slot is put before it. No lock's key has such
+    /// a prefix, which `LockName` rejects.
     Before(String),
 }
 
@@ -195,7 +197,7 @@ impl Around {
     }
 }
 
-/// How many hash slots a Redis Cluster has.
+/// The number of hash slots of a Redis Cluster.
 const SLOTS: usize = 16_384;
 
 /// The hash slot of a key.
@@ -219,7 +221,7 @@ fn slot(key: &str) -> usize {
     usize::from(crc) % SLOTS
 }
 
-/// The smallest number whose digits have that slot: the same for every client.
+/// The smallest number whose digits have this slot: the same for every client.
 fn tag_of_slot(wanted: usize) -> u32 {
     static TAGS: OnceLock<Vec<u32>> = OnceLock::new();
     let tags = TAGS.get_or_init(|| {
@@ -243,10 +245,10 @@ fn tag_of_slot(wanted: usize) -> u32 {
 /// The keys of one lock.
 #[derive(Clone, Debug)]
 pub(super) struct Keys {
-    /// Where the holder's value stands.
+    /// The key of the holder's value.
     pub(super) lock: String,
     around: Around,
-    /// How much of that is the key whose queue it is: all slots of a semaphore have one queue.
+    /// How much of it is the key of its queue: all slots of a semaphore share one queue.
     queue_end: usize,
     register: Cow<'static, str>,
 }
@@ -262,12 +264,21 @@ impl Keys {
         }
     }
 
-    /// The hash slot that a Cluster has for all of them.
+    /// The Cluster hash slot of all of them.
     pub(super) fn slot(&self) -> u16 {
         slot_of(&self.lock)
     }
 
-    /// Whether it is a slot, whose queue is that of all slots.
+    /// Where its scripts run.
+    pub(super) fn site(&self) -> Site {
+        match self.register {
+            Cow::Borrowed(_) => Site::Server,
+            // That of its slot.
+            Cow::Owned(_) => Site::Cluster,
+        }
+    }
+
+    /// Whether it is a slot of a semaphore, which shares its queue.
     pub(super) fn is_slot(&self) -> bool {
         self.queue_end < self.lock.len()
     }
@@ -277,38 +288,39 @@ impl Keys {
         &self.register
     }
 
-    /// Where those stand who wait, by number.
+    /// The key of the waiters by number.
     pub(super) fn queue(&self) -> SideKey<'_> {
         self.beside_queue(QUEUE_KEY)
     }
 
-    /// Where those stand who wait, by the end of their lease.
+    /// The key of the waiters by ticket expiry.
     pub(super) fn leases(&self) -> SideKey<'_> {
         self.beside_queue(LEASES_KEY)
     }
 
-    /// Where those stand who read, by the end of their time.
+    /// The key of the readers by expiry.
     pub(super) fn readers(&self) -> SideKey<'_> {
         self.side(READERS_KEY, "")
     }
 
-    /// Where those stand whom the latest steal evicted, with who it was.
+    /// The key of the latest steal: its victims, and the client that stole.
     pub(super) fn stolen(&self) -> SideKey<'_> {
         self.side(STOLEN_KEY, "")
     }
 
-    /// Where the tombstone of an attempt stands.
+    /// The key of an attempt's tombstone.
     pub(super) fn tombstone<'a>(&'a self, value: &'a AttemptValue) -> SideKey<'a> {
         self.side(TOMBSTONE_KEY, value.unique_part())
     }
 
-    /// Where the tombstone of the lease stands that an attempt is for.
+    /// The key of the tombstone of an attempt's lease.
     pub(super) fn lease_tombstone<'a>(&'a self, value: &'a AttemptValue) -> Option<SideKey<'a>> {
         let lease = value.lease_digits()?;
         Some(self.side(TOMBSTONE_KEY, lease))
     }
 
-    /// Where Redisson tells that a reentrant lock is free. Our scripts have the same rule.
+    /// The channel on which Redisson announces that a reentrant lock is free. Our scripts use the
+    /// same rule.
     pub(super) fn foreign_channel(&self) -> String {
         match self.lock.contains('{') {
             true => format!("redisson_lock__channel:{}", self.lock),
@@ -334,7 +346,7 @@ impl Keys {
     }
 }
 
-/// A key beside a lock, written straight into the command that needs it.
+/// A side key, written directly into its command.
 #[derive(Clone, Copy)]
 pub(super) struct SideKey<'a> {
     lock: &'a str,
@@ -344,7 +356,7 @@ pub(super) struct SideKey<'a> {
 }
 
 impl SideKey<'_> {
-    /// What it is made of.
+    /// Its parts.
     pub(super) fn parts(&self) -> [&str; 5] {
         let (open, close) = match self.around {
             Around::Nothing => ("", ""),

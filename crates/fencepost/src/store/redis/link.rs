@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use redis::aio::MultiplexedConnection;
 use redis::{Cmd, RedisError, RedisResult, Value};
 use tokio::sync::Notify;
 use tokio::task::unconstrained;
@@ -20,89 +19,60 @@ use super::plain::{self, Outcome, ServerClock};
 use super::prepared::Prepared;
 use super::released::{self, Released};
 use super::replicas::Replicas;
-use super::wire::{Urgency, Wire};
+use super::wire::{Answers, Urgency, Wire};
 use super::{fault, scripts};
 use crate::error::NodeError;
 use crate::runtime::clock::{Clock, Moment};
+use crate::store::ReplySlot;
 use fencepost_core::lock::plain::Verdict;
 use fencepost_core::lock::{Command, Holder, Reply, TicketDisposition};
 use fencepost_core::value::{AttemptValue, Stored};
 
-/// How many calls may be on their way. More are refused: a call that waited for room would be sent
-/// when its caller polls again, and those behind it could overtake it. WaitRegistry is made when it is
-/// needed.
+/// The maximum number of calls in flight. More are refused: a call that waited for room would be sent
+/// when its caller polls again, and later calls could overtake it.
 pub(super) const MOST_IN_FLIGHT: usize = 1 << 20;
 
 /// What is left of a quarantine whose time is over, until it is lifted.
 const SOON: Duration = Duration::from_millis(1);
 
-/// Why a command is not sent again, of which nobody knows any more whether it was given back.
+/// Why a command is not sent again when it is no longer known whether it was released meanwhile.
 pub(super) const TOO_LATE: &str =
-    "it had lost its scripts, and too much has been sent since; try again";
+    "script cache was flushed while this command was in flight; retry";
 
-/// A way to send commands.
+/// A connection. An error reply of the server is an error of the call.
 #[derive(Clone)]
-pub(super) enum Connection {
-    /// Made by us.
-    Ours(Wire),
-    /// Made by the user.
-    Given(MultiplexedConnection),
-}
+pub(super) struct Connection(Wire);
 
 impl Connection {
-    /// Sends one command when first polled, and waits for its answer. What the server refuses is an
-    /// error too.
+    pub(super) fn new(wire: Wire) -> Self {
+        Self(wire)
+    }
+
+    /// Its client has no other server.
+    pub(super) fn is_alone(&self) {
+        self.0.is_alone();
+    }
+
+    /// Sends one command when first polled, and waits for its answer.
     pub(super) async fn send(&self, cmd: &Cmd) -> RedisResult<Value> {
-        let answer = match self {
-            Self::Ours(wire) => wire.send(cmd, Urgency::Now).await,
-            Self::Given(connection) => connection.clone().send_packed_command(cmd).await,
-        };
-        match answer? {
-            Value::ServerError(error) => Err(RedisError::from(error)),
-            value => Ok(value),
-        }
+        or_error(self.0.send(cmd, Urgency::Now).await?)
     }
 
-    /// Sends two commands with nothing of anybody between them, and waits for the second's answer.
+    /// Sends two commands with none of other senders between them, and waits for the second's answer.
     pub(super) async fn send_behind(&self, first: &Cmd, second: &Cmd) -> RedisResult<Value> {
-        let answer = match self {
-            Self::Ours(wire) => wire.send_behind(first, second).await,
-            Self::Given(connection) => connection.clone().send_packed_command(second).await,
-        };
-        match answer? {
-            Value::ServerError(error) => Err(RedisError::from(error)),
-            value => Ok(value),
-        }
-    }
-
-    /// Sends so many commands that are encoded already, with nothing of anybody between them, and waits for
-    /// their answers. What the server refuses is among these.
-    async fn send_encoded(
-        &self,
-        commands: &[u8],
-        count: usize,
-        urgency: Urgency,
-    ) -> RedisResult<Value> {
-        match self {
-            Self::Ours(wire) => wire.send_encoded(commands, count, urgency).await,
-            // Only scripts are sent on it.
-            Self::Given(_) => Err(std::io::Error::from(std::io::ErrorKind::Unsupported).into()),
-        }
+        or_error(self.0.send_behind(first, second).await?)
     }
 
     /// Sends a command by its script, and waits for its answer.
     async fn send_script(&self, command: &Prepared, urgency: Urgency) -> RedisResult<Value> {
-        let answer = match self {
-            Self::Ours(wire) => wire.send_encoded(command.script(), 1, urgency).await,
-            Self::Given(_) => {
-                let cmd = scripts::by_digest(&command.command, &command.keys);
-                Box::pin(self.send(&cmd)).await
-            }
-        };
-        match answer? {
-            Value::ServerError(error) => Err(RedisError::from(error)),
-            value => Ok(value),
-        }
+        or_error(self.0.send_encoded(command.script(), 1, urgency).await?)
+    }
+}
+
+fn or_error(answer: Value) -> RedisResult<Value> {
+    match answer {
+        Value::ServerError(error) => Err(RedisError::from(error)),
+        value => Ok(value),
     }
 }
 
@@ -168,7 +138,7 @@ impl Link {
         }
     }
 
-    /// The server's marker is watched: whoever has the link must run
+    /// The server's marker is watched: the owner of the link must run
     /// [`until_forgotten`](Self::until_forgotten).
     pub(super) fn guarded(self, guard: Guard) -> Self {
         let is_held_back = self.quarantine.load(Ordering::Relaxed) != 0;
@@ -251,6 +221,11 @@ impl Link {
             }
             confirmed?;
         }
+        self.confirmed(reply).await
+    }
+
+    /// The reply to a vote, if that counts.
+    async fn confirmed(&self, reply: Reply) -> Result<Reply, NodeError> {
         if let Some(guard) = &self.guard {
             match guard.knows() {
                 Some(counts) => counts?,
@@ -258,6 +233,60 @@ impl Link {
             }
         }
         Ok(reply)
+    }
+
+    /// Sends a command at once, with the reply to an inbox, where nothing has to be waited for before. False if nothing
+    /// was sent. For a caller that has asked whose process this is.
+    pub(super) fn post(
+        self: &Arc<Self>,
+        prepared: &Arc<Prepared>,
+        now: Moment,
+        clock: &Arc<dyn Clock>,
+        slot: impl FnOnce() -> ReplySlot,
+    ) -> bool {
+        let command = &prepared.command;
+        if is_vote(command) {
+            let refusal = self.guard.as_ref().and_then(Guard::refusal);
+            let must_wait = self.replicas.is_some() || self.quarantine_left(&**clock).is_some();
+            if must_wait || refusal.is_some() {
+                return false;
+            }
+        }
+        if self.is_full() {
+            return false;
+        }
+        let Some((commands, count)) = self.plain_commands(prepared, now) else {
+            return false;
+        };
+        let posted = Posted {
+            before: self.released.count(),
+            number: self.begins(),
+            link: Arc::clone(self),
+            prepared: Arc::clone(prepared),
+            clock: Arc::clone(clock),
+            slot: Some(slot()),
+        };
+        if let Command::Release { value, .. } = command {
+            self.released.note(value);
+        }
+        let on_answer = Box::new(move |answers| posted.answered(answers));
+        let usual = plain::usual_answers(count);
+        self.connection.0.post(commands, count, usual, on_answer);
+        true
+    }
+
+    /// The plain commands for it, if there are any and the server may be sent them.
+    fn plain_commands<'p>(&self, prepared: &'p Prepared, now: Moment) -> Option<(&'p [u8], usize)> {
+        let server = self.plain.as_ref()?;
+        let suits = plain::suits(&prepared.command, server.at(now));
+        suits.then(|| prepared.plain())?
+    }
+
+    /// Whether no more calls may be in flight.
+    fn is_full(&self) -> bool {
+        let answered = self.answered.load(Ordering::SeqCst);
+        let open = self.sent.load(Ordering::SeqCst).saturating_sub(answered);
+        open >= MOST_IN_FLIGHT as u64
     }
 
     /// When the server last answered.
@@ -296,41 +325,69 @@ impl Link {
         {
             return Err(NodeError::Quarantined(left));
         }
-        let answered = self.answered.load(Ordering::SeqCst);
-        let open = self.sent.load(Ordering::SeqCst).saturating_sub(answered);
-        if open >= MOST_IN_FLIGHT as u64 {
-            let why = format!("{MOST_IN_FLIGHT} calls are on their way already");
+        if self.is_full() {
+            let why = format!("{MOST_IN_FLIGHT} calls are in flight already");
             return Err(NodeError::Unreachable(why));
         }
-        let urgency = match command {
-            // The attempt of the follower comes in the next moment.
-            Command::Release {
-                follower: Some(_), ..
-            } => Urgency::WithNext,
-            _ => Urgency::Now,
-        };
         let before = self.released.count();
-        if let Some(plain) = &self.plain
-            && plain::suits(command, plain.at(clock.now()))
-            && let Some((commands, count)) = prepared.plain()
-        {
-            let sending = self.connection.send_encoded(commands, count, urgency);
-            let answers = self.counted(sending, clock).await;
-            let answers = answers.map_err(|error| fault::node_error(&error))?;
-            return match (plain::read(command, &answers), command) {
-                (Outcome::Decided(Verdict::Granted), Command::Acquire { proposed, .. }) => {
-                    Ok(Reply::Granted {
-                        counter: *proposed,
-                        evicted: None,
-                    })
-                }
-                (outcome, _) => Box::pin(self.plain_reply(prepared, outcome, before, clock)).await,
-            };
-        }
+        let plain = self.plain_commands(prepared, clock.now());
         if let Command::Release { value, .. } = command {
             self.released.note(value);
         }
-        let sending = self.connection.send_script(prepared, urgency);
+        let Some((commands, count)) = plain else {
+            return self.by_script(quarantine, prepared, before, clock).await;
+        };
+        let wire = &self.connection.0;
+        let sending = wire.send_encoded(commands, count, Urgency::Now);
+        let answers = self.counted(sending, clock).await;
+        let answers = answers.map_err(|error| fault::node_error(&error))?;
+        match plain::is_usual(command, &answers) {
+            true => Ok(usual_reply(command)),
+            false => Box::pin(self.unusual(prepared, &answers, before, clock)).await,
+        }
+    }
+
+    /// What other answers than the usual ones to plain commands come to; `before` is how many releases there were
+    /// before them.
+    async fn unusual(
+        &self,
+        prepared: &Prepared,
+        answers: &Value,
+        before: u64,
+        clock: &dyn Clock,
+    ) -> Result<Reply, NodeError> {
+        if let Command::Release { .. } = prepared.command {
+            return self.unusual_release(answers, prepared, before, clock).await;
+        }
+        let outcome = plain::read(&prepared.command, answers);
+        self.plain_reply(prepared, outcome, before, clock).await
+    }
+
+    /// Carries out a release of which the short script has done nothing.
+    async fn unusual_release(
+        &self,
+        answer: &Value,
+        prepared: &Prepared,
+        before: u64,
+        clock: &dyn Clock,
+    ) -> Result<Reply, NodeError> {
+        if plain::is_no_script(answer) {
+            // For the next ones. That it did not work shows there.
+            let _ = self.send(&scripts::load_release_held(), clock).await;
+        }
+        self.by_script(None, prepared, before, clock).await
+    }
+
+    /// Carries out one command by its script; `before` is how many releases there were before it.
+    async fn by_script(
+        &self,
+        quarantine: Option<Duration>,
+        prepared: &Prepared,
+        before: u64,
+        clock: &dyn Clock,
+    ) -> Result<Reply, NodeError> {
+        let command = &prepared.command;
+        let sending = self.connection.send_script(prepared, urgency(command));
         let mut answer = self.counted(sending, clock).await;
         if answer.as_ref().is_err_and(fault::is_no_script) {
             let cmd = scripts::by_source(command, &prepared.keys);
@@ -367,10 +424,7 @@ impl Link {
             return Err(NodeError::Other("no acquire".to_owned()));
         };
         match outcome {
-            Outcome::Decided(Verdict::Granted) => Ok(Reply::Granted {
-                counter: *proposed,
-                evicted: None,
-            }),
+            Outcome::Decided(Verdict::Granted) => Ok(usual_reply(command)),
             Outcome::Decided(Verdict::NotRaised) => Ok(Reply::NotRaised(*proposed)),
             Outcome::Held(Stored { value, token }) => {
                 let mut pttl = redis::cmd("PTTL");
@@ -383,20 +437,20 @@ impl Link {
                 }))
             }
             Outcome::Failed { error, is_taken } => match is_taken {
-                true => match self.give_back(keys, value, clock).await {
-                    // Whether it was given back is not known, which matters more.
+                true => match self.undo_acquire(keys, value, clock).await {
+                    // Whether it was released is not known, which matters more.
                     Err(lost) if lost.is_uncertain() => Err(lost),
                     _ => Err(error),
                 },
                 false => Err(error),
             },
             Outcome::Decided(Verdict::Tombstoned) => {
-                self.give_back(keys, value, clock).await?;
+                self.undo_acquire(keys, value, clock).await?;
                 Ok(Reply::Tombstoned)
             }
             Outcome::Decided(verdict) => {
                 if verdict == (Verdict::AskScript { is_taken: true }) {
-                    self.give_back(keys, value, clock).await?;
+                    self.undo_acquire(keys, value, clock).await?;
                 }
                 for cmd in [scripts::by_digest, scripts::by_source] {
                     let cmd = cmd(command, keys);
@@ -435,14 +489,14 @@ impl Link {
         if let Some(value) = taker
             && is_released() == Some(true)
         {
-            // Nobody can tell which of the two came first.
-            self.give_back(&prepared.keys, value, clock).await?;
+            // Which of the two came first cannot be told.
+            self.undo_acquire(&prepared.keys, value, clock).await?;
             return Ok(None);
         }
         Ok(Some(answer))
     }
 
-    pub(super) async fn give_back(
+    pub(super) async fn undo_acquire(
         &self,
         keys: &Keys,
         value: &AttemptValue,
@@ -472,13 +526,8 @@ impl Link {
         sending: impl Future<Output = RedisResult<Value>>,
         clock: &dyn Clock,
     ) -> RedisResult<Value> {
-        let number = self.sent.fetch_add(1, Ordering::SeqCst) + 1;
-        if self.watch_is_idle.load(Ordering::SeqCst)
-            && self.watch_is_idle.swap(false, Ordering::SeqCst)
-        {
-            self.activity.notify_one();
-        }
-        // Unconstrained, so that the first poll always puts the command into the line: a task whose
+        let number = self.begins();
+        // Unconstrained, so that the first poll always sends the command: a task whose
         // turn is over would otherwise send it after a command that came later.
         let answer = unconstrained(sending).await;
         if answer.as_ref().err().is_none_or(fault::is_answer) {
@@ -489,6 +538,17 @@ impl Link {
         answer
     }
 
+    /// Notes that something is sent. Its number.
+    fn begins(&self) -> u64 {
+        let number = self.sent.fetch_add(1, Ordering::SeqCst) + 1;
+        if self.watch_is_idle.load(Ordering::SeqCst)
+            && self.watch_is_idle.swap(false, Ordering::SeqCst)
+        {
+            self.activity.notify_one();
+        }
+        number
+    }
+
     fn note_answer(&self, number: u64, clock: &dyn Clock) {
         self.answered.fetch_max(number, Ordering::SeqCst);
         self.seen_alive
@@ -497,10 +557,7 @@ impl Link {
 
     /// What grows while the server answers.
     fn progress(&self) -> u64 {
-        match &self.connection {
-            Connection::Ours(wire) => wire.answers(),
-            Connection::Given(_) => self.answered.load(Ordering::SeqCst),
-        }
+        self.connection.0.answers()
     }
 
     /// Resolves when the connection is of no use any more, with the reason: it broke under a call,
@@ -547,6 +604,87 @@ impl Link {
     }
 }
 
+/// A command that was posted.
+struct Posted {
+    link: Arc<Link>,
+    prepared: Arc<Prepared>,
+    clock: Arc<dyn Clock>,
+    number: u64,
+    /// How many releases there were before it.
+    before: u64,
+    /// Empty once the answer has come.
+    slot: Option<ReplySlot>,
+}
+
+impl Posted {
+    /// In the task of the connection, before whatever comes later on it.
+    fn answered(mut self, answers: Answers) {
+        let Some(slot) = self.slot.take() else {
+            return;
+        };
+        self.link.note_answer(self.number, &*self.clock);
+        let command = &self.prepared.command;
+        let is_usual = match &answers {
+            Answers::Usual => true,
+            Answers::Other(answers) => plain::is_usual(command, answers),
+        };
+        let guard = self.link.guard.as_ref().filter(|_| is_vote(command));
+        if is_usual && guard.is_none_or(|guard| guard.knows() == Some(Ok(()))) {
+            return slot.usual();
+        }
+        slot.goes_on(Box::pin(async move {
+            let Self {
+                link,
+                prepared,
+                clock,
+                before,
+                ..
+            } = &self;
+            let reply = match &answers {
+                Answers::Other(answers) if !is_usual => {
+                    link.unusual(prepared, answers, *before, &**clock).await?
+                }
+                _ => usual_reply(&prepared.command),
+            };
+            match is_vote(&prepared.command) {
+                true => link.confirmed(reply).await,
+                false => Ok(reply),
+            }
+        }));
+    }
+}
+
+impl Drop for Posted {
+    fn drop(&mut self) {
+        // No answer has come, and none will.
+        if self.slot.is_some() {
+            self.link.broken.notify_one();
+        }
+    }
+}
+
+/// The reply that a command has when nothing is in its way.
+fn usual_reply(command: &Command) -> Reply {
+    match command {
+        Command::Acquire { proposed, .. } => Reply::Granted {
+            register: *proposed,
+            evicted: None,
+        },
+        _ => Reply::Released,
+    }
+}
+
+/// When a command's script is to be written.
+fn urgency(command: &Command) -> Urgency {
+    match command {
+        // The attempt of the follower comes in the next moment.
+        Command::Release {
+            follower: Some(_), ..
+        } => Urgency::WithNext,
+        _ => Urgency::Now,
+    }
+}
+
 /// Whether the answer may be counted towards a quorum.
 pub(super) fn is_vote(command: &Command) -> bool {
     !matches!(
@@ -571,7 +709,7 @@ pub(super) fn holds(reply: &Reply) -> bool {
     )
 }
 
-/// The answer to one that may take the lock, and was given back before it could.
+/// The answer to one that may take the lock, and was released before it could.
 pub(super) fn given_up(command: &Command) -> Reply {
     match command {
         Command::Extend { .. } | Command::ExtendShared { .. } => Reply::NotHeld(None),

@@ -1,7 +1,7 @@
-//! The names that a server knows: those in its fence register.
+//! The names that a server knows: the members of its fence register.
 //!
-//! `ZSCAN` in small steps, which never stops the server for others. And never by the lock keys themselves:
-//! on a server that holds other data too, any string might look like one.
+//! Uses `ZSCAN` in small steps, which never blocks the server for others. Never scans the lock keys
+//! themselves: on a server with other data, any string might look like one.
 
 use redis::{Value, from_redis_value};
 
@@ -12,10 +12,10 @@ use crate::error::NodeError;
 use crate::runtime::clock::Clock;
 use fencepost_core::pattern::{NamePattern, Names};
 
-/// How many members the server looks at in one step: a fraction of a millisecond.
+/// How many members the server visits in one step: a fraction of a millisecond.
 const STEP: usize = 1000;
 
-/// Adds what this register has. Whether there was room for all of it.
+/// Adds the names of this register. Returns whether there was room for all.
 pub(super) async fn add_names(
     names: &mut Names,
     link: &Link,
@@ -33,10 +33,10 @@ pub(super) async fn add_names(
         let answer = link.send(&scan, clock).await;
         let answer = answer.map_err(|error| fault::node_error(&error))?;
         let (next, members): (String, Vec<Value>) = from_redis_value(answer)
-            .map_err(|error| NodeError::Other(format!("an answer that makes no sense: {error}")))?;
+            .map_err(|error| NodeError::Other(format!("malformed reply: {error}")))?;
         // Each is followed by its score.
         for member in members.into_iter().step_by(2) {
-            // What is not text was not written by us.
+            // Text that is not UTF-8 was not written by us.
             let Ok(key) = from_redis_value::<String>(member) else {
                 continue;
             };
@@ -47,7 +47,7 @@ pub(super) async fn add_names(
                 return Ok(false);
             }
         }
-        // The server may give a member twice when it grows meanwhile; the listing takes care of that.
+        // The server may return a member twice when the set grows; the listing handles that.
         if next == "0" {
             return Ok(true);
         }

@@ -1,10 +1,10 @@
-//! Hears what a server publishes to the waiters of one client, on a connection of its own.
+//! Subscribes to what a server publishes for the waiters of one client, on a separate connection.
 //!
-//! A message may be lost, and a waiter must never hang because of it: after each new connection the
-//! waiters look again.
+//! A message may be lost, and a waiter must never hang because of that: after each new connection
+//! the waiters look again.
 //!
-//! While a waiter waits for a reentrant lock, it receives also what Redisson publishes of it, on a
-//! channel for each such lock.
+//! While a waiter waits for a reentrant lock, it also subscribes to Redisson's channel of that
+//! lock. At a shard of a Cluster there are only channels of locks: see [`wakes`](super::cluster).
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -18,30 +18,55 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::keeper::{Pauses, Source};
+use super::keys::Keys;
 use super::link::Connection;
-use super::resp::News;
-use super::wire::{Heard, OnNews};
+use super::resp::Message;
+use super::wire::{OnPush, Push};
 use super::{fault, handshake};
 use crate::error::NodeError;
 use crate::store::{Listener, Notice, WakeSink};
 use fencepost_core::name::LockName;
 use fencepost_core::ticket::{ClientId, TicketId, Wake};
 
-/// How often the server is asked whether it is still there.
+/// The interval of PINGs.
 const PING_EVERY: Duration = Duration::from_secs(5);
 
-/// How the channels begin on which clients are told.
+/// The prefix of the channels on which clients are woken.
 const OUR_CHANNELS: &str = "fencepost:wake:";
 
-/// What the task works with.
-pub(super) struct Ears {
+/// The state of the task.
+pub(super) struct Subscription {
     pub(super) source: Arc<Source>,
     pub(super) label: String,
-    pub(super) channel: String,
+    pub(super) scope: Scope,
     pub(super) followed: Followed,
     pub(super) connect_timeout: Duration,
     /// Gone when no client listens any more.
-    pub(super) ear: Weak<dyn WakeSink>,
+    pub(super) sink: Weak<dyn WakeSink>,
+}
+
+/// Where messages are published that a connection subscribes to.
+pub(super) enum Scope {
+    /// At a server, or in a whole Cluster: on the client's own channel, and on those that are followed.
+    Everywhere { channel: String },
+    /// In one shard of a Cluster.
+    Shard,
+}
+
+impl Scope {
+    fn subscribe(&self) -> &'static str {
+        match self {
+            Self::Everywhere { .. } => "SUBSCRIBE",
+            Self::Shard => "SSUBSCRIBE",
+        }
+    }
+
+    fn unsubscribe(&self) -> &'static str {
+        match self {
+            Self::Everywhere { .. } => "UNSUBSCRIBE",
+            Self::Shard => "SUNSUBSCRIBE",
+        }
+    }
 }
 
 /// The channel on which a client is woken.
@@ -49,14 +74,20 @@ pub(super) fn channel(client: &ClientId) -> String {
     [OUR_CHANNELS, client.as_str()].concat()
 }
 
-/// The channels to hear beside a client's own: the lock of each, and how many want to hear it.
+/// The channel on which a client that waits for a lock is woken at the shard of that lock. It has the slot of
+/// the lock's queue. Our scripts use the same rule.
+pub(super) fn channel_at_shard(keys: &Keys, client: &ClientId) -> String {
+    format!("{OUR_CHANNELS}{}:{}", keys.queue(), client.as_str())
+}
+
+/// The channels besides the client's own: the lock of each, and the number of its waiters.
 #[derive(Clone, Default)]
 pub(super) struct Followed(Arc<watch::Sender<Channels>>);
 
-type Channels = BTreeMap<String, (LockName, usize)>;
+pub(super) type Channels = BTreeMap<String, (LockName, usize)>;
 
 impl Followed {
-    /// Adds one, until the listener is dropped.
+    /// Adds a channel, until the listener is dropped.
     pub(super) fn add(&self, channel: String, name: &LockName) -> Listener {
         self.0.send_modify(|channels| {
             let (_, listeners) = channels
@@ -79,6 +110,20 @@ impl Followed {
         });
     }
 
+    /// Follows what it changes.
+    pub(super) fn watch(&self) -> watch::Receiver<Channels> {
+        self.0.subscribe()
+    }
+
+    /// Follows these and no others.
+    pub(super) fn replace(&self, wanted: Channels) {
+        self.0.send_if_modified(|channels| {
+            let is_new = !channels.keys().eq(wanted.keys());
+            *channels = wanted;
+            is_new
+        });
+    }
+
     fn lock_of(&self, channel: &[u8]) -> Option<LockName> {
         let channel = std::str::from_utf8(channel).ok()?;
         let channels = self.0.borrow();
@@ -86,72 +131,68 @@ impl Followed {
     }
 }
 
-impl Ears {
-    /// Listens until the task is aborted.
+impl Subscription {
+    /// Runs until the task is aborted.
     pub(super) async fn run(self) {
         let mut pauses = Pauses::default();
         loop {
-            let mut was_heard = false;
-            let Err(reason) = self.listen(&mut was_heard).await;
-            tracing::debug!(node = self.label, %reason, "wake-ups cannot be heard");
-            if was_heard {
+            let mut was_subscribed = false;
+            let Err(reason) = self.listen(&mut was_subscribed).await;
+            tracing::debug!(node = self.label, %reason, "cannot subscribe to wake-ups");
+            if was_subscribed {
                 pauses = Pauses::default();
             }
-            // Never at once: a server that closes every connection would make a storm of them.
+            // Never immediately: a server that closes every connection would cause a storm of them.
             pauses.skip_first();
             sleep(pauses.next()).await;
         }
     }
 
-    /// Connects, and hands on what is heard until the connection ends, for which the error is the
-    /// reason.
-    async fn listen(&self, was_heard: &mut bool) -> Result<Infallible, NodeError> {
+    /// Connects, and forwards messages until the connection ends. The error is the reason.
+    async fn listen(&self, was_subscribed: &mut bool) -> Result<Infallible, NodeError> {
         let limit = self.connect_timeout;
-        let Some(way) = self.source.locate(limit).await? else {
-            // The user's connection is for commands, and there is no other.
-            return std::future::pending().await;
-        };
-        let dial = way.dial(limit, Some(self.on_news()));
+        let way = self.source.locate(limit).await?;
+        let dial = way.dial(limit, Some(self.on_push()));
         let (connection, mut driver) = self.within_time(dial).await?;
         tokio::select! {
             biased;
             // It may know the reason better.
-            end = self.keep_subscribed(&connection, was_heard) => end,
+            end = self.keep_subscribed(&connection, was_subscribed) => end,
             () = driver.ended() => Err(NodeError::Disconnected("closed".to_owned())),
             reason = way.until_moved() => Err(reason),
         }
     }
 
-    /// What the connection's task does with each message. The tasks that wait are woken by that one:
-    /// a task between the two would cost every wake-up one more.
-    fn on_news(&self) -> OnNews {
-        let (ear, followed) = (Weak::clone(&self.ear), self.followed.clone());
-        Box::new(move |heard| {
-            if let Heard::News(news) = heard
-                && let Some(notice) = read(news, &followed)
+    /// Handles each message in the connection's task. That task wakes the waiters directly: another
+    /// task in between would delay every wake-up.
+    fn on_push(&self) -> OnPush {
+        let (sink, followed) = (Weak::clone(&self.sink), self.followed.clone());
+        Box::new(move |push| {
+            if let Push::Message(message) = push
+                && let Some(notice) = read(message, &followed)
             {
-                tell(&ear, notice);
+                tell(&sink, notice);
             }
         })
     }
 
-    /// Subscribes, and looks now and then whether the server is still there.
+    /// Subscribes, and pings the server now and then.
     async fn keep_subscribed(
         &self,
         connection: &Connection,
-        was_heard: &mut bool,
+        was_subscribed: &mut bool,
     ) -> Result<Infallible, NodeError> {
         self.within_time(self.begin(connection)).await?;
-        *was_heard = true;
-        tell(&self.ear, Notice::Listening);
-        let mut wanted = self.followed.0.subscribe();
-        let mut heard = Channels::new();
+        *was_subscribed = true;
+        tell(&self.sink, Notice::Listening);
+        let mut wanted = self.followed.watch();
+        let mut subscribed_to = Channels::new();
         let mut next_ping = Instant::now() + PING_EVERY;
         loop {
             let now_wanted = wanted.borrow_and_update().clone();
-            let switch = self.switch(connection, &heard, &now_wanted);
+            let switch = self.switch(connection, &subscribed_to, &now_wanted);
             self.within_time(switch).await?;
-            heard = now_wanted;
+            subscribed_to = now_wanted;
             tokio::select! {
                 biased;
                 // It ends with the node, and so does this task.
@@ -165,37 +206,52 @@ impl Ears {
         }
     }
 
-    /// Hears from now on what concerns this client.
+    /// Subscribes to the client's own channel.
     async fn begin(&self, connection: &Connection) -> Result<(), NodeError> {
-        // Before the channel: a connection that has subscribed may not send it any more.
+        // Before the subscription: a connection that has subscribed may no longer send it.
         let introduction = handshake::introduction();
         let introduced = join_all(introduction.iter().map(|cmd| connection.send(cmd)));
-        let subscribed = switch_one(connection, "SUBSCRIBE", &self.channel);
+        let subscribed = async {
+            match &self.scope {
+                Scope::Everywhere { channel } => {
+                    switch_one(connection, self.scope.subscribe(), channel).await
+                }
+                Scope::Shard => Ok(()),
+            }
+        };
         let (_, subscribed) = join(introduced, subscribed).await;
         subscribed.map_err(|error| fault::node_error(&error))
     }
 
-    /// Hears from now on what is wanted, and no longer what was.
+    /// Subscribes to the new channels, and unsubscribes from the old ones.
     async fn switch(
         &self,
         connection: &Connection,
-        heard: &Channels,
+        subscribed_to: &Channels,
         wanted: &Channels,
     ) -> Result<(), NodeError> {
-        // All at once: after a new connection there may be many.
-        let old = heard.keys().filter(|old| !wanted.contains_key(*old));
+        // All at once: after a reconnect there may be many.
+        let old = subscribed_to
+            .keys()
+            .filter(|old| !wanted.contains_key(*old));
         let old = old.map(|channel| {
-            // What still arrives concerns no waiter.
-            unless_refused(switch_one(connection, "UNSUBSCRIBE", channel))
+            // Messages that still arrive concern no waiter.
+            unless_refused(switch_one(connection, self.scope.unsubscribe(), channel))
         });
-        let new = wanted.iter().filter(|(new, _)| !heard.contains_key(*new));
+        let new = wanted
+            .iter()
+            .filter(|(new, _)| !subscribed_to.contains_key(*new));
         let new = new.map(async |(channel, (name, _))| {
-            match switch_one(connection, "SUBSCRIBE", channel).await {
-                // What was said before has been missed.
-                Ok(()) => tell(&self.ear, Notice::Freed(name.clone())),
-                // A user who may not hear it looks now and then, as for any foreign client.
+            match switch_one(connection, self.scope.subscribe(), channel).await {
+                Ok(()) => match self.scope {
+                    // Earlier messages were missed.
+                    Scope::Everywhere { .. } => tell(&self.sink, Notice::Freed(name.clone())),
+                    // They came on the client's own channel.
+                    Scope::Shard => {}
+                },
+                // A user who may not subscribe polls, as for any foreign client.
                 Err(error) if fault::is_answer(&error) => {
-                    tracing::debug!(node = self.label, channel, %error, "cannot be heard");
+                    tracing::debug!(node = self.label, channel, %error, "cannot subscribe");
                 }
                 Err(error) => return Err(fault::node_error(&error)),
             }
@@ -215,13 +271,13 @@ impl Ears {
     }
 }
 
-fn tell(ear: &Weak<dyn WakeSink>, notice: Notice) {
-    if let Some(ear) = ear.upgrade() {
-        ear.hear(notice);
+fn tell(sink: &Weak<dyn WakeSink>, notice: Notice) {
+    if let Some(sink) = sink.upgrade() {
+        sink.notify(notice);
     }
 }
 
-/// A server that refuses is there nevertheless.
+/// A server that refuses is still up.
 async fn unless_refused<T>(answer: impl Future<Output = RedisResult<T>>) -> Result<(), NodeError> {
     match answer.await {
         Err(error) if !fault::is_answer(&error) => Err(fault::node_error(&error)),
@@ -229,7 +285,7 @@ async fn unless_refused<T>(answer: impl Future<Output = RedisResult<T>>) -> Resu
     }
 }
 
-/// `SUBSCRIBE` or `UNSUBSCRIBE` for one channel, of which the server says that it is done.
+/// `SUBSCRIBE`, `UNSUBSCRIBE` or their like for one channel, confirmed by the server.
 async fn switch_one(connection: &Connection, command: &str, channel: &str) -> RedisResult<()> {
     let mut cmd = redis::cmd(command);
     let answer = connection.send(cmd.arg(channel)).await?;
@@ -240,19 +296,19 @@ async fn switch_one(connection: &Connection, command: &str, channel: &str) -> Re
     {
         return Ok(());
     }
-    // No refusal: what this connection says cannot be trusted.
-    Err(io::Error::new(io::ErrorKind::InvalidData, "another answer was due").into())
+    // Not a refusal: this connection cannot be trusted.
+    Err(io::Error::new(io::ErrorKind::InvalidData, "unexpected reply").into())
 }
 
-/// What was published: to this client, or to all waiters for a lock that is followed.
-fn read(News { channel, payload }: News<'_>, followed: &Followed) -> Option<Notice> {
+/// A published message: for this client, or for all waiters of a followed lock.
+fn read(Message { channel, payload }: Message<'_>, followed: &Followed) -> Option<Notice> {
     match channel.starts_with(OUR_CHANNELS.as_bytes()) {
         true => wake_up(payload).map(Notice::Wake),
         false => followed.lock_of(channel).map(Notice::Freed),
     }
 }
 
-/// A place, 1 or 2, the number of a slot between colons where one was released, and the ticket.
+/// A place, 1 or 2; the number of the released slot between colons, if any; and the ticket.
 fn wake_up(payload: &[u8]) -> Option<Wake> {
     let text = std::str::from_utf8(payload).ok()?;
     let (first, rest) = match text.split_at_checked(1)? {

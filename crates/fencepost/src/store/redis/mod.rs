@@ -1,19 +1,19 @@
 //! A node that is a Redis or Valkey server: one connection, one Lua script for each command.
 //!
-//! - `scripts`, `plain`, `prepared`, `keys`: the commands and where they work. The scripts are the second
+//! - `scripts`, `plain`, `prepared`, `keys`: the commands and their keys. The scripts are the second
 //!   implementation of [the core](fencepost_core::lock).
 //! - `url`, `stream`, `tls`: from a URL to a byte stream.
 //! - `handshake`, `roster`, `membership`, `closing`: who may vote.
 //! - `sentinel`: a group of servers that is one voter with a moving address.
 //! - `cluster`: a Redis Cluster, which is one voter of many servers.
 //! - `list`, `retention`: which locks a server knows, and when it forgets one.
-//! - `survey`, `rights`: what a server is like, and what its user may not do.
+//! - `survey`, `rights`: facts about a server, and the permissions that its user lacks.
 //! - `gate`, `link`: where calls wait for a connection, and one connection's calls.
-//! - `replicas`: a vote that counts only once replicas have it.
-//! - `wire`, `resp`: a connection of our own making, and how its answers are read.
-//! - `keeper`: connecting, watching, connecting again.
-//! - `listener`: hearing whose turn it is.
-//! - `fault`: errors in the words of a node.
+//! - `replicas`: votes that count only once replicas have them.
+//! - `wire`, `resp`: a connection of our own, and its protocol.
+//! - `keeper`: connects, watches, reconnects.
+//! - `listener`: receives wake-ups.
+//! - `fault`: errors as a node reports them.
 //!
 //! # When something happens to the server
 //!
@@ -30,9 +30,9 @@
 //! | it is a replica, evicts keys, or is another node's server | it does not vote: [`NodeError::Replica`], [`NodeError::Evicts`], [`NodeError::SameServer`] |
 //!
 //! Any Redlock client excludes us and is excluded by us: a lock is the plain key that they all set
-//! with `NX PX`. So does Redisson's `RLock`, from a reentrant lock: that is the hash that it keeps.
-//! The value of whoever asks tells which of the two is meant. A command must never be sent twice, unless the server has said that it did not
-//! have the script.
+//! with `NX PX`. The same holds for Redisson's `RLock` and a reentrant lock: that is the hash that
+//! it keeps. The caller's value tells which of the two is meant. A command must never be sent
+//! twice, unless the server has replied that it did not have the script.
 
 mod closing;
 mod cluster;
@@ -70,7 +70,6 @@ use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use ::redis::aio::MultiplexedConnection;
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 
@@ -84,7 +83,7 @@ pub(crate) use survey::survey;
 #[cfg(all(feature = "tls", feature = "service"))]
 pub(crate) use tls::Tls;
 
-/// What a node without a prefix is sent for this command, for the benchmark's hand-written client.
+/// The encoded command for a node without a prefix, for the benchmark's hand-written client.
 ///
 /// # Panics
 /// When the name cannot have its keys in one hash slot.
@@ -97,10 +96,10 @@ pub fn encoded(command: &Command, name: &LockName) -> Vec<u8> {
 
 /// The text of every script.
 pub fn script_sources() -> impl Iterator<Item = &'static str> {
-    scripts::sources()
+    scripts::sources(scripts::Site::Server)
 }
 
-/// The address of the server at that URL, without user and password.
+/// The address of the server at this URL, without user and password.
 pub(crate) fn address(url: &str) -> Result<String, Error> {
     match url.split_once(':') {
         Some((scheme, _)) if is_group(scheme) => GroupSpec::parse(url).map(|group| group.label),
@@ -110,9 +109,9 @@ pub(crate) fn address(url: &str) -> Result<String, Error> {
 }
 
 use super::open::{is_cluster, is_group};
-use super::{Call, Listener, Names, Node, Queued, Request, WakeSink};
+use super::{Call, Inbox, Listener, Names, Node, Queued, Request, WakeSink};
 use crate::error::{Cause, Error, NodeError};
-use crate::runtime::clock::Clock;
+use crate::runtime::clock::{Clock, Moment};
 use fencepost_core::lock::Command;
 use fencepost_core::name::LockName;
 use fencepost_core::pattern::NamePattern;
@@ -120,7 +119,7 @@ use fencepost_core::ticket::ClientId;
 use gate::Gate;
 use keeper::{Keeper, Opened, Source};
 use keys::{Prefix, REGISTER};
-use listener::{Ears, Followed};
+use listener::{Followed, Scope, Subscription};
 use membership::Member;
 use plain::ServerClock;
 use prepared::Prepared;
@@ -136,25 +135,25 @@ pub struct RedisNode {
     clock: Arc<dyn Clock>,
     server_clock: Arc<ServerClock>,
     gate: Arc<Gate>,
-    seat: Arc<RosterEntry>,
+    entry: Arc<RosterEntry>,
     keeper: AbortHandle,
     source: Arc<Source>,
     connect_timeout: Duration,
     followed: Followed,
-    /// Made by the first who waits behind a foreign client.
+    /// Created by the first waiter behind a foreign client.
     tracker: OnceLock<Tracker>,
     runtime: Handle,
 }
 
 impl RedisNode {
-    /// Takes a server by its URL: `redis://[user][:password]@host[:port][/db]`, `rediss://` for
-    /// TLS, `redis+unix:///path?db=N&user=U&pass=P`, each with `protocol=resp3` if you like; or a
-    /// Sentinel group, `redis+sentinel://s1,s2,s3/master`. With `replicas=K` a vote counts only once K
-    /// replicas have it.
-    /// Connects in a task on `runtime` and does not wait for it.
+    /// A server by its URL: `redis://[user][:password]@host[:port][/db]`, `rediss://` for TLS,
+    /// `redis+unix:///path?db=N&user=U&pass=P`, each with an optional `protocol=resp3`; or a
+    /// Sentinel group, `redis+sentinel://s1,s2,s3/master`. With `replicas=K` a vote counts only
+    /// once K replicas have it. Connects in a task on `runtime` and does not wait for it.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidUrl`](crate::ErrorKind::InvalidUrl) and [`ErrorKind::InvalidOption`](crate::ErrorKind::InvalidOption) say what would be right.
+    /// [`ErrorKind::InvalidUrl`](crate::ErrorKind::InvalidUrl) and
+    /// [`ErrorKind::InvalidOption`](crate::ErrorKind::InvalidOption) say what would be valid.
     pub fn open(
         url: &str,
         options: RedisOptions,
@@ -167,32 +166,28 @@ impl RedisNode {
         if matches!(opened.source, Source::Group(_)) && roster.membership().is_none() {
             return Err(Error::from(Cause::InvalidOption {
                 option: "nodes",
-                why: "a Sentinel group votes only under a marker, which needs servers only".into(),
+                why: "a Sentinel group needs a marker, which needs a quorum of servers only".into(),
             }));
         }
         Ok(Self::start(opened, prefix, options, roster, clock, runtime))
     }
 
-    /// Takes a connection that you made, which is never made again when it is lost. `label` stands
-    /// for its address. The server is checked as for [`open`](Self::open). With a prefix that
-    /// [`open`](Self::open) refuses, every call fails.
-    #[must_use]
-    pub fn over(
-        connection: MultiplexedConnection,
-        label: &str,
+    /// The same for a Sentinel group that no other client uses: it votes at once.
+    ///
+    /// # Errors
+    /// As for any URL.
+    pub fn open_fresh(
+        url: &str,
         options: RedisOptions,
-        roster: &Roster,
+        max_ttl: Duration,
         clock: Arc<dyn Clock>,
         runtime: &Handle,
-    ) -> Self {
-        let prefix =
-            Prefix::new(&options.prefix).map_err(|error| NodeError::Other(error.to_string()));
-        let opened = Opened {
-            source: Source::Given(connection),
-            label: label.to_owned(),
-            replicas: 0,
-        };
-        Self::start(opened, prefix, options, roster, clock, runtime)
+    ) -> Result<Self, Error> {
+        let nodes = vec![address(url)?];
+        let (retention, fresh) = (options.retention, true);
+        let membership = Membership::new(nodes, max_ttl, retention, false, fresh, None);
+        let roster = Roster::of(Arc::new(membership));
+        Self::open(url, options, &roster, clock, runtime)
     }
 
     fn start(
@@ -211,7 +206,7 @@ impl RedisNode {
         let gate = Arc::new(Gate::new(Arc::clone(&clock)));
         let source = Arc::new(source);
         let connect_timeout = options.connect_timeout;
-        let seat = Arc::new(roster.seat(&label));
+        let entry = Arc::new(roster.enter(&label));
         let member = roster.membership();
         let member =
             member.and_then(|membership| Member::of(membership, &label, Arc::clone(&clock)));
@@ -223,7 +218,7 @@ impl RedisNode {
             label: label.clone(),
             options,
             replicas,
-            seat: Arc::clone(&seat),
+            entry: Arc::clone(&entry),
             clock: Arc::clone(&clock),
             gate: Arc::clone(&gate),
         };
@@ -233,7 +228,7 @@ impl RedisNode {
             clock,
             server_clock,
             gate,
-            seat,
+            entry,
             keeper: runtime.spawn(keeper.run()).abort_handle(),
             source,
             connect_timeout,
@@ -244,10 +239,17 @@ impl RedisNode {
     }
 }
 
+impl RedisNode {
+    fn prepared(&self, request: &Request) -> Result<Arc<Prepared>, NodeError> {
+        let prefix = self.prefix.as_ref().map_err(Clone::clone)?;
+        Prepared::once(prefix, request, || self.gate.check_process())
+    }
+}
+
 impl Drop for RedisNode {
     fn drop(&mut self) {
         self.keeper.abort();
-        self.seat.leave();
+        self.entry.leave();
     }
 }
 
@@ -256,30 +258,35 @@ impl Node for RedisNode {
         self.send(&Request::new(name, command))
     }
 
+    fn post(&self, request: &Request, now: Moment, inbox: &Arc<Inbox>, number: usize) -> bool {
+        match self.prepared(request) {
+            Ok(prepared) => self.gate.post(&prepared, now, || inbox.slot(number)),
+            // A call tells why.
+            Err(_) => false,
+        }
+    }
+
     fn send(&self, request: &Request) -> Call {
-        let prefix = self.prefix.as_ref().map_err(Clone::clone);
-        let prepared = prefix.and_then(|prefix| Prepared::once(prefix, request));
+        let prepared = self.prepared(request);
         let gate = Arc::clone(&self.gate);
         Box::pin(async move { gate.call(prepared?).await })
     }
 
-    fn listen(&self, client: &ClientId, ear: Arc<dyn WakeSink>) -> Listener {
-        if matches!(&*self.source, Source::Given(_)) {
-            // The user's connection is for commands, and there is no other.
-            return Listener::deaf();
-        }
-        let ears = Ears {
+    fn listen(&self, client: &ClientId, sink: Arc<dyn WakeSink>) -> Listener {
+        let listening = Subscription {
             source: Arc::clone(&self.source),
             label: self.label.clone(),
-            channel: listener::channel(client),
+            scope: Scope::Everywhere {
+                channel: listener::channel(client),
+            },
             followed: self.followed.clone(),
             connect_timeout: self.connect_timeout,
-            ear: Arc::downgrade(&ear),
+            sink: Arc::downgrade(&sink),
         };
-        let task = self.runtime.spawn(ears.run()).abort_handle();
+        let task = self.runtime.spawn(listening.run()).abort_handle();
         Listener::until(move || {
             // At once: the task and its connection take a while to end.
-            drop(ear);
+            drop(sink);
             task.abort();
         })
     }
@@ -292,16 +299,14 @@ impl Node for RedisNode {
         }
     }
 
-    fn track(&self, name: &LockName, ear: Arc<dyn WakeSink>) {
+    fn track(&self, name: &LockName, sink: Arc<dyn WakeSink>) {
         let prefix = self.prefix.as_ref().ok();
-        if let Some(keys) = prefix.and_then(|prefix| prefix.keys(name).ok())
-            && !matches!(&*self.source, Source::Given(_))
-        {
+        if let Some(keys) = prefix.and_then(|prefix| prefix.keys(name).ok()) {
             let tracker = self.tracker.get_or_init(|| {
                 let (source, label) = (Arc::clone(&self.source), self.label.clone());
                 Tracker::start(source, label, self.connect_timeout, &self.runtime)
             });
-            tracker.track(keys.lock, name, ear);
+            tracker.track(keys.lock, name, sink);
         }
     }
 
@@ -309,8 +314,8 @@ impl Node for RedisNode {
         &self.label
     }
 
-    fn wall_micros(&self) -> Option<u64> {
-        self.server_clock.at(self.clock.now())
+    fn wall_micros(&self, now: Moment) -> Option<u64> {
+        self.server_clock.at(now)
     }
 
     fn hello(&self) -> Pin<Box<dyn Future<Output = Result<(), NodeError>> + Send + '_>> {

@@ -1,32 +1,33 @@
-//! How a Redis node behaves: plain settings with their defaults.
+//! Settings of a Redis node, with their defaults.
 
 use std::fmt;
 use std::time::Duration;
 
-use fencepost_core::lock::COUNTER_RETENTION;
+use fencepost_core::lock::REGISTER_RETENTION;
 
-/// How a [`RedisNode`](super::RedisNode) behaves.
+/// Settings of a [`RedisNode`](super::RedisNode).
 #[derive(Clone, Debug)]
 pub struct RedisOptions {
-    /// What stands before every key. Empty unless set.
+    /// The prefix of every key. Empty by default.
     pub prefix: String,
-    /// How long a connection may take until it can be used: TCP, TLS, login and handshake
-    /// together. One second unless set.
+    /// How long connecting may take: TCP, TLS, login and handshake together. One second by default.
     pub connect_timeout: Duration,
-    /// How long a connection may leave a PING unanswered before it is replaced. One second unless
-    /// set.
+    /// How long a PING may stay unanswered before the connection is replaced. One second by
+    /// default.
     pub mute_timeout: Duration,
-    /// The longest TTL of any client: a server that was started less than this ago, and may have
+    /// The maximum TTL of any client: a server that was started less than this ago, and may have
     /// forgotten locks, does not vote. `None` trusts it at once.
     pub quarantine: Option<Duration>,
-    /// How long the fence register of a name is kept after it was last raised. A day unless set.
+    /// How long a fence register is kept after it was last raised. A day by default.
     pub retention: Duration,
     /// What to do about a server that evicts keys.
     pub eviction: Eviction,
-    /// What to do about a server that hides what it is.
+    /// What to do about a server that hides its role.
     pub hidden: Hidden,
     /// Certificates, for `rediss://`.
     pub tls: TlsOptions,
+    /// Acquire by scripts also where plain commands would do: what older servers get.
+    pub scripts_only: bool,
 }
 
 impl Default for RedisOptions {
@@ -36,15 +37,16 @@ impl Default for RedisOptions {
             connect_timeout: Duration::from_secs(1),
             mute_timeout: Duration::from_secs(1),
             quarantine: None,
-            retention: COUNTER_RETENTION,
+            retention: REGISTER_RETENTION,
             eviction: Eviction::default(),
             hidden: Hidden::default(),
             tls: TlsOptions::default(),
+            scripts_only: false,
         }
     }
 }
 
-/// What to do about a server that may evict keys to make room: an evicted key is a lost lock.
+/// What to do about a server that may evict keys: an evicted key is a lost lock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Eviction {
     /// It does not vote.
@@ -54,8 +56,8 @@ pub enum Eviction {
     Warn,
 }
 
-/// What to do about a server whose ACL hides INFO from this user, so that it cannot be checked whether it is
-/// a master, and whether it is the same as another node's.
+/// What to do about a server whose ACL hides INFO from this user, so that neither its role nor
+/// duplicates can be checked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Hidden {
     /// It votes, and a warning is logged.
@@ -68,15 +70,15 @@ pub enum Hidden {
 /// Certificates for `rediss://`, in PEM. Without the feature `tls` they are not used.
 #[derive(Clone, Default)]
 pub struct TlsOptions {
-    /// The authorities to trust, in place of those of the operating system.
+    /// The trusted CA certificates, instead of those of the operating system.
     pub ca_pem: Option<Vec<u8>>,
-    /// Our own certificate chain and its private key, for a server that asks for them.
+    /// The client certificate chain and its private key, for mutual TLS.
     pub client_pem: Option<(Vec<u8>, Vec<u8>)>,
 }
 
 impl fmt::Debug for TlsOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The private key must not show up in a log.
+        // The private key must not appear in a log.
         f.debug_struct("TlsOptions")
             .field("ca_pem", &self.ca_pem.is_some())
             .field("client_pem", &self.client_pem.is_some())

@@ -1,4 +1,5 @@
-//! The uncontended acquire without a script: three plain commands in one write.
+//! The uncontended acquire without a script, three plain commands in one write; and the usual release, by a
+//! short one.
 //!
 //! `SET key value NX GET PX ttl`, `ZADD fencepost:fences GT CH token key`, `ZRANGE queue 0 0`. Not inside
 //! `MULTI`: that costs the server as much as two of the three, and what counts holds without it. What the
@@ -6,7 +7,7 @@
 //! script.
 //!
 //! A script looks for a tombstone before it takes the lock. Plain commands cannot: a `SET` that arrives after
-//! its own release, on a connection that was given up, would hold the lock for nobody. So before another
+//! its own release, on a connection that was given up, would hold the lock without a holder. So before another
 //! connection takes over, the server closes the one before ([`Predecessor`]); where it may not be asked to,
 //! or hides what tells the two apart, scripts are used.
 
@@ -15,25 +16,28 @@ use std::time::Duration;
 
 use redis::{Cmd, RedisError, Value, from_redis_value};
 
-use super::fault;
 use super::handshake::Facts;
 use super::keys::{Keys, REGISTER};
 use super::link::Connection;
+use super::{fault, scripts};
 use crate::error::NodeError;
 use crate::runtime::clock::{Clock, Moment};
 use fencepost_core::lock::plain::{PlainAcquire, Seen, Verdict};
-use fencepost_core::lock::{Command, MAX_SKEW};
+use fencepost_core::lock::{Command, MAX_SKEW, TicketDisposition};
 use fencepost_core::ticket::TicketId;
+use fencepost_core::token::FencingToken;
 use fencepost_core::value::Stored;
 
 /// The first Redis whose `SET` takes `NX` and `GET` together. Every Valkey calls itself a later one.
 const SINCE_VERSION: u32 = 7;
-/// How many commands an acquire is; one more for a lease id that a client of the service chose.
-const COMMANDS: usize = 3;
+/// How many commands a release is, an acquire, and one for a lease id that a client of the service chose.
+const RELEASE: usize = 1;
+const ACQUIRE: usize = 3;
+const ACQUIRE_LEASED: usize = 4;
 /// A connection that no server has, to ask whether it would close one.
 const NO_CONNECTION: i64 = i64::MAX;
 
-/// The connection that was used before, whose commands may still be on their way.
+/// The connection that was used before, whose commands may still be in flight.
 #[derive(Debug, Default)]
 pub(super) struct Predecessor(Option<Identity>);
 
@@ -75,7 +79,7 @@ pub(super) async fn prepare(
     server: &ServerClock,
     clock: &dyn Clock,
 ) -> Result<bool, NodeError> {
-    let (Connection::Ours(_), Some(run_id)) = (connection, &facts.run_id) else {
+    let Some(run_id) = &facts.run_id else {
         return Ok(false);
     };
     if facts.major_version < Some(SINCE_VERSION) {
@@ -136,29 +140,39 @@ fn answered<T: redis::FromRedisValue>(
 /// Whether a server with that clock may be sent it as plain commands: a script bounds how far ahead a token
 /// may be.
 pub(super) fn suits(command: &Command, server_now: Option<u64>) -> bool {
-    let Command::Acquire { proposed, .. } = command else {
-        return false;
+    let proposed = match command {
+        Command::Acquire { proposed, .. } => proposed,
+        Command::Release { .. } => return true,
+        _ => return false,
     };
     let ahead = MAX_SKEW.as_micros() as u64;
     server_now.is_some_and(|now| proposed.get() <= now.saturating_add(ahead))
 }
 
-/// The commands of an acquire and how many they are, if it can be had by plain ones.
-pub(super) fn commands(command: &Command, keys: &Keys) -> Option<(Vec<u8>, usize)> {
+/// The commands of the usual acquire or release, and how many they are, if there are any for this one.
+pub(super) fn commands(
+    command: &Command,
+    keys: &Keys,
+    held_with: Option<FencingToken>,
+) -> Option<(Vec<u8>, usize)> {
+    if let (Command::Release { .. }, Some(token)) = (command, held_with) {
+        return Some((release(command, keys, token)?, RELEASE));
+    }
     let acquire = PlainAcquire::of(command)?;
-    let token = Number::of(acquire.proposed.get());
-    let ttl = Number::of(acquire.ttl.as_millis());
+    let (mut token, mut ttl) = (itoa::Buffer::new(), itoa::Buffer::new());
+    let token = token.format(acquire.proposed.get());
+    let ttl = ttl.format(acquire.ttl.as_millis());
     // `random:token:label`: the token stands behind the part that no other attempt has.
     let (unique, label) = acquire.value.as_str().split_once(':')?;
     let mut bytes = Vec::with_capacity(384);
     begin(&mut bytes, "SET", 7);
     text(&mut bytes, &[&keys.lock]);
-    text(&mut bytes, &[unique, ":", token.as_str(), ":", label]);
-    for word in ["NX", "GET", "PX", ttl.as_str()] {
+    text(&mut bytes, &[unique, ":", token, ":", label]);
+    for word in ["NX", "GET", "PX", ttl] {
         text(&mut bytes, &[word]);
     }
     begin(&mut bytes, "ZADD", 6);
-    for word in [keys.register(), "GT", "CH", token.as_str(), &keys.lock] {
+    for word in [keys.register(), "GT", "CH", token, &keys.lock] {
         text(&mut bytes, &[word]);
     }
     begin(&mut bytes, "ZRANGE", 4);
@@ -166,21 +180,79 @@ pub(super) fn commands(command: &Command, keys: &Keys) -> Option<(Vec<u8>, usize
     for word in ["0", "0"] {
         text(&mut bytes, &[word]);
     }
-    let mut count = COMMANDS;
+    let mut count = ACQUIRE;
     if acquire.looks_for_tombstone() {
         // Behind the SET: a release between the two would find nothing otherwise, and not be seen.
         begin(&mut bytes, "EXISTS", 2);
         text(&mut bytes, &keys.lease_tombstone(acquire.value)?.parts());
-        count += 1;
+        count = ACQUIRE_LEASED;
     }
     Some((bytes, count))
+}
+
+/// A release that has nothing to do but to compare, to wake and to delete, by a script of its own: that of all
+/// releases costs the server half as much again.
+fn release(command: &Command, keys: &Keys, token: FencingToken) -> Option<Vec<u8>> {
+    let Command::Release {
+        value,
+        tombstone: None,
+        ticket: TicketDisposition::Stays,
+        follower: None,
+    } = command
+    else {
+        return None;
+    };
+    if value.is_reentrant() {
+        return None;
+    }
+    let mut digits = itoa::Buffer::new();
+    let token = digits.format(token.get());
+    let (unique, label) = value.as_str().split_once(':')?;
+    let mut bytes = Vec::with_capacity(384);
+    begin(&mut bytes, "EVALSHA", 7);
+    for word in [scripts::release_held(), "3", &keys.lock] {
+        text(&mut bytes, &[word]);
+    }
+    text(&mut bytes, &keys.queue().parts());
+    text(&mut bytes, &keys.leases().parts());
+    text(&mut bytes, &[unique, ":", token, ":", label]);
+    Some(bytes)
+}
+
+/// The bytes of the answers to so many commands when nothing was in the way, in both versions of the protocol. There
+/// may be others that mean the same: see [`is_usual`].
+pub(super) fn usual_answers(count: usize) -> &'static [&'static [u8]] {
+    match count {
+        RELEASE => &[b":1\r\n"],
+        ACQUIRE => &[b"$-1\r\n:1\r\n*0\r\n", b"_\r\n:1\r\n*0\r\n"],
+        ACQUIRE_LEASED => &[b"$-1\r\n:1\r\n*0\r\n:0\r\n", b"_\r\n:1\r\n*0\r\n:0\r\n"],
+        _ => &[],
+    }
+}
+
+/// Whether these are the answers when nothing was in the way of the acquire or release: granted and lifted, with no waiter
+/// before it and without a tombstone, if one was looked for; or released. There are as many answers as commands.
+pub(super) fn is_usual(command: &Command, answers: &Value) -> bool {
+    match answers {
+        Value::Int(1) => matches!(command, Command::Release { .. }),
+        Value::Array(each) => matches!(&each[..],
+            [Value::Nil, Value::Int(1), Value::Array(waiters)]
+            | [Value::Nil, Value::Int(1), Value::Array(waiters), Value::Int(0)]
+                if waiters.is_empty()),
+        _ => false,
+    }
+}
+
+/// Whether the server does not have the script.
+pub(super) fn is_no_script(answer: &Value) -> bool {
+    matches!(answer, Value::ServerError(error) if fault::is_no_script(&RedisError::from(error.clone())))
 }
 
 /// The head of a command of so many words. They are written as they are, without a list of them in between:
 /// of all that an attempt costs its client this was the largest part.
 fn begin(out: &mut Vec<u8>, verb: &str, words: u64) {
     out.push(b'*');
-    out.extend_from_slice(Number::of(words).as_str().as_bytes());
+    out.extend_from_slice(itoa::Buffer::new().format(words).as_bytes());
     out.extend_from_slice(b"\r\n");
     text(out, &[verb]);
 }
@@ -189,7 +261,7 @@ fn begin(out: &mut Vec<u8>, verb: &str, words: u64) {
 fn text(out: &mut Vec<u8>, parts: &[&str]) {
     let length: usize = parts.iter().map(|part| part.len()).sum();
     out.push(b'$');
-    out.extend_from_slice(Number::of(length as u64).as_str().as_bytes());
+    out.extend_from_slice(itoa::Buffer::new().format(length).as_bytes());
     out.extend_from_slice(b"\r\n");
     for part in parts {
         out.extend_from_slice(part.as_bytes());
@@ -197,36 +269,12 @@ fn text(out: &mut Vec<u8>, parts: &[&str]) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// A number as text.
-struct Number {
-    digits: [u8; 20],
-    begin: usize,
-}
-
-impl Number {
-    fn of(mut number: u64) -> Self {
-        let mut digits = [b'0'; 20];
-        let mut begin = digits.len() - 1;
-        while number > 9 {
-            digits[begin] += (number % 10) as u8;
-            number /= 10;
-            begin -= 1;
-        }
-        digits[begin] += number as u8;
-        Self { digits, begin }
-    }
-
-    fn as_str(&self) -> &str {
-        std::str::from_utf8(&self.digits[self.begin..]).unwrap_or_default()
-    }
-}
-
 /// What the answers come to.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
     /// As the core decided it.
     Decided(Verdict),
-    /// Somebody else has it: this.
+    /// Another holder has it: this one.
     Held(Stored),
     /// One of the commands failed. Where the lock was taken, it has to be released.
     Failed { error: NodeError, is_taken: bool },
@@ -244,9 +292,9 @@ pub(super) fn read(command: &Command, answers: &Value) -> Outcome {
     let Some(acquire) = PlainAcquire::of(command) else {
         return nonsense();
     };
-    let (set, lifted, head, buried) = match (&each[..], acquire.looks_for_tombstone()) {
+    let (set, lifted, head, tombstoned) = match (&each[..], acquire.looks_for_tombstone()) {
         ([set, lifted, head], false) => (set, lifted, head, &Value::Int(0)),
-        ([set, lifted, head, buried], true) => (set, lifted, head, buried),
+        ([set, lifted, head, tombstoned], true) => (set, lifted, head, tombstoned),
         _ => return nonsense(),
     };
     match set {
@@ -257,7 +305,7 @@ pub(super) fn read(command: &Command, answers: &Value) -> Outcome {
                 holder: Some(&holder.value),
                 lifted: false,
                 head: None,
-                is_buried: false,
+                is_tombstoned: false,
             });
             return match verdict {
                 Verdict::Held => Outcome::Held(holder),
@@ -294,7 +342,7 @@ pub(super) fn read(command: &Command, answers: &Value) -> Outcome {
         Value::ServerError(error) => return failed(error, "the queue"),
         _ => return nonsense(),
     };
-    let is_buried = match buried {
+    let is_tombstoned = match tombstoned {
         Value::Int(found) => *found > 0,
         Value::ServerError(error) => return failed(error, "the tombstone"),
         _ => return nonsense(),
@@ -303,7 +351,7 @@ pub(super) fn read(command: &Command, answers: &Value) -> Outcome {
         holder: None,
         lifted,
         head: head.as_ref(),
-        is_buried,
+        is_tombstoned,
     }))
 }
 
@@ -441,7 +489,7 @@ mod tests {
             .keys(&fencepost_core::name::LockName::new("job").unwrap())
             .unwrap();
         let command = acquire(1_700_000_000_000_001, Precedence::MayPass);
-        let (bytes, count) = commands(&command, &keys).unwrap();
+        let (bytes, count) = commands(&command, &keys, None).unwrap();
         let stored = format!("{:032x}:1700000000000001:me", 1);
         let expected = [
             &["SET", "app:job", &stored, "NX", "GET", "PX", "10000"][..],
@@ -454,9 +502,27 @@ mod tests {
             String::from_utf8(expected.concat()).unwrap()
         );
         assert_eq!(expected.len(), count);
-        for number in [0, 9, 10, 4096, u64::MAX] {
-            assert_eq!(Number::of(number).as_str(), number.to_string());
+    }
+
+    #[test]
+    fn bytes_that_need_not_be_read_mean_that_nothing_was_in_the_way() {
+        let command = acquire(5, Precedence::MayPass);
+        for count in [ACQUIRE, ACQUIRE_LEASED] {
+            for usual in usual_answers(count) {
+                let list = [format!("*{count}\r\n").as_bytes(), usual].concat();
+                let (answers, bytes) = super::super::resp::read(&list).unwrap().unwrap();
+                assert_eq!(bytes, list.len(), "so many, and no more");
+                assert!(is_usual(&command, &answers));
+            }
         }
+        for unusual in [
+            "$1\r\nx\r\n:1\r\n*0\r\n",
+            "_\r\n:0\r\n*0\r\n",
+            "_\r\n:1\r\n*1\r\n$1\r\nx\r\n",
+        ] {
+            assert!(!is_usual(&command, &said(unusual)), "{unusual}");
+        }
+        assert!(!is_usual(&command, &Value::Int(1)));
     }
 
     #[test]
@@ -477,16 +543,16 @@ mod tests {
             proposed: FencingToken::new(5).unwrap(),
             turn: Precedence::MayPass,
         };
-        let (bytes, count) = commands(&command, &keys).unwrap();
+        let (bytes, count) = commands(&command, &keys, None).unwrap();
         let look = words(&["EXISTS", &format!("{{app:job}}:gone:{:032x}", 7)]);
         assert!(bytes.ends_with(&look.get_packed_command()) && count == 4);
         let seen = |answers: &[u8]| {
             let list = super::super::resp::read(answers).unwrap().unwrap().0;
             read(&command, &list)
         };
-        let buried = Outcome::Decided(Verdict::Tombstoned);
+        let tombstoned = Outcome::Decided(Verdict::Tombstoned);
         let granted = Outcome::Decided(Verdict::Granted);
-        assert_eq!(seen(b"*4\r\n$-1\r\n:1\r\n*0\r\n:1\r\n"), buried);
+        assert_eq!(seen(b"*4\r\n$-1\r\n:1\r\n*0\r\n:1\r\n"), tombstoned);
         assert_eq!(seen(b"*4\r\n$-1\r\n:1\r\n*0\r\n:0\r\n"), granted);
         for no_look in [
             &b"*3\r\n$-1\r\n:1\r\n*0\r\n"[..],

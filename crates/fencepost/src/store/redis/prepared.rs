@@ -9,6 +9,7 @@ use crate::error::NodeError;
 use crate::store::Request;
 use fencepost_core::lock::Command;
 use fencepost_core::name::LockName;
+use fencepost_core::token::FencingToken;
 
 /// One command for one lock.
 pub(super) struct Prepared {
@@ -16,6 +17,8 @@ pub(super) struct Prepared {
     prefix: Option<Prefix>,
     pub(super) keys: Keys,
     pub(super) command: Command,
+    /// Of an awaited release: the token of the lease.
+    held_with: Option<FencingToken>,
     plain: OnceLock<Option<(Vec<u8>, usize)>>,
     script: OnceLock<Vec<u8>>,
 }
@@ -40,28 +43,38 @@ impl Prepared {
             prefix: None,
             keys,
             command,
+            held_with: None,
             plain: OnceLock::new(),
             script: OnceLock::new(),
         }
     }
 
-    /// The same for one of several nodes, which all have one prefix.
-    pub(super) fn once(prefix: &Prefix, request: &Request) -> Result<Arc<Self>, NodeError> {
+    /// The same for one of several nodes, which all have one prefix. Whether it may be sent at all is checked
+    /// by the first of them.
+    pub(super) fn once(
+        prefix: &Prefix,
+        request: &Request,
+        check: impl FnOnce() -> Result<(), NodeError>,
+    ) -> Result<Arc<Self>, NodeError> {
         let made = request.made::<Self>();
         if let Some(made) = made.filter(|made| made.prefix.as_ref() == Some(prefix)) {
             return Ok(made);
         }
-        let made = Self::new(prefix, &request.name, request.command.clone());
-        let made = Arc::new(made?);
+        check()?;
+        let made = Self::new(prefix, &request.name, request.command.clone())?;
+        let made = Arc::new(Self {
+            held_with: request.held_with,
+            ..made
+        });
         request.keep(Arc::clone(&made));
         Ok(made)
     }
 
-    /// The plain commands that carry it out, and how many they are, if they can.
+    /// The short commands that carry it out in the usual case, and how many they are, if there are any.
     pub(super) fn plain(&self) -> Option<(&[u8], usize)> {
         let plain = self
             .plain
-            .get_or_init(|| plain::commands(&self.command, &self.keys));
+            .get_or_init(|| plain::commands(&self.command, &self.keys, self.held_with));
         let (commands, count) = plain.as_ref()?;
         Some((commands, *count))
     }

@@ -1,8 +1,8 @@
-//! Who waits for a lock on a server, in order, and which of many locks are held: for those who look, and
-//! for no decision.
+//! The waiters of a lock on a server, in order, and which of many locks are held. For observers
+//! only, never for decisions.
 //!
-//! Plain commands. A ticket whose waiter is silent stays in the queue until a command
-//! of a waiter removes it; here it is left out by the server's own time.
+//! Plain commands. An expired ticket stays in the queue until a command of a waiter removes it;
+//! here it is left out by the server's own time.
 
 use redis::{RedisError, Value, from_redis_value};
 
@@ -52,7 +52,7 @@ pub(super) async fn queue(
     Ok(waiting.map(queued).collect())
 }
 
-/// Which of these locks are held: one command, however many they are.
+/// Which of these locks are held: one command for any number of them.
 pub(super) async fn held(
     link: &Link,
     prefix: &Prefix,
@@ -65,7 +65,7 @@ pub(super) async fn held(
     }
     let values: Vec<Value> = read(link.send(&get, clock).await)?;
     if values.len() != names.len() {
-        let why = format!("{} answers for {} locks", values.len(), names.len());
+        let why = format!("{} replies for {} locks", values.len(), names.len());
         return Err(NodeError::Other(why));
     }
     Ok(values.iter().map(|value| *value != Value::Nil).collect())
@@ -73,6 +73,5 @@ pub(super) async fn held(
 
 fn read<T: redis::FromRedisValue>(answer: Result<Value, RedisError>) -> Result<T, NodeError> {
     let answer = answer.map_err(|error| fault::node_error(&error))?;
-    from_redis_value(answer)
-        .map_err(|error| NodeError::Other(format!("an answer that makes no sense: {error}")))
+    from_redis_value(answer).map_err(|error| NodeError::Other(format!("malformed reply: {error}")))
 }

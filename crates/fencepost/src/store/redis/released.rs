@@ -1,8 +1,8 @@
-//! [`Released`]: the values whose release was sent on a connection, as far back as it may matter.
+//! [`Released`]: the values whose release was sent on a connection, as far back as it matters.
 //!
-//! A server that does not know a script answers so, and the command goes to it once more. By then its
-//! release may have gone there, and what comes behind its own release must never take the lock: nothing
-//! would release it.
+//! A server that does not know a script says so, and the command is sent again. By then its release
+//! may have been sent, and a command that arrives after its own release must never acquire the
+//! lock: nothing would release it.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -13,19 +13,19 @@ use fencepost_core::value::AttemptValue;
 /// How many are kept.
 const KEPT: usize = 1024;
 
-/// The releases that were sent, in their order.
+/// The releases that were sent, in order.
 #[derive(Default)]
 pub(super) struct Released(Mutex<Latest>);
 
 #[derive(Default)]
 struct Latest {
-    /// How many there were before those that are kept.
+    /// How many there were before the kept ones.
     forgotten: u64,
     kept: VecDeque<AttemptValue>,
 }
 
 impl Released {
-    /// A release of this value is about to be sent.
+    /// Records that a release of this value is about to be sent.
     pub(super) fn note(&self, value: &AttemptValue) {
         let mut latest = self.latest();
         latest.kept.push_back(value.clone());
@@ -41,8 +41,8 @@ impl Released {
         latest.forgotten + latest.kept.len() as u64
     }
 
-    /// Whether this value is among those that came when there had been so many. `None` when too many
-    /// have come since to know.
+    /// Whether this value was released since that count. `None` when too many have followed to
+    /// know.
     pub(super) fn has(&self, value: &AttemptValue, since: u64) -> Option<bool> {
         let latest = self.latest();
         let skip = since.saturating_sub(latest.forgotten);
@@ -57,7 +57,7 @@ impl Released {
     }
 }
 
-/// The value for which the command may take the lock.
+/// The value for which the command may acquire the lock.
 pub(super) fn taker(command: &Command) -> Option<&AttemptValue> {
     match command {
         Command::Acquire { value, .. }
@@ -67,7 +67,7 @@ pub(super) fn taker(command: &Command) -> Option<&AttemptValue> {
         | Command::Steal { value, .. } => Some(value),
         Command::Raise { .. }
         | Command::Release { .. }
-        // What comes behind it finds its tombstone.
+        // Later commands find its tombstone.
         | Command::ReleaseLease { .. }
         | Command::Enqueue { .. }
         | Command::Leave { .. }

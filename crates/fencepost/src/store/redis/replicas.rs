@@ -1,11 +1,11 @@
-//! [`Replicas`]: a vote that counts only once so many replicas have it (`?replicas=K`).
+//! [`Replicas`]: votes that count only once enough replicas have them (`?replicas=K`).
 //!
-//! It narrows what a failover loses, and keeps a master that is cut off from granting anything. It must never
-//! shorten a quarantine: a replica's clock may be ahead, and one may have come back empty.
+//! It reduces what a failover loses, and keeps a partitioned master from granting locks. It must
+//! never shorten a quarantine: a replica's clock may be ahead, and one may have come back empty.
 //!
-//! `WAIT` blocks its connection, so it has one of its own: nothing is ever stuck behind it. There it waits for
-//! a write that was sent after the vote was answered, and so for the vote too. One `WAIT` serves all votes that
-//! were answered before it began.
+//! `WAIT` blocks its connection, so it has a separate one: nothing is ever stuck behind it. There
+//! it waits for a write that was sent after the vote was answered, and therefore for the vote too.
+//! One `WAIT` serves all votes that were answered before it began.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -18,23 +18,23 @@ use super::keeper::Driver;
 use super::link::Connection;
 use crate::error::NodeError;
 
-/// How long the key lives that is written before each `WAIT`.
+/// The TTL of the key that is written before each `WAIT`.
 const KEY_MS: u64 = 1000;
 
-/// Waits for replicas on a connection of its own.
+/// Waits for replicas on a separate connection.
 pub(super) struct Replicas {
     connection: Connection,
     _driver: Driver,
     needed: u32,
     limit: Duration,
-    /// How many votes have asked.
+    /// The number of votes that have asked.
     asked: AtomicU64,
     last: Mutex<Round>,
 }
 
 /// The last `WAIT`.
 struct Round {
-    /// It covers the votes that had asked before it began: so many.
+    /// The number of votes that had asked before it began: it covers those.
     covers: u64,
     outcome: Result<(), NodeError>,
 }
@@ -60,13 +60,15 @@ impl Replicas {
         }
     }
 
-    /// Whether enough replicas have all that the server has answered so far. `key` is one that it has.
+    /// Whether enough replicas have everything that the server has answered so far. `key` is one of
+    /// its keys.
     pub(super) async fn confirm(&self, key: &str) -> Result<(), NodeError> {
         let number = self.asked.fetch_add(1, Ordering::SeqCst);
         let mut last = self.last.lock().await;
         if last.covers <= number {
             let covers = self.asked.load(Ordering::SeqCst);
-            // A call that is dropped here leaves the last round as it was: the next one begins anew.
+            // A call that is dropped here leaves the last round as it was: the next one starts
+            // over.
             let outcome = self.wait(key).await;
             *last = Round { covers, outcome };
         }
@@ -86,7 +88,7 @@ impl Replicas {
         written.map_err(|error| fault::node_error(&error))?;
         let waited: Value = waited.map_err(|error| fault::node_error(&error))?;
         let have: u32 = from_redis_value(waited)
-            .map_err(|_| NodeError::Other("its answer to WAIT cannot be read".to_owned()))?;
+            .map_err(|_| NodeError::Other("malformed reply to WAIT".to_owned()))?;
         match have >= self.needed {
             true => Ok(()),
             false => Err(NodeError::TooFewReplicas {

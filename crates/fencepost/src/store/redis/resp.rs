@@ -1,62 +1,62 @@
-//! Reads what a server says, in the second and the third version of its protocol: pure.
+//! Parses RESP2 and RESP3. Pure.
 //!
-//! It must never take a part of an answer for the whole, nor what was published for an answer.
+//! It must never take part of a reply for the whole, nor a published message for a reply.
 //!
-//! A server may be hostile: [`Frame`] finds where a reply ends while its bytes come in, looks at each
-//! byte once, and gives up at the limits below. Values are made only of a reply that is complete.
+//! A server may be hostile: [`Frame`] finds the end of a reply while its bytes arrive, looks at
+//! each byte once, and gives up at the limits below. Values are built only from a complete reply.
 
 use redis::{PushKind, Value, VerbatimFormat, parse_redis_value};
 
-/// What is no answer of a Redis server.
+/// Not a valid reply of a Redis server.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Nonsense;
 
-/// What was published on a channel that a connection has subscribed to.
+/// A message published on a subscribed channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct News<'b> {
+pub(super) struct Message<'b> {
     pub(super) channel: &'b [u8],
     pub(super) payload: &'b [u8],
 }
 
-/// What comes on a connection that may have subscribed.
+/// What arrives on a connection that may have subscribed.
 #[derive(Debug, PartialEq)]
 pub(super) enum Said<'b> {
     Answer(Value),
-    News(News<'b>),
-    /// The server has forgotten that we know a key, or that key was changed: `CLIENT TRACKING`.
+    Message(Message<'b>),
+    /// The server no longer tracks a key for us, or the key was changed: `CLIENT TRACKING`.
     Invalidation,
 }
 
-/// How news begin: a list of three, the kind, the channel and the payload.
-const NEWS: &[u8] = b"*3\r\n$7\r\nmessage\r\n";
-const NEWS_KIND: &[u8] = b"message";
-/// How deep answers may be nested. Those to our commands are two deep.
+/// The start of a message: an array of three, the kind, the channel and the payload. The second kind is published
+/// in one shard of a Cluster.
+const MESSAGES: [&[u8]; 2] = [b"*3\r\n$7\r\nmessage\r\n", b"*3\r\n$8\r\nsmessage\r\n"];
+const MESSAGE_KINDS: [&[u8]; 2] = [b"message", b"smessage"];
+/// Maximum nesting of replies. Replies to our commands are two deep.
 const DEEPEST: usize = 8;
-/// The most bytes of one reply. The longest to our commands is a step of SCAN, below a megabyte.
+/// Maximum size of a reply. The largest to our commands is a step of SCAN, below a megabyte.
 pub(super) const MOST_BYTES: usize = 4 * 1024 * 1024;
-/// The most values in one reply.
+/// Maximum number of values in a reply.
 const MOST_ITEMS: usize = 64 * 1024;
-/// The longest line: an error, or the head of a text or list.
+/// Maximum length of a line: an error, or the header of a bulk string or array.
 const LONGEST_LINE: usize = 64 * 1024;
 
-/// Where the reply at the front of a buffer ends, found out bit by bit.
+/// Finds the end of the reply at the front of a buffer, incrementally.
 #[derive(Debug, Default)]
 pub(super) struct Frame {
-    /// So many bytes are known to belong to it.
+    /// Bytes that are known to belong to it.
     scanned: usize,
-    /// In so many bytes behind them no line ends.
+    /// Bytes after those without a line end.
     without_end: usize,
-    /// A text of so many bytes comes next.
+    /// The length of the bulk string that comes next.
     text: Option<usize>,
-    /// How many values each list still lacks that has begun.
+    /// The number of missing values of each open array.
     open: Vec<usize>,
-    /// How many values there were.
+    /// The number of values so far.
     items: usize,
 }
 
 impl Frame {
-    /// How many bytes the reply takes. `None` while it is not complete; then to be asked again with
-    /// more bytes behind the same ones.
+    /// The length of the reply. `None` while incomplete; call again with more bytes appended.
     pub(super) fn end(&mut self, bytes: &[u8]) -> Result<Option<usize>, Nonsense> {
         loop {
             if self.scanned > MOST_BYTES {
@@ -83,7 +83,7 @@ impl Frame {
         }
     }
 
-    /// Takes a line off the front. Whether a value ends with it.
+    /// Consumes a line. Returns whether a value ends with it.
     fn line(&mut self, rest: &mut &[u8]) -> Result<Option<bool>, Nonsense> {
         let looked = self.without_end.min(rest.len());
         if !rest[looked..].contains(&b'\r') {
@@ -120,7 +120,7 @@ impl Frame {
         Ok(Some(items == 0))
     }
 
-    /// A value is complete. Whether all is.
+    /// A value is complete. Returns whether the reply is.
     fn is_last(&mut self) -> bool {
         while let Some(missing) = self.open.last_mut() {
             *missing -= 1;
@@ -133,23 +133,24 @@ impl Frame {
     }
 }
 
-/// The first answer, and how many bytes it takes. `None` while it is not complete.
+/// The first reply and its length. `None` while incomplete.
 pub(super) fn read(bytes: &[u8]) -> Result<Option<(Value, usize)>, Nonsense> {
     let mut rest = bytes;
     let value = value(&mut rest, DEEPEST)?;
     Ok(value.map(|value| (value, bytes.len() - rest.len())))
 }
 
-/// The first answer or news, and how many bytes it takes. `None` while it is not complete. News are
-/// not copied, for there may be many of them.
-pub(super) fn read_also_news(bytes: &[u8]) -> Result<Option<(Said<'_>, usize)>, Nonsense> {
+/// The first reply or push and its length. `None` while incomplete. Messages are not copied,
+/// because there may be many of them.
+pub(super) fn read_with_pushes(bytes: &[u8]) -> Result<Option<(Said<'_>, usize)>, Nonsense> {
     if bytes.first() == Some(&b'>') {
         return pushed(bytes);
     }
-    let Some(mut rest) = bytes.strip_prefix(NEWS) else {
+    let mut starts = MESSAGES.iter();
+    let Some(mut rest) = starts.find_map(|start| bytes.strip_prefix(*start)) else {
         return match read(bytes)? {
-            // No command that may be sent on such a connection is answered like that.
-            Some((Value::Array(items), _)) if begins_like_news(&items) => Err(Nonsense),
+            // No command that may be sent on such a connection has such a reply.
+            Some((Value::Array(items), _)) if begins_like_message(&items) => Err(Nonsense),
             answer => Ok(answer.map(|(value, taken)| (Said::Answer(value), taken))),
         };
     };
@@ -159,11 +160,11 @@ pub(super) fn read_also_news(bytes: &[u8]) -> Result<Option<(Said<'_>, usize)>, 
     let Some(payload) = bulk(&mut rest)? else {
         return Ok(None);
     };
-    let news = Said::News(News { channel, payload });
-    Ok(Some((news, bytes.len() - rest.len())))
+    let message = Said::Message(Message { channel, payload });
+    Ok(Some((message, bytes.len() - rest.len())))
 }
 
-/// What the third version of the protocol brings between answers. Only what we asked for is due.
+/// A RESP3 push between replies. Only expected kinds are valid.
 fn pushed(bytes: &[u8]) -> Result<Option<(Said<'_>, usize)>, Nonsense> {
     match read(bytes)? {
         Some((
@@ -178,11 +179,11 @@ fn pushed(bytes: &[u8]) -> Result<Option<(Said<'_>, usize)>, Nonsense> {
     }
 }
 
-fn begins_like_news(items: &[Value]) -> bool {
-    matches!(items.first(), Some(Value::BulkString(kind)) if kind == NEWS_KIND)
+fn begins_like_message(items: &[Value]) -> bool {
+    matches!(items.first(), Some(Value::BulkString(kind)) if MESSAGE_KINDS.contains(&&**kind))
 }
 
-/// Takes one text off the front, which must be there.
+/// Consumes one bulk string, which must be present.
 fn bulk<'b>(rest: &mut &'b [u8]) -> Result<Option<&'b [u8]>, Nonsense> {
     let Some(line) = line(rest)? else {
         return Ok(None);
@@ -193,7 +194,7 @@ fn bulk<'b>(rest: &mut &'b [u8]) -> Result<Option<&'b [u8]>, Nonsense> {
     text(rest, length(digits)?.ok_or(Nonsense)?)
 }
 
-/// Takes one value off the front.
+/// Consumes one value.
 fn value(rest: &mut &[u8], deepest: usize) -> Result<Option<Value>, Nonsense> {
     let Some(line) = line(rest)? else {
         return Ok(None);
@@ -234,7 +235,7 @@ fn value(rest: &mut &[u8], deepest: usize) -> Result<Option<Value>, Nonsense> {
     Ok(Some(value))
 }
 
-/// Takes a line off the front, without its end.
+/// Consumes a line, without its end.
 fn line<'b>(rest: &mut &'b [u8]) -> Result<Option<&'b [u8]>, Nonsense> {
     let Some(end) = rest.iter().position(|byte| *byte == b'\r') else {
         return Ok(None);
@@ -255,7 +256,7 @@ fn number(text: &[u8]) -> Result<i64, Nonsense> {
     text.parse().map_err(|_| Nonsense)
 }
 
-/// `None` for what is not there.
+/// `None` for a null.
 fn length(text: &[u8]) -> Result<Option<usize>, Nonsense> {
     match number(text)? {
         -1 => Ok(None),
@@ -266,7 +267,7 @@ fn length(text: &[u8]) -> Result<Option<usize>, Nonsense> {
     }
 }
 
-/// Takes so many bytes off the front, and the end of the line behind them.
+/// Consumes this many bytes and the line end after them.
 fn text<'b>(rest: &mut &'b [u8], length: usize) -> Result<Option<&'b [u8]>, Nonsense> {
     let Some((text, behind)) = rest.split_at_checked(length) else {
         return Ok(None);
@@ -283,7 +284,7 @@ fn text<'b>(rest: &mut &'b [u8], length: usize) -> Result<Option<&'b [u8]>, Nons
 
 fn list(rest: &mut &[u8], length: usize, deepest: usize) -> Result<Option<Vec<Value>>, Nonsense> {
     let deepest = deepest.checked_sub(1).ok_or(Nonsense)?;
-    // Each item takes three bytes at the least.
+    // Each item takes at least three bytes.
     let mut items = Vec::with_capacity(length.min(rest.len() / 3));
     for _ in 0..length {
         match value(rest, deepest)? {
@@ -321,7 +322,7 @@ fn push(rest: &mut &[u8], length: usize, deepest: usize) -> Result<Option<Value>
     Ok(Some(Value::Push { kind, data }))
 }
 
-/// A text with three letters of its format and a colon before it.
+/// A verbatim string: three letters of its format and a colon before the text.
 fn verbatim(rest: &mut &[u8], length: usize) -> Result<Option<Value>, Nonsense> {
     let Some(text) = self::text(rest, length)? else {
         return Ok(None);
@@ -405,26 +406,30 @@ mod tests {
             b"*2\r\n$7\r\nmessage\r\n$1\r\nc\r\n",
             b"*4\r\n$7\r\nmessage\r\n$1\r\nc\r\n$1\r\np\r\n:1\r\n",
         ] {
-            let said = read_also_news(bytes);
+            let said = read_with_pushes(bytes);
             assert_eq!(said, Err(Nonsense), "{}", bytes.escape_ascii());
         }
         let subscribed = b"*3\r\n$9\r\nsubscribe\r\n$7\r\nmessage\r\n:1\r\n";
         let items = vec![bulk("subscribe"), bulk("message"), Value::Int(1)];
         let answer = Said::Answer(Value::Array(items));
         let whole = Ok(Some((answer, subscribed.len())));
-        assert_eq!(read_also_news(subscribed), whole);
+        assert_eq!(read_with_pushes(subscribed), whole);
     }
 
     #[test]
     fn the_third_version_of_the_protocol_is_read_too() {
         let invalidated = b">2\r\n$10\r\ninvalidate\r\n*1\r\n$1\r\nk\r\n";
         let whole = Ok(Some((Said::Invalidation, invalidated.len())));
-        assert_eq!(read_also_news(invalidated), whole);
+        assert_eq!(read_with_pushes(invalidated), whole);
         let flushed = b">2\r\n$10\r\ninvalidate\r\n_\r\n";
         let whole = Ok(Some((Said::Invalidation, flushed.len())));
-        assert_eq!(read_also_news(flushed), whole);
+        assert_eq!(read_with_pushes(flushed), whole);
         let message = b">3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$1\r\np\r\n";
-        assert_eq!(read_also_news(message), Err(Nonsense), "nobody subscribed");
+        assert_eq!(
+            read_with_pushes(message),
+            Err(Nonsense),
+            "nobody subscribed"
+        );
         let bytes = b"%1\r\n$1\r\na\r\n,1.5\r\n=5\r\ntxt:b\r\n~1\r\n#t\r\n_\r\n";
         let mut rest = &bytes[..];
         let mut values = Vec::new();
@@ -515,24 +520,25 @@ mod tests {
 
         #[test]
         fn news_are_read_whole_or_not_at_all(
+            kind in prop::sample::select(&MESSAGE_KINDS[..]),
             channel in prop::collection::vec(any::<u8>(), 0..20),
             payload in prop::collection::vec(any::<u8>(), 0..20),
             other in answers(),
         ) {
             let mut bytes = Vec::new();
-            let texts = [NEWS_KIND, &channel, &payload];
+            let texts = [kind, &channel, &payload];
             let items = texts.map(|text| Value::BulkString(text.to_vec()));
             write(&Value::Array(items.to_vec()), &mut bytes);
             let length = bytes.len();
             for cut in 0..length {
-                prop_assert_eq!(read_also_news(&bytes[..cut]), Ok(None));
+                prop_assert_eq!(read_with_pushes(&bytes[..cut]), Ok(None));
             }
             write(&other, &mut bytes);
-            let news = Said::News(News { channel: &channel, payload: &payload });
-            prop_assert_eq!(read_also_news(&bytes), Ok(Some((news, length))));
+            let message = Said::Message(Message { channel: &channel, payload: &payload });
+            prop_assert_eq!(read_with_pushes(&bytes), Ok(Some((message, length))));
             let answer = Said::Answer(other);
             let behind = Ok(Some((answer, bytes.len() - length)));
-            prop_assert_eq!(read_also_news(&bytes[length..]), behind);
+            prop_assert_eq!(read_with_pushes(&bytes[length..]), behind);
         }
 
         #[test]
@@ -542,8 +548,10 @@ mod tests {
             for cut in 0..bytes.len() {
                 let _ = frame.end(&bytes[..cut]);
             }
-            let _ = read_also_news(&bytes);
-            let _ = read_also_news(&[NEWS, &bytes].concat());
+            let _ = read_with_pushes(&bytes);
+            for message in MESSAGES {
+                let _ = read_with_pushes(&[message, &bytes].concat());
+            }
         }
     }
 }

@@ -1,7 +1,7 @@
-//! Forgets the fence registers of names that nobody has acquired for long, a few at a time.
+//! Removes the fence registers of names that were not acquired for a long time, a few at a time.
 //!
-//! It must never forget a name before its retention is over, and never stop the server for others: one
-//! call removes at most [`MOST`] entries, which takes a millisecond.
+//! It must never remove a name before its retention is over, and never block the server for others:
+//! one call removes at most [`MOST`] entries, which takes a millisecond.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -13,15 +13,15 @@ use super::link::Link;
 use super::scripts;
 use crate::runtime::clock::Clock;
 
-/// How many entries one call removes at the most.
+/// The maximum number of entries per call.
 const MOST: u64 = 1000;
-/// How long to pause where there may be more.
+/// The pause before the next call if there may be more.
 const PAUSE: Duration = Duration::from_millis(20);
-/// How often a server is looked at.
+/// How often a server is checked.
 const EVERY: Duration = Duration::from_secs(60);
 
-/// Forgets what is too old on this server, as long as the connection lives. At once for the first time:
-/// a program that runs once a minute for a second does its share.
+/// Removes old entries on this server for the lifetime of the connection. Starts at once, so that a
+/// program which runs once a minute for a second does its share.
 pub(super) async fn enforce(
     link: &Link,
     node: &str,
@@ -34,7 +34,7 @@ pub(super) async fn enforce(
     }
 }
 
-/// The same for the registers that are in use, of which there are many.
+/// The same for all registers in use, of which there are many.
 pub(super) async fn enforce_all(
     link: &Link,
     node: &str,
@@ -52,7 +52,7 @@ pub(super) async fn enforce_all(
     }
 }
 
-/// Removes the oldest entries of one register. Whether there may be more.
+/// Removes the oldest entries of one register. Returns whether there may be more.
 async fn forget(
     link: &Link,
     node: &str,
@@ -69,8 +69,8 @@ async fn forget(
         .arg(MOST);
     let forgotten = link.send(&cmd, clock).await;
     if let Err(error) = &forgotten {
-        // What a lock needs is refused to the lock itself, and told there.
-        tracing::debug!(node, %error, "old fence registers were not removed");
+        // If a permission is missing, the lock itself fails and reports it.
+        tracing::debug!(node, %error, "cannot remove old fence registers");
     }
     forgotten.is_ok_and(|count| count == redis::Value::Int(MOST.cast_signed()))
 }

@@ -1,34 +1,41 @@
-//! What a user of a server may not do and should be able to: found out by trying, because a user
-//! that may ask for its own rights has more of them than a lock needs.
+//! Which permissions a user of a server lacks: found by trying, because a user that may read its
+//! own ACL has more permissions than a lock needs.
 //!
-//! What is tried must be harmless: it reads, or it writes a key of its own and deletes that.
+//! What is tried must be harmless: it reads, or writes a key of its own and deletes it.
 
 use redis::{Cmd, RedisError};
 
 use super::keys::{Prefix, REGISTER};
+use super::scripts::Site;
 use super::survey::Server;
 use super::{fault, scripts};
 use crate::error::NodeError;
 use crate::store::facts::{MissingRight, NeededFor};
 use fencepost_core::name::LockName;
 
-/// The lock whose keys are tried. Nobody takes it.
+/// The lock whose keys are tried. It is never acquired.
 pub(super) const PROBE: &str = "fencepost:doctor";
-/// The channel that is tried. Nobody listens to it.
+/// The channel that is tried. It has no subscribers.
 const PROBE_CHANNEL: &str = "fencepost:wake:doctor";
-/// How long what is written there lasts if it is not deleted.
+/// The same in the shard of that lock.
+const PROBE_SHARD_CHANNEL: &str = "fencepost:wake:{fencepost:doctor}:queue:doctor";
+/// The TTL of what is written, in case it is not deleted.
 const PROBE_MILLIS: &str = "1000";
-/// The digest of a script that no server has: the answer is that it is not there.
+/// The digest of a script that no server has: the reply is NOSCRIPT.
 const NO_SCRIPT: &str = "0000000000000000000000000000000000000000";
 
 /// Tries everything.
-pub(super) async fn missing(server: &Server, user: &str) -> Result<Vec<MissingRight>, NodeError> {
+pub(super) async fn missing(
+    server: &Server,
+    user: &str,
+    site: Site,
+) -> Result<Vec<MissingRight>, NodeError> {
     let Some(lock) = probe_key() else {
         return Ok(Vec::new());
     };
     let mut missing = Vec::new();
     let (mut keys_denied, mut channels_denied) = (false, false);
-    for (words, rule, needed_for) in attempts(&lock) {
+    for (words, rule, needed_for) in attempts(&lock, site) {
         let mut cmd = Cmd::new();
         for word in &words {
             cmd.arg(word);
@@ -68,8 +75,8 @@ fn probe_key() -> Option<String> {
     Some(keys.lock)
 }
 
-/// What is tried: words, the rule that grants it, and what it is needed for.
-fn attempts(lock: &str) -> Vec<(Vec<String>, String, NeededFor)> {
+/// What is tried: the command, the rule that grants it, and what it is needed for.
+fn attempts(lock: &str, site: Site) -> Vec<(Vec<String>, String, NeededFor)> {
     let fixed: [(&[&str], &str, NeededFor); 6] = [
         (&["EVALSHA", NO_SCRIPT, "0"], "+evalsha", NeededFor::Locks),
         (&["EVAL", "return 1", "0"], "+eval", NeededFor::Locks),
@@ -94,29 +101,48 @@ fn attempts(lock: &str) -> Vec<(Vec<String>, String, NeededFor)> {
         let words = words.iter().map(ToString::to_string).collect();
         (words, rule.to_owned(), needed_for)
     });
-    let within = commands_of_scripts().into_iter().filter_map(|command| {
+    let within = commands_of_scripts(site).into_iter().filter_map(|command| {
         let words = harmless(&command, lock)?;
         let words = words.into_iter().map(str::to_owned).collect();
         let needed_for = match command.as_str() {
-            // The scripts go on without it.
+            // Scripts work without it.
             "PUBLISH" => NeededFor::Waking,
+            "SPUBLISH" => NeededFor::WakingInShard,
             "HSET" | "HGET" | "HGETALL" | "HEXISTS" | "HLEN" | "TYPE" => NeededFor::Reentrant,
             _ => NeededFor::Locks,
         };
         let rule = format!("+{}", command.to_lowercase());
         Some((words, rule, needed_for))
     });
-    // The last of all: afterwards the connection is good for nothing else.
-    let subscribe = ["SUBSCRIBE", PROBE_CHANNEL].map(str::to_owned).to_vec();
-    let subscribe = (subscribe, "+subscribe".to_owned(), NeededFor::Waking);
-    fixed.chain(within).chain([subscribe]).collect()
+    // Last: afterwards the connection is unusable.
+    let subscribe = [
+        (
+            ["SUBSCRIBE", PROBE_CHANNEL],
+            "+subscribe",
+            NeededFor::Waking,
+        ),
+        (
+            ["SSUBSCRIBE", PROBE_SHARD_CHANNEL],
+            "+ssubscribe",
+            NeededFor::WakingInShard,
+        ),
+    ];
+    let subscribe = subscribe.into_iter().take(match site {
+        Site::Server => 1,
+        Site::Cluster => 2,
+    });
+    let subscribe = subscribe.map(|(words, rule, needed_for)| {
+        let words = words.map(str::to_owned).to_vec();
+        (words, rule.to_owned(), needed_for)
+    });
+    fixed.chain(within).chain(subscribe).collect()
 }
 
-/// The commands that our scripts call, in upper case, each once. `SET` comes first, so that the key is
-/// there and a string, and `DEL` last: it tidies up.
-fn commands_of_scripts() -> Vec<String> {
+/// The commands that our scripts call, in upper case, each once. `SET` comes first, so that the key
+/// exists as a string, and `DEL` last, to clean up.
+fn commands_of_scripts(site: Site) -> Vec<String> {
     let mut commands: Vec<String> = Vec::new();
-    for source in scripts::sources() {
+    for source in scripts::sources(site) {
         for after in source.split("call('").skip(1) {
             let command = after.split('\'').next().unwrap_or_default().to_uppercase();
             if !commands.contains(&command) {
@@ -128,17 +154,18 @@ fn commands_of_scripts() -> Vec<String> {
     commands
 }
 
-/// The command with arguments that do no harm, if it is known.
+/// The command with harmless arguments, if it is known.
 fn harmless<'a>(command: &'a str, lock: &'a str) -> Option<Vec<&'a str>> {
     let rest: &[&str] = match command {
         "TIME" => &[],
         "SET" => &[lock, "", "PX", PROBE_MILLIS],
         "MGET" => &[lock, REGISTER],
         "PUBLISH" => &[PROBE_CHANNEL, ""],
+        "SPUBLISH" => &[PROBE_SHARD_CHANNEL, ""],
         "GET" | "EXISTS" | "PTTL" | "TTL" | "PEXPIRETIME" | "DEL" | "UNLINK" | "TYPE" | "INCR"
         | "HGETALL" | "HKEYS" | "HLEN" | "ZCARD" | "SCARD" | "LLEN" => &[lock],
         "PEXPIRE" | "PEXPIREAT" => &[lock, PROBE_MILLIS],
-        // On a key that holds a string: the answer is that it is of the wrong type.
+        // On a string key: the reply is WRONGTYPE.
         "HGET" | "HDEL" | "HEXISTS" | "HMGET" | "ZSCORE" | "ZREM" | "ZRANK" | "SADD" | "SREM"
         | "SISMEMBER" => &[lock, "0"],
         "ZRANGE" | "ZREMRANGEBYSCORE" | "ZREMRANGEBYRANK" | "ZCOUNT" | "ZRANGEBYSCORE" | "ZADD"
@@ -151,12 +178,12 @@ fn harmless<'a>(command: &'a str, lock: &'a str) -> Option<Vec<&'a str>> {
 }
 
 enum Denial {
-    /// It was carried out, or refused for another reason.
+    /// It ran, or was refused for another reason.
     None,
     Command,
     Keys,
     Channels,
-    /// There is no connection any more.
+    /// The connection is gone.
     Broken(NodeError),
 }
 
@@ -172,7 +199,7 @@ fn denial(error: &RedisError) -> Denial {
     }
 }
 
-/// Redis 6 and 7 say it differently, and both name what they are about.
+/// Redis 6 and 7 word it differently, and both name the subject.
 fn is_about(text: &str, what: &str) -> bool {
     text.contains("access") && text.contains(what)
 }
@@ -183,13 +210,18 @@ mod tests {
 
     #[test]
     fn every_command_of_our_scripts_is_tried() {
-        let commands = commands_of_scripts();
-        assert!(commands.len() >= 6, "{commands:?}");
-        for command in &commands {
-            let tried = harmless(command, "a").is_some();
-            assert!(tried, "{command}: say how it is tried without harm");
+        for site in [Site::Server, Site::Cluster] {
+            let commands = commands_of_scripts(site);
+            assert!(commands.len() >= 6, "{commands:?}");
+            for command in &commands {
+                let tried = harmless(command, "a").is_some();
+                assert!(tried, "{command}: say how it is tried without harm");
+            }
+            assert_eq!(commands.last().map(String::as_str), Some("DEL"));
+            // A plain server is not asked for what only a Cluster needs.
+            let is_sharded = commands.iter().any(|command| command == "SPUBLISH");
+            assert_eq!(is_sharded, site == Site::Cluster);
         }
-        assert_eq!(commands.last().map(String::as_str), Some("DEL"));
     }
 
     #[test]

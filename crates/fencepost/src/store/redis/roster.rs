@@ -9,18 +9,18 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// Which servers the nodes of one client have reached: shared by them, so that no server votes
 /// twice.
 #[derive(Clone, Default)]
-pub struct Roster(Arc<Mutex<Seats>>, Option<Arc<Membership>>);
+pub struct Roster(Arc<Mutex<Entries>>, Option<Arc<Membership>>);
 
 #[derive(Default)]
-struct Seats {
+struct Entries {
     next: u64,
     taken: Vec<Claim>,
 }
 
 struct Claim {
-    seat: u64,
+    number: u64,
     address: String,
-    /// The server's `run_id`; its address where that is hidden.
+    /// The server's `run_id`, or its address if that is hidden.
     server: Option<String>,
 }
 
@@ -34,42 +34,42 @@ impl Roster {
         self.1.as_ref()
     }
 
-    /// A place for one node, freed when it is dropped.
-    pub(super) fn seat(&self, address: &str) -> RosterEntry {
-        let mut seats = self.lock();
-        let seat = seats.next;
-        seats.next += 1;
-        seats.taken.push(Claim {
-            seat,
+    /// An entry for one node, removed when it is dropped.
+    pub(super) fn enter(&self, address: &str) -> RosterEntry {
+        let mut entries = self.lock();
+        let number = entries.next;
+        entries.next += 1;
+        entries.taken.push(Claim {
+            number,
             address: address.to_owned(),
             server: None,
         });
         RosterEntry {
             roster: self.clone(),
-            number: seat,
+            number,
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Seats> {
+    fn lock(&self) -> MutexGuard<'_, Entries> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// One node's place in the roster.
+/// One node's entry in the roster.
 pub(super) struct RosterEntry {
     roster: Roster,
     number: u64,
 }
 
 impl RosterEntry {
-    /// Claims a server for this node, in place of what it claimed before.
+    /// Claims a server for this node, replacing its earlier claim.
     ///
     /// # Errors
-    /// The address of the node that has claimed the same server already.
+    /// The address of the node that has already claimed the same server.
     pub(super) fn claim(&self, run_id: Option<&str>) -> Result<(), String> {
-        let mut seats = self.roster.lock();
-        let own = |claim: &&mut Claim| claim.seat == self.number;
-        let Some(address) = seats
+        let mut entries = self.roster.lock();
+        let own = |claim: &&mut Claim| claim.number == self.number;
+        let Some(address) = entries
             .taken
             .iter_mut()
             .find(own)
@@ -78,27 +78,30 @@ impl RosterEntry {
             return Ok(());
         };
         let server = run_id.map_or(address, str::to_owned);
-        let others = seats.taken.iter().filter(|claim| claim.seat != self.number);
+        let others = entries
+            .taken
+            .iter()
+            .filter(|claim| claim.number != self.number);
         for other in others {
             if other.server.as_deref() == Some(&server) {
                 return Err(other.address.clone());
             }
         }
-        if let Some(own) = seats.taken.iter_mut().find(own) {
+        if let Some(own) = entries.taken.iter_mut().find(own) {
             own.server = Some(server);
         }
         Ok(())
     }
 
-    /// Whether the client has no other node.
+    /// Whether this is the client's only node.
     pub(super) fn is_alone(&self) -> bool {
         self.roster.lock().taken.len() == 1
     }
 
-    /// Gives the place back.
+    /// Removes the entry.
     pub(super) fn leave(&self) {
-        let mut seats = self.roster.lock();
-        seats.taken.retain(|claim| claim.seat != self.number);
+        let mut entries = self.roster.lock();
+        entries.taken.retain(|claim| claim.number != self.number);
     }
 }
 
@@ -107,9 +110,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_server_has_one_seat() {
+    fn a_server_has_one_entry() {
         let roster = Roster::default();
-        let (one, two) = (roster.seat("one"), roster.seat("two"));
+        let (one, two) = (roster.enter("one"), roster.enter("two"));
         assert_eq!(one.claim(Some("x")), Ok(()));
         assert_eq!(two.claim(Some("x")), Err("one".to_owned()));
         assert_eq!(one.claim(Some("x")), Ok(()), "its own again");
@@ -122,8 +125,8 @@ mod tests {
     #[test]
     fn where_the_run_id_is_hidden_the_address_stands_for_it() {
         let roster = Roster::default();
-        let (one, two) = (roster.seat("same"), roster.seat("same"));
-        let other = roster.seat("other");
+        let (one, two) = (roster.enter("same"), roster.enter("same"));
+        let other = roster.enter("other");
         assert_eq!(one.claim(None), Ok(()));
         assert_eq!(two.claim(None), Err("same".to_owned()));
         assert_eq!(other.claim(None), Ok(()));

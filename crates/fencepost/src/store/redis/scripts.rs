@@ -1,7 +1,7 @@
-//! The second implementation of [the core](fencepost_core::lock): one Lua script for each command. Here
-//! they are named, their arguments written and their answers read.
+//! The second implementation of [the core](fencepost_core::lock): one Lua script per command. This
+//! file names them, encodes their arguments and parses their replies.
 //!
-//! A number must never be rounded on its way: tokens travel as integers in both directions.
+//! A number must never be rounded: tokens travel as integers in both directions.
 
 use std::borrow::Cow;
 use std::sync::LazyLock;
@@ -19,19 +19,35 @@ use fencepost_core::token::FencingToken;
 use fencepost_core::ttl::Ttl;
 use fencepost_core::value::{AttemptValue, Stored};
 
-/// One script: its text, and the digest by which a server that has it knows it.
-struct Lua {
-    source: &'static str,
-    digest: String,
+/// How a script wakes a client, and how it does in a Cluster.
+const PUBLISH: &str = "redis.pcall('PUBLISH', 'fencepost:wake:' .. client, message)";
+const PUBLISH_AT_SHARD: &str = include_str!("scripts/cluster/publish.lua");
+
+/// Where a script runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Site {
+    /// A server that has all keys.
+    Server,
+    /// A node of a Redis Cluster.
+    Cluster,
 }
 
-/// A script for each way in which a lock's key may tell its holder.
+/// One script: its text and its SHA-1 digest.
+struct Lua {
+    source: Cow<'static, str>,
+    digest: String,
+    /// The same for a Cluster, if it wakes somebody.
+    in_cluster: Option<Box<Lua>>,
+}
+
+/// A script for each layout of a lock's key.
 struct Layouts {
     plain: LazyLock<Lua>,
     reentrant: LazyLock<Lua>,
 }
 
-/// One script of these files. A function that it does not need costs the server time at every call.
+/// A script assembled from these files. A function that it does not need would cost the server time
+/// at every call.
 macro_rules! lua {
     ($($file:literal),+) => {
         LazyLock::new(|| Lua::new(concat!($(include_str!(concat!("scripts/", $file, ".lua"))),+)))
@@ -167,11 +183,14 @@ static RELEASE_LEASE: LazyLock<Lua> = lua!(
     "lease/release"
 );
 
-/// Forgets old registers. Sent with its text: once a minute is not worth a digest.
+/// The usual release, by a holder that knows what is stored.
+static RELEASE_HELD: LazyLock<Lua> = lua!("release_held");
+
+/// Removes old registers. Sent as text: once a minute is not worth a digest.
 pub(super) const FORGET: &str = include_str!("scripts/forget.lua");
 
 impl Layouts {
-    /// That of the lock that this value may hold.
+    /// The variant for the kind of lock that this value may hold.
     fn of(&self, value: &AttemptValue) -> &Lua {
         match value.is_reentrant() {
             true => &self.reentrant,
@@ -182,11 +201,35 @@ impl Layouts {
 
 impl Lua {
     fn new(source: &'static str) -> Self {
-        let digest = Script::new(source).get_hash().to_owned();
-        Self { source, digest }
+        let wakes = source.contains(PUBLISH);
+        let in_cluster = wakes.then(|| Box::new(Self::made_of(at_shard(source).into())));
+        Self {
+            in_cluster,
+            ..Self::made_of(source.into())
+        }
     }
 
-    fn of(command: &Command) -> &'static Self {
+    fn made_of(source: Cow<'static, str>) -> Self {
+        let digest = Script::new(&source).get_hash().to_owned();
+        Self {
+            source,
+            digest,
+            in_cluster: None,
+        }
+    }
+
+    fn at(&self, site: Site) -> &Self {
+        match (site, &self.in_cluster) {
+            (Site::Cluster, Some(lua)) => lua,
+            _ => self,
+        }
+    }
+
+    fn of(command: &Command, keys: &Keys) -> &'static Self {
+        Self::on_server(command).at(keys.site())
+    }
+
+    fn on_server(command: &Command) -> &'static Self {
         match command {
             Command::Acquire { value, .. } => ACQUIRE.of(value),
             Command::Raise { value, .. } => RAISE.of(value),
@@ -203,34 +246,63 @@ impl Lua {
     }
 }
 
+/// The same script, which wakes clients as in a Cluster.
+fn at_shard(source: &str) -> String {
+    let mut text = String::with_capacity(source.len() + 2 * PUBLISH_AT_SHARD.len());
+    for line in source.lines() {
+        match line.strip_suffix(PUBLISH) {
+            Some(indent) => {
+                let lines = PUBLISH_AT_SHARD.lines();
+                lines.for_each(|line| text.extend([indent, line, "\n"]));
+            }
+            None => text.extend([line, "\n"]),
+        }
+    }
+    text
+}
+
 /// The scripts in both layouts.
 fn in_layouts() -> [&'static Layouts; 5] {
     [&ACQUIRE, &RAISE, &EXTEND, &RELEASE, &STEAL]
 }
 
-/// The texts to load when a connection is made: those of plain locks. A server learns the others when
-/// they are first used, so that a client that needs none of them does not wait for them.
-pub(super) fn to_load() -> impl Iterator<Item = &'static str> {
+/// The scripts to load when a connection is opened: those of plain locks. A server loads the others
+/// on first use, so that a client that needs none of them does not wait for them.
+pub(super) fn to_load(site: Site) -> impl Iterator<Item = &'static str> {
     let plain = in_layouts().into_iter().map(|layouts| &*layouts.plain);
-    let others = [&QUEUE, &LEAVE, &INSPECT].map(|lua| &**lua);
-    plain.chain(others).map(|lua| lua.source)
+    let others = [&RELEASE_HELD, &QUEUE, &LEAVE, &INSPECT].map(|lua| &**lua);
+    plain.chain(others).map(move |lua| &*lua.at(site).source)
 }
 
-/// Every script's text.
-pub(super) fn sources() -> impl Iterator<Item = &'static str> {
-    let reentrant = in_layouts().map(|layouts| layouts.reentrant.source);
-    let shared = [&SHARE, &EXTEND_SHARED, &RELEASE_LEASE].map(|lua| lua.source);
-    to_load().chain(reentrant).chain(shared).chain([FORGET])
+/// The text of every script.
+pub(super) fn sources(site: Site) -> impl Iterator<Item = &'static str> {
+    let reentrant = in_layouts().map(|layouts| &*layouts.reentrant);
+    let shared = [&SHARE, &EXTEND_SHARED, &RELEASE_LEASE].map(|lua| &**lua);
+    let others = reentrant.into_iter().chain(shared);
+    let others = others.map(move |lua| &*lua.at(site).source);
+    to_load(site).chain(others).chain([FORGET])
 }
 
-/// The command for a server that should have the script already.
+/// The command for a server that should have the script.
 pub(super) fn by_digest(command: &Command, keys: &Keys) -> Cmd {
-    write("EVALSHA", &Lua::of(command).digest, command, keys)
+    write("EVALSHA", &Lua::of(command, keys).digest, command, keys)
 }
 
-/// The same for a server that does not have it: afterwards it has.
+/// The same for a server that does not have it, which loads it.
 pub(super) fn by_source(command: &Command, keys: &Keys) -> Cmd {
-    write("EVAL", Lua::of(command).source, command, keys)
+    write("EVAL", &Lua::of(command, keys).source, command, keys)
+}
+
+/// The digest of the usual release's script.
+pub(super) fn release_held() -> &'static str {
+    &RELEASE_HELD.digest
+}
+
+/// Gives it to a server that has lost it.
+pub(super) fn load_release_held() -> Cmd {
+    let mut cmd = redis::cmd("SCRIPT");
+    cmd.arg("LOAD").arg(&*RELEASE_HELD.source);
+    cmd
 }
 
 fn write(verb: &str, script: &str, command: &Command, keys: &Keys) -> Cmd {
@@ -434,21 +506,20 @@ fn six_keys<'c>(cmd: &'c mut Cmd, keys: &Keys, value: &AttemptValue) -> &'c mut 
         .arg(keys.readers())
 }
 
-/// At least as long, and at least a millisecond: Redis takes no shorter time to live.
+/// Rounded up, and at least a millisecond: Redis accepts no shorter TTL.
 fn millis_up(time: Duration) -> u64 {
     let millis = time.as_nanos().div_ceil(1_000_000).max(1);
-    // Redis adds it to its clock in 63 bits; a year is as good as for ever.
+    // Redis adds it to its clock in 63 bits; a year is as good as forever.
     const YEAR: u128 = 365 * 24 * 60 * 60 * 1000;
     millis.min(YEAR) as u64
 }
 
-/// Reads a script's answer.
+/// Parses a script's reply.
 pub(super) fn read(value: Value) -> Result<Reply, NodeError> {
-    let answer =
-        |value: &Value| NodeError::Other(format!("an answer that makes no sense: {value:?}"));
-    if let Some(counter) = token(Some(&value)) {
+    let answer = |value: &Value| NodeError::Other(format!("malformed reply: {value:?}"));
+    if let Some(register) = token(Some(&value)) {
         let evicted = None;
-        return Ok(Reply::Granted { counter, evicted });
+        return Ok(Reply::Granted { register, evicted });
     }
     let items = match &value {
         Value::Array(items) => items,
@@ -459,8 +530,8 @@ pub(super) fn read(value: Value) -> Result<Reply, NodeError> {
         _ => return Err(answer(&value)),
     };
     let reply = match word {
-        b"granted" => token(rest.first()).map(|counter| Reply::Granted {
-            counter,
+        b"granted" => token(rest.first()).map(|register| Reply::Granted {
+            register,
             evicted: rest.get(1).and_then(stored).map(|held| held.value),
         }),
         b"held" => holder(rest).map(Reply::Held),
@@ -483,11 +554,11 @@ pub(super) fn read(value: Value) -> Result<Reply, NodeError> {
         b"line" => line(rest).map(Reply::Queue),
         b"left" => Some(Reply::Left),
         b"seen" => match rest {
-            [counter, waiting, seen @ ..] => token(Some(counter)).map(|counter| {
+            [register, waiting, seen @ ..] => token(Some(register)).map(|register| {
                 Reply::Snapshot(Snapshot {
                     holder: holder(seen),
                     readers: seen.chunks_exact(2).skip(1).filter_map(reader).collect(),
-                    counter,
+                    register,
                     waiting: count(waiting).unwrap_or(0),
                 })
             }),
@@ -498,7 +569,7 @@ pub(super) fn read(value: Value) -> Result<Reply, NodeError> {
     reply.ok_or_else(|| answer(&value))
 }
 
-/// The holder, the head of the queue, and the tickets that were shown: a number and how many are ahead.
+/// The holder, the head of the queue, and the presented tickets: a number and how many are ahead.
 fn line(items: &[Value]) -> Option<NodeQueue> {
     let (seen, places) = items.split_at_checked(4)?;
     let head = match (text(&seen[2]), &seen[3]) {
@@ -529,7 +600,7 @@ fn count(value: &Value) -> Option<usize> {
 
 fn token(value: Option<&Value>) -> Option<FencingToken> {
     match value {
-        // A counter that was set beyond what an integer holds comes back negative.
+        // A register that was set beyond the integer range comes back negative.
         Some(Value::Int(n)) => {
             Some(u64::try_from(*n).map_or(FencingToken::MAX, FencingToken::saturating))
         }
@@ -537,7 +608,7 @@ fn token(value: Option<&Value>) -> Option<FencingToken> {
     }
 }
 
-/// The holder's value and token, and the milliseconds that are left to it: -1 when it never expires.
+/// The holder's value and token, and its remaining milliseconds: -1 without an expiry.
 fn holder(items: &[Value]) -> Option<Holder> {
     let Stored { value, token } = items.first().and_then(stored)?;
     Some(Holder {
@@ -547,7 +618,7 @@ fn holder(items: &[Value]) -> Option<Holder> {
     })
 }
 
-/// The same of one who reads: its value is kept alone.
+/// The same for a reader: its value is stored alone.
 fn reader(items: &[Value]) -> Option<Holder> {
     Some(Holder {
         value: AttemptValue::reported(&*items.first().and_then(text)?),

@@ -1,7 +1,7 @@
-//! What a server is like: asked on a connection of its own, so that a server that would not be let
-//! vote is asked too.
+//! Facts about a server, queried on a separate connection, so that a server that may not vote is
+//! covered too.
 //!
-//! It must never touch a lock: what it writes is a key of its own, which it deletes.
+//! It must never touch a lock: it writes only a key of its own, which it deletes.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,6 +17,7 @@ use super::handshake::{self, Facts as Handshake};
 use super::keeper::{self, Opened, Source};
 use super::link::Connection;
 use super::options::RedisOptions;
+use super::scripts::Site;
 use super::sentinel::Named;
 use super::url::Place;
 use super::{fault, rights};
@@ -27,12 +28,12 @@ use crate::store::open::is_cluster;
 use fencepost_core::quorum::failover::Fencing;
 use fencepost_core::quorum::membership::{Marker, Stage, Verdict, judge};
 
-/// How often the time is taken.
+/// The number of samples.
 const PINGS: usize = 5;
-/// How long one answer may take.
+/// The timeout of one reply.
 const ANSWER_LIMIT: Duration = Duration::from_secs(2);
 
-/// Asks the server at that URL, once it is awaited.
+/// Queries the server at this URL when awaited.
 ///
 /// # Errors
 /// [`ErrorKind::InvalidUrl`](crate::ErrorKind::InvalidUrl) and [`ErrorKind::InvalidOption`](crate::ErrorKind::InvalidOption), at once.
@@ -58,8 +59,7 @@ pub(crate) fn survey(
         let limit = options.connect_timeout;
         let facts = async {
             let way = source.locate(limit).await?;
-            let way = way.ok_or_else(|| NodeError::Unreachable("no address".to_owned()))?;
-            // A connection of our own making, so that a hostile server is bounded here too.
+            // A connection of our own, so that a hostile server is bounded here too.
             let connected = timeout(limit, way.dial(limit, None)).await;
             let facts = match connected.unwrap_or(Err(NodeError::Timeout(limit))) {
                 Err(error) => Err(error),
@@ -91,7 +91,7 @@ pub(crate) fn survey(
     }))
 }
 
-/// One of the servers, that of the key that is tried, and what the shards are like.
+/// One of the servers, the owner of the tried key, and facts about the shards.
 async fn survey_cluster(
     cluster: WatchedCluster,
     options: RedisOptions,
@@ -141,7 +141,7 @@ fn kind(place: &Place) -> LinkKind {
 pub(super) struct Server(Connection);
 
 impl Server {
-    /// One command, within its time.
+    /// One command, with a timeout.
     pub(super) async fn ask(&self, cmd: &Cmd) -> Result<Value, RedisError> {
         match timeout(ANSWER_LIMIT, self.0.send(cmd)).await {
             Ok(answer) => answer,
@@ -149,7 +149,7 @@ impl Server {
         }
     }
 
-    /// What it says, unless this user may not ask.
+    /// The reply, unless this user lacks the permission.
     async fn tell<T: FromRedisValue>(&self, cmd: &Cmd) -> Result<Option<T>, NodeError> {
         match self.ask(cmd).await {
             Ok(value) => Ok(from_redis_value(value).ok()),
@@ -197,6 +197,10 @@ impl Server {
             .collect();
         let text = |key: &str| fields.get(key).map(|text| fault::printable(text));
         let number = |key: &str| fields.get(key).and_then(|n| n.parse::<u64>().ok());
+        let site = match number("cluster_enabled") {
+            Some(1) => Site::Cluster,
+            _ => Site::Server,
+        };
         let (product, version) = match text("valkey_version") {
             Some(version) => ("Valkey", Some(version)),
             None => ("Redis", text("redis_version")),
@@ -222,7 +226,7 @@ impl Server {
             role: text("role"),
             uptime: number("uptime_in_seconds").map(Duration::from_secs),
             loading: number("loading").is_some_and(|n| n != 0),
-            redis_cluster: number("cluster_enabled") == Some(1),
+            redis_cluster: site == Site::Cluster,
             append_only: number("aof_enabled").map(|n| n == 1),
             fsync: handshake.fsync.clone(),
             snapshots: config.get("save").map(|save| !save.is_empty()),
@@ -233,7 +237,7 @@ impl Server {
             clock_ahead_us: self.clock_ahead().await?,
             round_trip: self.round_trip().await?,
             link,
-            missing: rights::missing(self, &user).await?,
+            missing: rights::missing(self, &user, site).await?,
             user,
             replicas: number("connected_slaves"),
             replicas_needed: 0,
@@ -243,7 +247,7 @@ impl Server {
         Ok((facts, fencing))
     }
 
-    /// To which cluster it belongs, and how long it does not vote there.
+    /// Its cluster, and how long it does not vote there.
     async fn cluster(
         &self,
         named: Option<&Named>,
@@ -252,7 +256,7 @@ impl Server {
         let look = match look.unwrap_or(Err(NodeError::Timeout(ANSWER_LIMIT))) {
             Ok(look) => look,
             Err(error @ (NodeError::Timeout(_) | NodeError::Disconnected(_))) => return Err(error),
-            // It answers and does not tell: while it loads its data, or as part of a Redis Cluster.
+            // It answers without telling: while it loads its data, or as part of a Redis Cluster.
             Err(_) => return Ok((ClusterFacts::Unknown, None)),
         };
         let Some(marker) = &look.marker else {
@@ -265,7 +269,7 @@ impl Server {
             Some(named) => named.sight(sight),
             None => sight,
         };
-        // By its own terms: whether they are the client's is for others to judge.
+        // By its own settings: comparing them with the client's is for others.
         let left = match judge(&marker.terms, marker.node, &marker, &sight) {
             Verdict::Pending => return Ok((ClusterFacts::Pending, None)),
             Verdict::Refuse(_) => return Ok((ClusterFacts::Replaced, None)),
@@ -284,7 +288,7 @@ impl Server {
         let mut times = Vec::with_capacity(PINGS);
         for _ in 0..PINGS {
             let start = Instant::now();
-            // A refusal takes as long as an answer.
+            // A refusal takes as long as a reply.
             self.tell::<Value>(&redis::cmd("PING")).await?;
             times.push(start.elapsed());
         }

@@ -1,6 +1,6 @@
-//! TLS by rustls: whom to trust, and who we are.
+//! TLS by rustls: trusted CAs and the client certificate.
 //!
-//! A certificate must never go unchecked; there is no switch for that.
+//! A certificate must never go unchecked; there is no option for that.
 
 use std::io;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use tokio_rustls::{TlsConnector, rustls};
 use super::options::TlsOptions;
 use crate::error::{Cause, Error};
 
-/// How to talk TLS to one host.
+/// The TLS configuration for one host.
 pub(crate) struct Tls {
     connector: TlsConnector,
     host: ServerName<'static>,
@@ -28,13 +28,10 @@ pub(crate) struct Tls {
 
 impl Tls {
     /// # Errors
-    /// [`ErrorKind::InvalidOption`](crate::ErrorKind::InvalidOption) for certificates that cannot be used.
+    /// [`ErrorKind::InvalidOption`](crate::ErrorKind::InvalidOption) for unusable certificates.
     pub(crate) fn new(host: &str, options: &TlsOptions) -> Result<Self, Error> {
-        let name = ServerName::try_from(host.to_owned()).map_err(|_| {
-            invalid(format!(
-                "{host:?} is not a host that a certificate can name"
-            ))
-        })?;
+        let name = ServerName::try_from(host.to_owned())
+            .map_err(|_| invalid(format!("{host:?} is not a valid TLS server name")))?;
         let identity = Identity::new(options).map_err(invalid)?;
         let identity = Arc::new(identity);
         let config = config(options, identity.clone()).map_err(invalid)?;
@@ -45,27 +42,29 @@ impl Tls {
         })
     }
 
-    /// Shakes hands over a connection.
+    /// Performs the handshake over a connection.
     pub(crate) async fn over(&self, stream: TcpStream) -> io::Result<TlsStream<TcpStream>> {
         let shaking = self.connector.connect(self.host.clone(), stream);
         shaking.await.map_err(explained)
     }
 
-    /// Why a server may have closed the connection after the handshake: in TLS 1.3 a client hears
-    /// only then that its certificate is missing, or is not liked.
+    /// Why a server may have closed the connection after the handshake: in TLS 1.3 a client learns
+    /// only then that its certificate is missing or rejected.
     pub(super) fn why_closed(&self) -> Option<&'static str> {
         let asked = self.identity.is_asked_for.load(Ordering::Relaxed);
         asked.then_some(match self.identity.key {
             None => {
-                "the server asks for our certificate; give it with its key: tls_client, or \
-                 --tls-cert and --tls-key of the program"
+                "the server requires a client certificate; set it with its key: tls_client, or \
+                 --tls-cert and --tls-key"
             }
-            Some(_) => "the server may not trust our certificate; see its tls-ca-cert-file",
+            Some(_) => {
+                "the server may not trust the client certificate; check its tls-ca-cert-file"
+            }
         })
     }
 }
 
-/// Who we are, and whether a server has asked for that.
+/// The client certificate, and whether a server has requested it.
 #[derive(Debug)]
 struct Identity {
     key: Option<Arc<CertifiedKey>>,
@@ -94,10 +93,11 @@ impl ResolvesClientCert for Identity {
 }
 
 impl TlsOptions {
-    /// Looks whether these certificates can be used, before a server is asked.
+    /// Checks these certificates before a server is contacted.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidOption`](crate::ErrorKind::InvalidOption) for what is not PEM, and for a key that is not the certificate's.
+    /// [`ErrorKind::InvalidOption`](crate::ErrorKind::InvalidOption) if they are not PEM, or the
+    /// key does not match the certificate.
     pub fn check(&self) -> Result<(), Error> {
         let authorities = self.ca_pem.as_deref().map(trusted).transpose();
         authorities.map_err(invalid)?;
@@ -109,23 +109,23 @@ fn invalid(why: String) -> Error {
     Error::from(Cause::InvalidOption { option: "tls", why })
 }
 
-/// What to do about a handshake that failed, where rustls tells only what it is.
+/// A hint for a failed handshake, where rustls only names the fault.
 fn explained(error: io::Error) -> io::Error {
     let cause = error.get_ref().and_then(|inner| inner.downcast_ref());
     let hint = match cause {
         Some(rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer)) => {
-            "give the certificate of the authority that signed it: tls_ca, or --tls-ca of the program"
+            "set the CA certificate that signed it: tls_ca, or --tls-ca"
         }
-        // What `openssl req -x509` makes unless it is told otherwise.
+        // The default of `openssl req -x509`.
         Some(rustls::Error::InvalidCertificate(_))
             if error.to_string().contains("CaUsedAsEndEntity") =>
         {
-            "a server's certificate must not be an authority's, too; make it with \
+            "the server certificate must not be a CA certificate; issue it with \
              basicConstraints=CA:FALSE"
         }
         Some(rustls::Error::InvalidMessage(_)) => {
-            "the server does not seem to speak TLS on this port; without it the URL begins with \
-             redis:// or http://"
+            "the server does not seem to speak TLS on this port; for plaintext use redis:// or \
+             http://"
         }
         _ => return error,
     };
@@ -140,18 +140,16 @@ fn config(options: &TlsOptions, identity: Arc<Identity>) -> Result<ClientConfig,
     Ok(builder.with_client_cert_resolver(identity))
 }
 
-/// A certificate that goes with its key.
+/// A certificate with its matching key.
 fn certified((chain, key): &(Vec<u8>, Vec<u8>)) -> Result<CertifiedKey, String> {
-    let chain = certificates(chain, "the client's certificate")?;
+    let chain = certificates(chain, "the client certificate")?;
     let key = private_key(key)?;
     let certified = CertifiedKey::from_der(chain, key, &ring::default_provider());
     certified.map_err(|error| match error {
         rustls::Error::InconsistentKeys(_) => {
-            "the client's private key is not that of its certificate; give the two that were made \
-             together"
-                .into()
+            "the client's private key does not match its certificate".into()
         }
-        error => format!("the client's certificate and private key: {error}"),
+        error => format!("invalid client certificate or private key: {error}"),
     })
 }
 
@@ -159,13 +157,13 @@ fn private_key(pem: &[u8]) -> Result<PrivateKeyDer<'static>, String> {
     if String::from_utf8_lossy(pem).contains("ENCRYPTED") {
         return Err(
             "the client's private key is encrypted; decrypt it with `openssl pkey -in KEY -out \
-             PLAIN`, and let nobody else read that file"
+             PLAIN`, and restrict access to that file"
                 .into(),
         );
     }
     PrivateKeyDer::from_pem_slice(pem).map_err(|_| {
-        "the client's private key is not PEM: it has no whole PRIVATE KEY; `openssl pkey` makes \
-         one of other forms"
+        "the client's private key is not PEM: no complete PRIVATE KEY found; convert it with \
+         `openssl pkey`"
             .into()
     })
 }
@@ -175,20 +173,22 @@ fn roots(options: &TlsOptions) -> Result<RootCertStore, String> {
         return trusted(pem);
     }
     let mut roots = RootCertStore::empty();
-    // Some of a system's certificates may be broken; the others still serve.
+    // Some of a system's certificates may be broken; the others still work.
     let found = rustls_native_certs::load_native_certs();
     match roots.add_parsable_certificates(found.certs) {
-        (0, _) => Err("this system has no trusted certificates; give them: tls_ca, or --tls-ca of the program".into()),
+        (0, _) => {
+            Err("this system has no trusted certificates; set them: tls_ca, or --tls-ca".into())
+        }
         _ => Ok(roots),
     }
 }
 
-/// The authorities in a file of them.
+/// The CA certificates in a file.
 fn trusted(pem: &[u8]) -> Result<RootCertStore, String> {
     let mut roots = RootCertStore::empty();
-    for certificate in certificates(pem, "the authority's certificate")? {
+    for certificate in certificates(pem, "the CA certificate")? {
         let added = roots.add(certificate);
-        added.map_err(|error| format!("the authority's certificate: {error}"))?;
+        added.map_err(|error| format!("invalid CA certificate: {error}"))?;
     }
     Ok(roots)
 }
@@ -198,7 +198,7 @@ fn certificates(pem: &[u8], what: &str) -> Result<Vec<CertificateDer<'static>>, 
     match all {
         Ok(all) if !all.is_empty() => Ok(all),
         _ => Err(format!(
-            "{what} is not PEM: it has no whole CERTIFICATE; `openssl x509` makes one of other forms"
+            "{what} is not PEM: no complete CERTIFICATE found; convert it with `openssl x509`"
         )),
     }
 }

@@ -1,8 +1,8 @@
-//! Tells when the key of a lock changes that a client of another library holds, which wakes no waiter:
-//! `CLIENT TRACKING`, on a connection of its own, made when the first such lock is waited for and
-//! closed when none is.
+//! Notifies when the key of a lock changes that a client of another library holds, which wakes no
+//! waiter: `CLIENT TRACKING`, on a separate connection, opened for the first such lock and closed
+//! after the last.
 //!
-//! What is told is a hint, and may be lost: a waiter behind such a holder also looks by itself.
+//! A notification is a hint and may be lost: a waiter behind such a holder also polls.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,20 +15,20 @@ use tokio::time::{sleep, timeout};
 
 use super::keeper::Source;
 use super::link::Connection;
-use super::wire::{Heard, OnNews};
+use super::wire::{OnPush, Push};
 use super::{fault, handshake};
 use crate::error::NodeError;
 use crate::store::{Notice, WakeSink};
 use fencepost_core::name::LockName;
 
-/// For how long a connection is kept that no waiter needs.
+/// How long an unused connection is kept.
 const IDLE: Duration = Duration::from_secs(10);
-/// How long nothing is tried after a connection was lost or refused.
+/// The pause after a connection was lost or refused.
 const AFTER_FAILURE: Duration = Duration::from_millis(500);
-/// How many may ask before they are attended to.
+/// The maximum number of pending requests.
 const MOST_ASKING: usize = 1024;
 
-/// Asks the task.
+/// Sends requests to the task.
 pub(super) struct Tracker {
     requests: mpsc::Sender<Request>,
     task: AbortHandle,
@@ -39,10 +39,10 @@ struct Request {
     whom: Whom,
 }
 
-/// The lock, and who wants to know.
+/// The lock, and the sink to notify.
 type Whom = (LockName, Arc<dyn WakeSink>);
 
-/// The keys that the server watches for us.
+/// The keys that the server tracks for us.
 #[derive(Clone, Default)]
 struct Armed(Arc<Mutex<BTreeMap<String, Vec<Whom>>>>);
 
@@ -64,10 +64,10 @@ impl Tracker {
         Self { requests, task }
     }
 
-    /// Tells once when this key changes, or at once if there is none by then.
-    pub(super) fn track(&self, key: String, name: &LockName, ear: Arc<dyn WakeSink>) {
-        let whom = (name.clone(), ear);
-        // One too many looks by itself.
+    /// Notifies once when this key changes, or at once if it does not exist.
+    pub(super) fn track(&self, key: String, name: &LockName, sink: Arc<dyn WakeSink>) {
+        let whom = (name.clone(), sink);
+        // When the queue is full, the waiter polls.
         let _ = self.requests.try_send(Request { key, whom });
     }
 }
@@ -81,7 +81,7 @@ impl Drop for Tracker {
 struct Work {
     source: Arc<Source>,
     label: String,
-    /// How long anything may take.
+    /// The timeout of every step.
     limit: Duration,
     armed: Armed,
 }
@@ -90,28 +90,26 @@ impl Work {
     async fn run(self, mut asked: mpsc::Receiver<Request>) {
         while let Some(first) = asked.recv().await {
             if let Err(reason) = self.serve(first, &mut asked).await {
-                tracing::debug!(node = self.label, %reason, "foreign releases cannot be heard");
-                // What happened meanwhile may have been missed.
+                tracing::debug!(node = self.label, %reason, "cannot track foreign releases");
+                // Changes in between may have been missed.
                 self.armed.tell_all();
                 sleep(AFTER_FAILURE).await;
             }
         }
     }
 
-    /// Connects, and watches what is asked for until nothing is any more.
+    /// Connects, and tracks the requested keys until none is left.
     async fn serve(
         &self,
         first: Request,
         asked: &mut mpsc::Receiver<Request>,
     ) -> Result<(), NodeError> {
-        let Some(way) = self.source.locate(self.limit).await? else {
-            return Ok(());
-        };
-        let dial = way.dial(self.limit, Some(self.on_news()));
+        let way = self.source.locate(self.limit).await?;
+        let dial = way.dial(self.limit, Some(self.on_push()));
         let (connection, mut driver) = self.within_time(dial).await?;
         let tracks = self.within_time(handshake::start_tracking(&connection));
         if !tracks.await? {
-            return Err(NodeError::Other("it cannot track keys".to_owned()));
+            return Err(NodeError::Other("the server cannot track keys".to_owned()));
         }
         let mut next = Some(first);
         loop {
@@ -133,12 +131,12 @@ impl Work {
         }
     }
 
-    /// The connection does not say which key it was. With several, all are told: an attempt for nothing
-    /// is refused, and that seldom happens.
-    fn on_news(&self) -> OnNews {
+    /// The connection does not say which key it was. With several, all are notified: a useless
+    /// attempt is refused, and that is rare.
+    fn on_push(&self) -> OnPush {
         let armed = self.armed.clone();
-        Box::new(move |heard| {
-            if heard == Heard::Invalidation {
+        Box::new(move |push| {
+            if push == Push::Invalidation {
                 armed.tell_all();
             }
         })
@@ -155,10 +153,10 @@ impl Work {
         let mut get = redis::cmd("GET");
         get.arg(&key);
         match connection.send_behind(&caching, &get).await {
-            // Released since it was last looked at.
+            // Released since it was last read.
             Ok(Value::Nil) => self.armed.tell(&key),
             Ok(_) => {}
-            // A hash, or a user who may not.
+            // A hash, or a missing permission.
             Err(error) if fault::is_answer(&error) => self.armed.forget(&key),
             Err(error) => return Err(fault::node_error(&error)),
         }
@@ -184,12 +182,12 @@ impl Armed {
         self.keys().is_empty()
     }
 
-    /// Whether the server does not watch it yet.
+    /// Whether the server does not track it yet.
     fn put(&self, key: &str, whom: Whom) -> bool {
         let mut keys = self.keys();
         let is_new = !keys.contains_key(key);
         let all = keys.entry(key.to_owned()).or_default();
-        if !all.iter().any(|(_, ear)| Arc::ptr_eq(ear, &whom.1)) {
+        if !all.iter().any(|(_, sink)| Arc::ptr_eq(sink, &whom.1)) {
             all.push(whom);
         }
         is_new
@@ -210,6 +208,6 @@ impl Armed {
     }
 }
 
-fn tell((name, ear): Whom) {
-    ear.hear(Notice::Changed(name));
+fn tell((name, sink): Whom) {
+    sink.notify(Notice::Changed(name));
 }

@@ -1,4 +1,4 @@
-//! From a URL to where a server is and how to log in there.
+//! Parses a URL into the address of a server and its credentials.
 //!
 //! No label and no error message made here may show a password.
 
@@ -14,20 +14,20 @@ const TCP_FORM: &str = "write redis://[user]:[password]@host[:port][/db][?protoc
 const UNIX_FORM: &str =
     "write redis+unix:///path/of/the/socket[?db=N][&user=U][&pass=P][&protocol=resp3]";
 
-/// Where a server is, and how to log in.
+/// The address of a server, and its credentials.
 #[derive(Clone, Debug)]
 pub(super) struct Target {
-    /// The way there.
+    /// The route.
     pub(super) place: Place,
     /// User, password, database and protocol.
     pub(super) login: RedisConnectionInfo,
-    /// The URL without user and password, for people.
+    /// The URL without user and password, for display.
     pub(super) label: String,
     /// How many replicas must have a vote before it counts.
     pub(super) replicas: u32,
 }
 
-/// The way to a server.
+/// The route to a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Place {
     Tcp { host: String, port: u16, tls: bool },
@@ -36,7 +36,7 @@ pub(super) enum Place {
 
 impl Target {
     /// # Errors
-    /// [`ErrorKind::InvalidUrl`](crate::ErrorKind::InvalidUrl) says what would be right.
+    /// [`ErrorKind::InvalidUrl`](crate::ErrorKind::InvalidUrl) says what would be valid.
     pub(super) fn parse(url: &str) -> Result<Self, Error> {
         let invalid = |why: String| {
             Error::from(Cause::InvalidUrl {
@@ -51,14 +51,14 @@ impl Target {
             "redis" | "valkey" => ("redis", false, false),
             "rediss" | "valkeys" => ("redis", true, false),
             "redis+unix" | "valkey+unix" | "unix" => ("redis+unix", false, true),
-            _ => return Err(invalid(format!("its scheme is not known; {TCP_FORM}"))),
+            _ => return Err(invalid(format!("unknown scheme; {TCP_FORM}"))),
         };
         if tls && cfg!(not(feature = "tls")) {
             let why = "TLS is not built in; build fencepost with its feature \"tls\"";
             return Err(invalid(why.to_owned()));
         }
         let form = if unix { UNIX_FORM } else { TCP_FORM };
-        // The crate's parser knows rediss only with its own TLS, which is not used here.
+        // The crate's parser accepts rediss only with its own TLS, which is not used here.
         let mut parsed = redis::parse_redis_url(&format!("{plain}://{rest}"))
             .ok_or_else(|| invalid(format!("it is not a URL; {form}")))?;
         if parsed.fragment().is_some() {
@@ -72,9 +72,7 @@ impl Target {
         };
         for (key, _) in parsed.query_pairs() {
             if !known.contains(&&*key) {
-                return Err(invalid(format!(
-                    "its parameter {key:?} is not known; {form}"
-                )));
+                return Err(invalid(format!("unknown parameter {key:?}; {form}")));
             }
         }
 
@@ -85,7 +83,7 @@ impl Target {
                 "replicas" => {
                     replicas = replica_count(&value).ok_or_else(|| {
                         invalid(format!(
-                            "replicas is not a number from 0 to {MOST_REPLICAS}"
+                            "expected replicas to be a number from 0 to {MOST_REPLICAS}"
                         ))
                     })?;
                 }
@@ -99,7 +97,7 @@ impl Target {
             }
         }
         let mut shown = parsed.clone();
-        // Both only fail where there is no host, and then there is no login to hide.
+        // Both fail only without a host, and then there are no credentials to hide.
         let _ = shown.set_username("");
         let _ = shown.set_password(None);
         if unix {
@@ -122,7 +120,7 @@ impl Target {
             return Err(invalid(format!("the database number is below 0; {form}")));
         }
         if login.username().is_some() && login.password().is_none() {
-            // Without one, the crate would not log in at all, and work as the default user.
+            // Without one, the crate would not authenticate at all, and act as the default user.
             login = login.set_password("");
         }
         let place = match info.addr() {
@@ -135,7 +133,7 @@ impl Target {
                 tls,
             },
             ConnectionAddr::Unix(path) => Place::Unix(path.clone()),
-            _ => return Err(invalid(format!("its kind of address is not known; {form}"))),
+            _ => return Err(invalid(format!("unknown kind of address; {form}"))),
         };
         Ok(Self {
             place,
@@ -146,7 +144,7 @@ impl Target {
     }
 }
 
-/// How many replicas may be waited for.
+/// The maximum of `replicas=`.
 pub(super) const MOST_REPLICAS: u32 = 9;
 
 /// The value of `replicas=`.
@@ -157,7 +155,7 @@ pub(super) fn replica_count(text: &str) -> Option<u32> {
 /// The host, and the port if there is one.
 pub(super) fn split_port(host: &str) -> (&str, Option<String>) {
     match host.rsplit_once(':') {
-        // Not a colon within an IPv6 address.
+        // Not a colon inside an IPv6 address.
         Some((name, port)) if !port.contains(']') => (name, Some(port.to_owned())),
         _ => (host, None),
     }
@@ -169,14 +167,14 @@ pub(super) fn seconds(text: &str) -> Option<Duration> {
     number.parse().ok().map(Duration::from_secs)
 }
 
-/// What the parser says, without its names for kinds of errors.
+/// The parser's message, without its names of error kinds.
 fn plain_words(error: &redis::RedisError) -> String {
     let text = error.to_string();
     let words = text.split(" - ").next().unwrap_or(&text);
     words.to_lowercase()
 }
 
-/// The URL as it may be shown, when it could not even be parsed.
+/// A displayable form of a URL that could not be parsed.
 pub(super) fn without_login(url: &str) -> String {
     let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
     let rest = rest.rsplit_once('@').map_or(rest, |(_, host)| host);
@@ -249,14 +247,14 @@ mod tests {
     fn a_bad_url_is_refused_with_what_would_be_right_and_without_its_password() {
         for (url, why) in [
             ("localhost:6379", "no scheme"),
-            ("http://h", "scheme is not known"),
+            ("http://h", "unknown scheme"),
             ("redis://", "redis://[user]"),
             ("redis://:secret@h/x", "database number"),
             ("redis://:secret@h/-1", "below 0"),
             ("redis://:secret@h:99999", "not a URL"),
             ("redis://:sec/secret@h", "percent-encoded"),
             ("redis://:secret@h?protocol=resp9", "protocol"),
-            ("redis://h?pass=secret", "not known"),
+            ("redis://h?pass=secret", "unknown parameter"),
             ("redis://:secret@h?replicas=x", "0 to 9"),
             ("redis://h/#secret", "%23"),
             ("redis://:secret@0.0.0.0", "wildcard"),

@@ -1,6 +1,6 @@
-//! Where a replica of a lock service is reached.
+//! The address of a replica of a lock service.
 //!
-//! Nothing secret may be part of it: a URL ends up in process lists, logs and error messages.
+//! It must not contain a secret: a URL appears in process lists, logs and error messages.
 
 use std::net::IpAddr;
 
@@ -12,14 +12,14 @@ pub(super) struct Address {
     pub(super) tls: bool,
     pub(super) host: String,
     pub(super) port: u16,
-    /// What stands before the path of every request: empty, or without a slash at its end.
+    /// The prefix of every request path: empty, or without a trailing slash.
     pub(super) base: String,
 }
 
 impl Address {
     /// # Errors
-    /// [`ErrorKind::InvalidUrl`](crate::ErrorKind::InvalidUrl), also for what would send the token and
-    /// the leases over a network as they are.
+    /// [`ErrorKind::InvalidUrl`](crate::ErrorKind::InvalidUrl), also for a URL that would send the
+    /// token and the leases over a network in plaintext.
     pub(super) fn parse(url: &str, allow_plaintext: bool) -> Result<Self, Error> {
         let fault = |shown: &str, why: &str| {
             Error::from(Cause::InvalidUrl {
@@ -32,14 +32,14 @@ impl Address {
             Some(("http", rest)) => (false, rest),
             _ => return Err(fault("http:", "write http://HOST:PORT or https://HOST")),
         };
-        // Before anything of it is shown.
+        // Before any of it is shown.
         if rest.contains('@') {
-            let why = "it has a user or password in it; a lock service takes a token, from \
+            let why = "it contains a user or password; a lock service takes a token, from \
                        FENCEPOST_SERVICE_TOKEN or a file";
             return Err(fault("http:", why));
         }
         if rest.contains(['?', '#']) || rest.chars().any(|c| c.is_whitespace() || c.is_control()) {
-            return Err(fault(url, "a service has a host, a port and a path"));
+            return Err(fault(url, "expected a host, a port and a path"));
         }
         let (authority, base) = match rest.split_once('/') {
             Some((authority, path)) => (authority, path.trim_end_matches('/')),
@@ -64,12 +64,12 @@ impl Address {
             None => 80,
             Some(port) => match port.parse() {
                 Ok(port) if port != 0 => port,
-                _ => return Err(fault(url, "a port is a number from 1 to 65535")),
+                _ => return Err(fault(url, "expected a port from 1 to 65535")),
             },
         };
         if !tls && !allow_plaintext && !is_loopback(host) {
-            let why = "over a network a token and a lease would be readable by everybody; write \
-                       https://, or allow plaintext";
+            let why = "plaintext http:// over a network exposes tokens and leases; use https://, \
+                       or allow plaintext";
             return Err(fault(url, why));
         }
         Ok(Self {
@@ -83,7 +83,7 @@ impl Address {
         })
     }
 
-    /// What a request says in its `Host` header.
+    /// The `Host` header.
     pub(super) fn authority(&self) -> String {
         match self.host.contains(':') {
             true => format!("[{}]:{}", self.host, self.port),
@@ -91,7 +91,7 @@ impl Address {
         }
     }
 
-    /// For people.
+    /// For display.
     pub(super) fn shown(&self) -> String {
         let scheme = if self.tls { "https" } else { "http" };
         format!("{scheme}://{}{}", self.authority(), self.base)

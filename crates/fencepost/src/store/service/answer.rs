@@ -1,6 +1,6 @@
-//! What the service's answers mean to us. Pure.
+//! Parses the responses of the service. Pure.
 //!
-//! An answer that is not understood must never count as a lock.
+//! A response that is not understood must never count as a lock.
 
 use std::time::Duration;
 
@@ -15,10 +15,10 @@ use fencepost_core::name::LockName;
 use fencepost_core::token::FencingToken;
 use fencepost_core::value::AttemptValue;
 
-/// Who is in the way where the service names no holder: attempts that are split, or one that was overtaken.
+/// The holder where the service names none: split attempts, or an overtaken one.
 const UNNAMED: &str = "(not named by the service)";
 
-/// To an acquire that was sent at that moment.
+/// The response to an acquire that was sent at this moment.
 pub(super) fn acquired(answer: &Answer, sent: Moment) -> Result<Served, NodeError> {
     let body = &answer.body;
     match (answer.status, code(body)) {
@@ -39,7 +39,7 @@ pub(super) fn acquired(answer: &Answer, sent: Moment) -> Result<Served, NodeErro
     }
 }
 
-/// To an extension of one lease.
+/// The response to an extension of one lease.
 pub(super) fn extended(answer: &Answer) -> Result<Reply, NodeError> {
     let one = &answer.body["leases"][0];
     match (answer.status, one["outcome"].as_str()) {
@@ -55,7 +55,7 @@ pub(super) fn extended(answer: &Answer) -> Result<Reply, NodeError> {
     }
 }
 
-/// To a release. One that was sent before may have been carried out without its answer.
+/// The response to a release. An earlier try may have succeeded without a response.
 pub(super) fn released(answer: &Answer, is_repeated: bool) -> Result<Reply, NodeError> {
     let body = &answer.body;
     match (answer.status, code(body)) {
@@ -69,12 +69,12 @@ pub(super) fn released(answer: &Answer, is_repeated: bool) -> Result<Reply, Node
     }
 }
 
-/// To a steal.
+/// The response to a steal.
 pub(super) fn stolen(answer: &Answer) -> Result<Reply, NodeError> {
     let body = &answer.body;
     match (answer.status, token(&body["token"])) {
-        (200, Some(counter)) => Ok(Reply::Granted {
-            counter,
+        (200, Some(register)) => Ok(Reply::Granted {
+            register,
             evicted: body["stolen_from"].as_str().map(AttemptValue::reported),
         }),
         (200, None) => Err(unfit(answer)),
@@ -82,19 +82,20 @@ pub(super) fn stolen(answer: &Answer) -> Result<Reply, NodeError> {
     }
 }
 
-/// To a look at one lock.
+/// The response to a query for one lock.
 pub(super) fn snapshot(answer: &Answer) -> Result<Reply, NodeError> {
     let body = &answer.body;
     if answer.status != 200 {
         return Err(refusal(answer));
     }
-    let (Some(waiting), Some(counter)) = (body["waiting"].as_u64(), token(&body["register"]))
+    let (Some(waiting), Some(register)) = (body["waiting"].as_u64(), token(&body["register"]))
     else {
         return Err(unfit(answer));
     };
-    // One node has a holder or none: what the service cannot say of its own nodes is not known here either.
+    // A single node has a holder or none: what the service does not know of its own nodes is
+    // unknown here too.
     if body.get("held").is_some_and(Value::is_null) {
-        return Err(NodeError::Other("too few of its nodes answer".to_owned()));
+        return Err(NodeError::Other("no quorum of its nodes".to_owned()));
     }
     let split = body["split"].as_array().map(Vec::as_slice);
     let split: Vec<_> = split
@@ -105,7 +106,7 @@ pub(super) fn snapshot(answer: &Answer) -> Result<Reply, NodeError> {
         .collect();
     if !split.is_empty() {
         let parties = split.join(" and ");
-        let why = format!("its nodes are split between {parties}; nobody has a majority of them");
+        let why = format!("its nodes are split between {parties}; no holder has a majority");
         return Err(NodeError::Other(why));
     }
     let readers = body["readers"].as_array().map(Vec::as_slice);
@@ -122,31 +123,44 @@ pub(super) fn snapshot(answer: &Answer) -> Result<Reply, NodeError> {
     Ok(Reply::Snapshot(Snapshot {
         holder,
         readers,
-        counter,
+        register,
         waiting: usize::try_from(waiting).unwrap_or(usize::MAX),
     }))
 }
 
-/// To a page of a listing: the names, and where the next page begins.
-pub(super) fn names(answer: &Answer) -> Result<(Vec<LockName>, Option<String>), NodeError> {
+/// A page of a listing.
+pub(super) struct Page {
+    pub(super) names: Vec<LockName>,
+    /// The start of the next page.
+    pub(super) next: Option<String>,
+    /// Whether there are names that are on no page.
+    pub(super) more: bool,
+}
+
+/// The response to a page of a listing.
+pub(super) fn names(answer: &Answer) -> Result<Page, NodeError> {
     let body = &answer.body;
     let Some(locks) = body["locks"].as_array().filter(|_| answer.status == 200) else {
         return Err(refusal(answer));
     };
     let names = locks.iter().filter_map(|lock| lock["name"].as_str());
     let names = names.filter_map(|name| LockName::new(name).ok()).collect();
-    Ok((names, body["cursor"].as_str().map(str::to_owned)))
+    Ok(Page {
+        names,
+        next: body["cursor"].as_str().map(str::to_owned),
+        more: body["more"].as_bool().unwrap_or(false),
+    })
 }
 
-/// Why it did not do what was asked.
+/// Why it refused.
 pub(super) fn refusal(answer: &Answer) -> NodeError {
     let why = detail(&answer.body);
     match answer.status {
         401 => NodeError::Refused(format!(
             "{why}; set FENCEPOST_SERVICE_TOKEN, or name a file that has the token"
         )),
-        // It is at its limits, or cannot just now.
-        429 | 500.. => NodeError::Other(why),
+        // It is overloaded, or temporarily unable.
+        408 | 429 | 500.. => NodeError::Other(why),
         400.. => NodeError::Refused(why),
         _ => unfit(answer),
     }
@@ -155,7 +169,7 @@ pub(super) fn refusal(answer: &Answer) -> NodeError {
 fn unfit(answer: &Answer) -> NodeError {
     let status = answer.status;
     NodeError::Other(format!(
-        "an answer that no lock service gives (HTTP {status})"
+        "unexpected response (HTTP {status}); is this a lock service?"
     ))
 }
 
@@ -165,15 +179,15 @@ fn code(body: &Value) -> &str {
 
 fn detail(body: &Value) -> String {
     let detail = body["detail"].as_str();
-    detail.map_or_else(|| "it gave no reason".to_owned(), readable)
+    detail.map_or_else(|| "no reason given".to_owned(), readable)
 }
 
-/// As much of a foreign text as a person reads.
+/// A readable part of a foreign text.
 fn readable(text: &str) -> String {
     text.chars().filter(|c| !c.is_control()).take(500).collect()
 }
 
-/// As a problem names it.
+/// As a problem document names it.
 fn holder_of(problem: &Value) -> Holder {
     Holder {
         value: AttemptValue::reported(problem["holder"].as_str().unwrap_or(UNNAMED)),
@@ -182,7 +196,7 @@ fn holder_of(problem: &Value) -> Holder {
     }
 }
 
-/// As a look at a lock names it. The hash of its lease tells it from every other holder.
+/// As a query for a lock names it. The hash of its lease distinguishes it from other holders.
 fn shown(holder: &Value) -> Holder {
     let owner = holder["owner"].as_str().unwrap_or(UNNAMED);
     Holder {
@@ -275,6 +289,7 @@ mod tests {
             (401, true),
             (403, true),
             (422, true),
+            (408, false),
             (429, false),
             (503, false),
         ] {

@@ -1,7 +1,7 @@
-//! Requests to one replica over HTTP/1.1, on connections that are used again.
+//! Requests to one replica over HTTP/1.1, with reused connections.
 //!
-//! A connection is driven by the request that uses it, and by no task: dropping the request breaks the
-//! connection, by which the replica sees that no client waits any more.
+//! A connection is driven by the request that uses it, not by a task: dropping the request closes
+//! the connection, which tells the replica that no client waits any more.
 
 use std::pin::{Pin, pin};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -24,16 +24,16 @@ use crate::error::NodeError;
 #[cfg(feature = "tls")]
 use crate::store::redis::Tls;
 
-/// The largest answer that is read: a page of a listing is the largest there is.
+/// The maximum size of a response: a page of a listing is the largest.
 const MOST_BYTES: usize = 8 << 20;
-/// How many connections are kept for later requests.
+/// The maximum number of idle connections.
 const MOST_IDLE: usize = 64;
 
-/// What a replica answered.
+/// A response of a replica.
 #[derive(Debug)]
 pub(super) struct Answer {
     pub(super) status: u16,
-    /// `Null` if it was no JSON.
+    /// `Null` if it was not JSON.
     pub(super) body: Value,
 }
 
@@ -69,11 +69,11 @@ impl Replica {
         }
     }
 
-    /// Sends one request, and reads its answer.
+    /// Sends one request, and reads its response.
     ///
     /// # Errors
-    /// [`NodeError::Unreachable`] when nothing was sent. After every other error it may have been carried
-    /// out.
+    /// [`NodeError::Unreachable`] when nothing was sent. After any other error it may have taken
+    /// effect.
     pub(super) async fn send(
         &self,
         path: &str,
@@ -102,7 +102,7 @@ impl Replica {
                     idle.push(connection);
                 }
             }
-            // The others were made before that, and are likely to be broken too.
+            // The others are older, and are likely to be broken too.
             Err(_) => self.idle().clear(),
         }
         answer
@@ -144,11 +144,11 @@ impl Replica {
         Connection::over(stream).await
     }
 
-    /// A connection of an earlier request that the replica has not closed meanwhile.
+    /// A connection of an earlier request that the replica has not closed.
     fn idle_one(&self) -> Option<Connection> {
         loop {
             let mut connection = self.idle().pop()?;
-            // Looks whether something has come: between two requests that can only be the end.
+            // Checks for input: between two requests that can only be the end.
             let ended = connection.driver.as_mut().now_or_never().is_some();
             if !ended && connection.sender.is_ready() {
                 return Some(connection);
@@ -171,7 +171,7 @@ impl Connection {
             .map_err(|error| error.to_string())?;
         Ok(Self {
             sender,
-            // The request reports how it ended.
+            // The request reports its own outcome.
             driver: Box::pin(driver.map(drop)),
         })
     }
@@ -190,7 +190,7 @@ impl Connection {
         tokio::select! {
             biased;
             answer = &mut answer => answer,
-            // What it read before it ended is there to be taken.
+            // What it read before it ended is still available.
             () = driver => answer.await,
         }
     }

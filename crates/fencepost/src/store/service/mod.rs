@@ -1,14 +1,20 @@
 //! A node that is a lock service: replicas of `fencepost serve`, over HTTP.
 //!
-//! The service has a quorum, a queue and tombstones of its own. Here it is one node: what it grants is
-//! granted. A command that was sent without being answered is sent again, to another replica: an acquire
-//! as the next attempt of the *same* lease id, never under a fresh one. Only a steal is not repeated.
+//! The service has its own quorum, queue and tombstones. Here it is one node: what it grants is
+//! granted. A command without a response is sent again, to another replica: an acquire as the next
+//! attempt of the *same* lease id, never under a fresh one. Only a steal is not repeated.
 //!
 //! | file | what it does |
 //! | --- | --- |
-//! | `address` | where a replica is |
+//!
+//! `address`
+//! the address of a replica
+//!
 //! | `http` | requests and connections |
-//! | `answer` | what answers mean; pure |
+//!
+//! `answer`
+//! parses responses; pure
+//!
 
 mod address;
 mod answer;
@@ -36,14 +42,15 @@ use fencepost_core::pattern::MOST_NAMES;
 use fencepost_core::value::AttemptValue;
 use fencepost_core::{Moment, NamePattern};
 
-/// How long one replica may take for an answer, beside what it waits for a lock: then another is asked.
+/// How long one replica may take to respond, in addition to the wait for a lock; then another is
+/// tried.
 const ANSWER_LIMIT: Duration = Duration::from_secs(2);
-/// How long after a failure it is looked whether the service is back.
+/// How long after a failure to check whether the service is back.
 const LOOK_AGAIN: Duration = Duration::from_millis(250);
-/// Where the token is if nothing else is said.
+/// The default source of the token.
 pub(crate) const TOKEN_VARIABLE: &str = "FENCEPOST_SERVICE_TOKEN";
 
-/// How to talk to a service.
+/// How to reach a service.
 #[derive(Clone, Default)]
 pub(crate) struct ServiceOptions {
     /// The bearer token.
@@ -60,11 +67,11 @@ pub(crate) struct ServiceNode(Arc<Service>);
 
 struct Service {
     replicas: Vec<Replica>,
-    /// Which one is asked first: the last that answered.
+    /// The replica to try first: the last that responded.
     current: AtomicUsize,
     clock: Arc<dyn Clock>,
     shown: String,
-    /// A child of it has the same sockets, and must not use them.
+    /// A forked child has the same sockets, and must not use them.
     process: u32,
 }
 
@@ -123,23 +130,23 @@ fn bearer(token: &str) -> Result<HeaderValue, Error> {
     let mut value = value.map_err(|_| {
         Error::from(Cause::InvalidOption {
             option: "service_token",
-            why: "a token is one line of printable characters".into(),
+            why: "expected one line of printable characters".into(),
         })
     })?;
     value.set_sensitive(true);
     Ok(value)
 }
 
-/// An answer, and to what.
+/// A response, and what it belongs to.
 struct Asked {
     answer: Answer,
-    /// Before the request was sent that was answered.
+    /// A moment before the answered request was sent.
     sent: Moment,
-    /// How often it may have been sent before without an answer.
+    /// How often it may have been sent before without a response.
     sent_before: usize,
 }
 
-/// Whether what was sent may be sent again without knowing what became of it.
+/// Whether a request may be repeated without knowing its outcome.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Repeat {
     Always,
@@ -147,8 +154,8 @@ enum Repeat {
 }
 
 impl Service {
-    /// Asks one replica after the other, each once, and the only one twice: its connection may have been
-    /// an old one. `body` makes what is sent to each.
+    /// Tries one replica after the other, each once, and a single one twice: its connection may
+    /// have been stale. `body` builds the request for each.
     async fn ask(
         &self,
         path: &str,
@@ -170,7 +177,7 @@ impl Service {
             let is_unsent = matches!(answer, Err(NodeError::Unreachable(_)));
             let goes_on = tries > 0 && (is_unsent || repeat == Repeat::Always);
             let error = match answer {
-                // This one cannot, and another may: it drains, or sees no quorum.
+                // Another replica may succeed: this one drains, or sees no quorum.
                 Ok(answer) if answer.status >= 500 && goes_on => answer::refusal(&answer),
                 Ok(answer) => {
                     return Ok(Asked {
@@ -192,7 +199,7 @@ impl Service {
             }
             tracing::debug!(
                 replica = replica.address.shown(), %error, another = moved.is_ok(),
-                "the lock service is asked again"
+                "retrying at the lock service"
             );
         }
     }
@@ -263,14 +270,14 @@ impl Service {
         let mut cursor = String::new();
         loop {
             let path = format!("/v1/locks?cursor={}", escaped(&cursor));
-            let (names, next) = answer::names(&self.get(&path).await?)?;
-            let names = names.into_iter();
+            let page = answer::names(&self.get(&path).await?)?;
+            let names = page.names.into_iter();
             let names = names.filter(|name| wanted.matches(name.as_str()));
             found.names.extend(names);
-            match next {
+            match page.next {
                 Some(next) if found.names.len() < MOST_NAMES && next > cursor => cursor = next,
                 next => {
-                    found.more = next.is_some();
+                    found.more = next.is_some() || page.more;
                     return Ok(found);
                 }
             }
@@ -337,13 +344,13 @@ impl LockService for ServiceNode {
     }
 }
 
-/// The random part of a value, which no other lease has.
+/// The random part of a value, unique to its lease.
 fn lease_id(value: &AttemptValue) -> Result<&str, NodeError> {
     let id = value.unique_part();
     match id.len() == 32 && id.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         true => Ok(id),
         false => Err(NodeError::Refused(
-            "this value is not one that a lease of a lock service has".into(),
+            "this value does not belong to a lease of a lock service".into(),
         )),
     }
 }
@@ -352,7 +359,7 @@ fn duration(time: Duration) -> String {
     format!("{}ms", time.as_millis())
 }
 
-/// A text as a part of a query.
+/// Percent-encodes a part of a query.
 fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for byte in text.bytes() {
@@ -362,7 +369,7 @@ fn escaped(text: &str) -> String {
             }
             byte => {
                 use std::fmt::Write as _;
-                // Writing to a string does not fail.
+                // Writing to a string cannot fail.
                 let _ = write!(escaped, "%{byte:02X}");
             }
         }

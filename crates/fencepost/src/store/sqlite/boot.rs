@@ -1,30 +1,30 @@
-//! Which boot of the machine this is. Boot time begins again with every boot, so a row is only to
-//! be read together with the boot that it was written in.
+//! Which boot of the machine this is. Boot time restarts with every boot, so a row is valid only
+//! together with the boot that it was written in.
 //!
-//! It must never say "rebooted" of a row that a process of this very boot wrote: that would give a
-//! held lock away. Where the boot cannot be named, a holder is rather kept for its TTL.
+//! It must never report a reboot for a row that a process of this boot wrote: that would free a
+//! held lock. If the boot cannot be identified, a holder keeps its TTL.
 
 use std::time::Duration;
 
-/// The name of a boot, or `None` where there is none to be had.
+/// The id of a boot, or `None` if there is none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Boot(pub(super) Option<String>);
 
 impl Boot {
-    /// The boot we are in.
+    /// The current boot.
     #[cfg(any(target_os = "linux", target_os = "android"))]
     pub(super) fn current() -> Self {
         /// `PROC_SUPER_MAGIC`
         const PROC: u64 = 0x9fa0;
         const FILE: &str = "/proc/sys/kernel/random/boot_id";
-        // Container managers (systemd-nspawn, LXC) lay a file with a made-up id over it. By that
+        // Container managers (systemd-nspawn, LXC) mount a file with a made-up id over it. By that
         // id, host and container would each take the other's rows for those of an earlier boot.
         let genuine = rustix::fs::statfs(FILE).is_ok_and(|fs| fs.f_type as u64 == PROC);
         let id = genuine.then(|| std::fs::read_to_string(FILE).ok());
         Self(id.flatten().map(|id| id.trim().to_owned()))
     }
 
-    /// The boot we are in.
+    /// The current boot.
     #[cfg(not(any(target_os = "linux", target_os = "android")))]
     pub(super) fn current() -> Self {
         Self(None)
@@ -41,8 +41,8 @@ impl Boot {
     }
 }
 
-/// Fails if this process sees a boot time that is not the machine's: in a time namespace of its
-/// own it would read everybody's deadlines wrongly, and they its.
+/// Fails if this process sees a boot time that is not the machine's: in a time namespace it would
+/// misread the deadlines of other processes, and they its.
 pub(super) fn check_time_namespace() -> Result<(), String> {
     // Only Linux has the file.
     let offsets = std::fs::read_to_string("/proc/self/timens_offsets").unwrap_or_default();

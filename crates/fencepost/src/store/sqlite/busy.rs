@@ -1,22 +1,22 @@
 //! How long to wait while another process writes.
 //!
-//! SQLite's own handler waits longer the longer it has waited, up to 100 ms, so that the ones who
-//! came first look least often and starve. Here everybody looks equally often, at random moments,
-//! and the wait as a whole has an end.
+//! SQLite's own handler backs off up to 100 ms, so that the longest waiters retry least often and
+//! starve. Here every waiter retries equally often, at random moments, and the whole wait has a
+//! limit.
 
 use std::time::{Duration, Instant};
 
-/// How long a command waits for its turn, before it fails. A transaction takes some ten
-/// microseconds: this long, only a process that was stopped in the middle of one takes.
+/// How long a command waits for its turn before it fails. A transaction takes some ten
+/// microseconds: only a process that was stopped in the middle of one takes this long.
 pub(super) const LIMIT: Duration = Duration::from_secs(5);
 
-/// The longest pause between two looks.
+/// The maximum pause between two retries.
 const LONGEST_PAUSE: Duration = Duration::from_micros(400);
 
-/// How often to look again without a pause: the writer may be done in a moment.
+/// How often to retry without a pause: the writer may be done in a moment.
 const LOOKS_AT_ONCE: i32 = 2;
 
-/// Decides, as often as SQLite finds the file taken, whether to look again, and waits before.
+/// Decides, each time SQLite finds the file busy, whether to retry, and pauses before.
 pub(super) struct Waits {
     since: Instant,
     dice: u64,
@@ -26,12 +26,12 @@ impl Waits {
     pub(super) fn new() -> Self {
         Self {
             since: Instant::now(),
-            // Without randomness the processes would walk in step, which is slow, not wrong.
+            // Without randomness the processes would synchronize, which is slow, not wrong.
             dice: getrandom::u64().unwrap_or(1) | 1,
         }
     }
 
-    /// `looks` is how often this was called before for the same wait.
+    /// `looks` is the number of earlier calls for the same wait.
     pub(super) fn look_again(&mut self, looks: i32) -> bool {
         if looks == 0 {
             self.since = Instant::now();

@@ -1,4 +1,4 @@
-//! What SQLite's errors mean for people, and what to do about them.
+//! Turns SQLite's errors into messages that say what to do.
 
 use std::io::{self, ErrorKind};
 
@@ -16,7 +16,7 @@ pub(super) fn explain(error: &Error) -> NodeError {
     }
     NodeError::Store(match error.sqlite_error_code() {
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => format!(
-            "busy: another process has kept it to itself for {}; look for one that is stopped",
+            "busy: another process has locked it for {}; look for a stopped process",
             Readable(busy::LIMIT)
         ),
         Some(ErrorCode::NotADatabase) => {
@@ -24,18 +24,18 @@ pub(super) fn explain(error: &Error) -> NodeError {
                 .into()
         }
         Some(ErrorCode::DatabaseCorrupt) => format!(
-            "it is damaged ({error}); stop all programs that use it, delete it, start them again"
+            "it is corrupt ({error}); stop all programs that use it, delete it, and restart them"
         ),
         Some(ErrorCode::ReadOnly) => READ_ONLY.into(),
         Some(ErrorCode::CannotOpen | ErrorCode::PermissionDenied) => MAY_NOT_OPEN.into(),
         Some(ErrorCode::SystemIoFailure) => {
-            format!("reading or writing it failed ({error}); check the disk, and that it has room")
+            format!("I/O error ({error}); check the disk and its free space")
         }
         _ => error.to_string(),
     })
 }
 
-/// The same for what was done without SQLite.
+/// The same for errors outside of SQLite.
 pub(super) fn explain_io(error: &io::Error) -> NodeError {
     match error.kind() {
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => NodeError::Unusable(DISK_FULL.into()),
@@ -54,7 +54,7 @@ fn is_disk_full(error: &Error) -> bool {
     }
 }
 
-/// Whether another connection has what was needed.
+/// Whether another connection holds what was needed.
 pub(super) fn is_busy(error: &Error) -> bool {
     let code = error.sqlite_error_code();
     matches!(
@@ -63,7 +63,7 @@ pub(super) fn is_busy(error: &Error) -> bool {
     )
 }
 
-/// The sentence in an error that is about one file.
+/// The message of an error about one file.
 pub(super) fn sentence(error: NodeError) -> String {
     match error {
         NodeError::Store(why) | NodeError::Unusable(why) => why,
@@ -71,16 +71,16 @@ pub(super) fn sentence(error: NodeError) -> String {
     }
 }
 
-const DISK_FULL: &str = "the disk is full; make room on it";
+const DISK_FULL: &str = "the disk is full; free some space";
 
-/// What to say of a file that may not even be read.
-pub(super) const MAY_NOT_OPEN: &str = "this process may not open it; it needs to read and write \
-                                       the file and to make files in its directory";
+/// The message for a file that cannot even be read.
+pub(super) const MAY_NOT_OPEN: &str = "permission denied; the process must be able to read and \
+                                       write the file and create files in its directory";
 
-/// What to say of a file that may be read and not be written.
-pub(super) const READ_ONLY: &str = "it is read-only; this process needs to write the file and to \
-                                    make files in its directory";
+/// The message for a file that can be read but not written.
+pub(super) const READ_ONLY: &str = "it is read-only; the process must be able to write the file \
+                                    and create files in its directory";
 
-/// The same of a node that is open for looking.
-pub(super) const LOOK_ONLY: &str = "this process may look at its locks; to take one it needs to \
-                                    write the file and to make files in its directory";
+/// The same for a node that is open read-only.
+pub(super) const LOOK_ONLY: &str = "read-only access; to acquire a lock the process must be able \
+                                    to write the file and create files in its directory";

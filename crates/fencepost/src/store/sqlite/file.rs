@@ -1,4 +1,4 @@
-//! Opens a lock file, or makes it, once it is known to be ours.
+//! Opens a lock file, or creates it, once it is known to be ours.
 //!
 //! It must never change a file that is another program's, not even its journal mode.
 
@@ -17,7 +17,7 @@ use super::fork::Open;
 use super::place::{FileSpec, Rights};
 use crate::error::NodeError;
 
-/// What tells our files from other SQLite databases: "fpst".
+/// The application id of our files: "fpst".
 const APPLICATION_ID: i32 = 0x6670_7374;
 
 /// The version of the table below.
@@ -36,43 +36,43 @@ const SCHEMA: &str = "
         pid_ns     INTEGER
     ) STRICT, WITHOUT ROWID";
 
-/// How long to wait for others to close what was deleted under them, when a store is opened:
-/// longer than they take to notice it by themselves.
+/// How long to wait, when a store is opened, for others to close what was deleted under them:
+/// longer than they take to notice it.
 pub(super) const WHEN_OPENED: Duration = Duration::from_secs(4);
-/// The same when it is opened again for a command, whose caller will not wait for that long.
+/// The same when it is reopened for a command, whose caller will not wait that long.
 pub(super) const WHEN_REOPENED: Duration = Duration::from_millis(100);
-/// How long one waits for those who open the file at the same time.
+/// How long to wait for processes that open the file at the same time.
 const LONGEST_TURN: Duration = Duration::from_millis(500);
-/// How often a look begins again because files came and went.
+/// How often a check restarts because files came and went.
 const MOST_LOOKS: usize = 100;
 /// The pause in between.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(5);
 
-/// Whose file it is.
+/// Who the file belongs to.
 #[derive(Debug, PartialEq, Eq)]
 enum Found {
     Ours,
     Empty,
 }
 
-/// A database that is open, and the files that it consists of.
+/// An open database, and its files.
 pub(super) struct OpenFile {
     pub(super) connection: Connection,
-    /// After the connection: it says that there is one.
+    /// After the connection: it counts the connection.
     _open: Open,
     files: Files,
-    /// As the user gave it, if it leads there by links: it may lead elsewhere one day.
+    /// The path as configured, if it goes through links: it may lead elsewhere one day.
     given: Option<PathBuf>,
     path: PathBuf,
 }
 
-/// What became of the files of an open database.
+/// What happened to the files of an open database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Change {
     None,
-    /// The log or the index is not the one that we use.
+    /// The log or the index was replaced.
     SideFiles,
-    /// The database itself is not.
+    /// The database itself was replaced.
     Database,
 }
 
@@ -89,8 +89,8 @@ impl OpenFile {
         }
     }
 
-    /// Writes all that the log says into the database: to be done before a file is closed whose log
-    /// or index was deleted, or it would be lost with the last process that has them open.
+    /// Checkpoints the log into the database: needed before closing a file whose log or index was
+    /// deleted, or it would be lost with the last process that has them open.
     pub(super) fn save_log(&self) -> Result<(), NodeError> {
         let is_busy = |row: &rusqlite::Row<'_>| row.get::<_, bool>(0);
         let checkpoint = "PRAGMA wal_checkpoint(FULL)";
@@ -102,10 +102,10 @@ impl OpenFile {
     }
 }
 
-/// Opens the file, and makes it and its table if there is none.
+/// Opens the file, and creates it and its table if missing.
 ///
-/// Where the log or the index is missing, no other process may have the file open: it would go on
-/// with those that were deleted, and we with new ones, and neither would see the other's locks.
+/// If the log or the index is missing, no other process may have the file open: it would keep using
+/// the deleted ones, and we new ones, and neither would see the other's locks.
 pub(super) fn open(spec: &FileSpec, patience: Duration) -> Result<OpenFile, NodeError> {
     let open = Open::register()?;
     let path = spec.prepare()?;
@@ -120,8 +120,8 @@ pub(super) fn open(spec: &FileSpec, patience: Duration) -> Result<OpenFile, Node
         }
         if before.main.is_none() && (before.log.is_some() || before.index.is_some()) {
             return Err(NodeError::Store(format!(
-                "{} or {} is there without the file itself, which may still be in use though it \
-                 was deleted; stop all programs that use it, and delete these, too",
+                "{} or {} exists without the file itself, which may have been deleted while in \
+                 use; stop all programs that use it, and delete these too",
                 files::log(&path).display(),
                 files::index(&path).display()
             )));
@@ -138,7 +138,7 @@ pub(super) fn open(spec: &FileSpec, patience: Duration) -> Result<OpenFile, Node
                 true => files == before,
                 false => files.are_all_there(),
             };
-            // A second name may have come in between, too.
+            // A hard link may have been created in between.
             if is_as_before && spec.prepare()? == path {
                 return Ok(OpenFile {
                     connection,
@@ -168,15 +168,15 @@ fn deleted(main: Option<FileId>) -> NodeError {
         }
     };
     NodeError::Store(format!(
-        "its -wal or -shm file was deleted while processes use it{who}; it votes again once they \
-         have noticed or ended: look for one that is stopped"
+        "its -wal or -shm file was deleted while in use{who}; it votes again once those processes \
+         have noticed or exited: look for a stopped process"
     ))
 }
 
-/// One after the other: of many who try at once to have the file to themselves, none would.
+/// One process at a time: if many tried for exclusive access at once, none would get it.
 ///
-/// The lock is one on the directory, because SQLite has its own on the file. If another program uses
-/// that one, we try without.
+/// The lock is on the directory, because SQLite has its own on the file. If another program uses
+/// that one, we continue without.
 fn wait_for_turn(path: &Path) -> Option<std::fs::File> {
     let directory = std::fs::File::open(path.parent()?).ok()?;
     let (mut waits, begun) = (Waits::new(), Instant::now());
@@ -190,13 +190,13 @@ fn wait_for_turn(path: &Path) -> Option<std::fs::File> {
     None
 }
 
-/// Whether no other process has the file open. If so, all that there is to know is in the database
-/// afterwards, and there is no log any more.
+/// Whether no other process has the file open. If so, everything is checkpointed into the database,
+/// and the log is gone.
 fn have_to_ourselves(path: &Path) -> Result<bool, NodeError> {
     let mut connection = connection(path)?;
     let exclusive = "PRAGMA locking_mode = EXCLUSIVE; BEGIN EXCLUSIVE";
     let asked = connection
-        // SQLite would try for seconds: who has it open has it open for long.
+        // SQLite would retry for seconds: a process that has it open keeps it open for long.
         .busy_timeout(Duration::ZERO)
         .and_then(|()| connection.execute_batch(exclusive));
     match asked {
@@ -216,7 +216,7 @@ fn have_to_ourselves(path: &Path) -> Result<bool, NodeError> {
 }
 
 fn connection(path: &Path) -> Result<Connection, NodeError> {
-    // Without OPEN_URI: a path that begins with `file:` is a path.
+    // Without OPEN_URI: a path that starts with `file:` is a path.
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     Connection::open_with_flags(path, flags).map_err(|error| explain(&error))
 }
@@ -225,12 +225,12 @@ fn connection(path: &Path) -> Result<Connection, NodeError> {
 fn connect(path: &Path) -> Result<Connection, NodeError> {
     let mut connection = connection(path)?;
     wait_while_busy(&mut connection)?;
-    // In one transaction: while we look, another process may be making the table.
+    // In one transaction: another process may be creating the table.
     let found = connection
         .transaction()
         .map_err(|error| explain(&error))
         .and_then(|transaction| whose(&transaction))?;
-    // SQLite opens what it may not write for reading, without a word.
+    // SQLite silently opens a file read-only if it may not write it.
     if connection.is_readonly("main").unwrap_or(false) {
         return Err(NodeError::Store(READ_ONLY.into()));
     }
@@ -248,7 +248,7 @@ fn wait_while_busy(connection: &mut Connection) -> Result<(), NodeError> {
         .map_err(|error| explain(&error))
 }
 
-/// Reads a file that this process may not write. Nothing is made or changed.
+/// Opens a file read-only that this process may not write. Creates and changes nothing.
 pub(super) fn look<T>(
     spec: &FileSpec,
     read: impl Fn(&Connection) -> rusqlite::Result<T>,
@@ -263,7 +263,8 @@ pub(super) fn look<T>(
                 index: None,
                 main: Some(main),
             } => {
-                // SQLite would have to make the side files, which are not needed while nothing writes.
+                // SQLite would have to create the side files, which are not needed while nothing
+                // writes.
                 match files::users_of(main)[..] {
                     [] => Some(open_unchanging(&path)?),
                     _ => None,
@@ -281,7 +282,7 @@ pub(super) fn look<T>(
             remove_ours(&path, before.0, after.0);
         }
         match seen {
-            // A writer does not disturb the readers of a log.
+            // A writer does not disturb readers of a log.
             Some(seen) if after.0 == before.0 && (after.1 == before.1 || after.0.log.is_some()) => {
                 return seen;
             }
@@ -321,8 +322,8 @@ fn open_unchanging(path: &Path) -> Result<Connection, NodeError> {
         .map_err(|error| explain(&error))
 }
 
-/// The last process that wrote has gone while we opened the file, and SQLite has made side files
-/// for us: other users could not write them. A process that uses them all the same notices that they are gone.
+/// The last writer has gone while we opened the file, and SQLite created side files for us that
+/// other users could not write. A process that uses them anyway notices that they are gone.
 fn remove_ours(path: &Path, before: Files, after: Files) {
     let us = rustix::process::geteuid().as_raw();
     let made = [
@@ -346,16 +347,16 @@ fn whose(connection: &Connection) -> Result<Found, NodeError> {
         (0, 0, 0) => Ok(Found::Empty),
         (APPLICATION_ID, SCHEMA_VERSION, _) => Ok(Found::Ours),
         (APPLICATION_ID, newer, _) if newer > SCHEMA_VERSION => Err(NodeError::Store(format!(
-            "a newer fencepost made it (version {newer} of the file, this one knows \
-             {SCHEMA_VERSION}); update this program, or give another path"
+            "it was created by a newer fencepost (file version {newer}, supported \
+             {SCHEMA_VERSION}); update this program, or use another path"
         ))),
         _ => Err(NodeError::Store(
-            "it is another program's SQLite database; give another path".into(),
+            "it is another program's SQLite database; use another path".into(),
         )),
     }
 }
 
-/// Readers and the writer do not block each other in WAL mode, and a commit needs no fsync: it
+/// In WAL mode readers and the writer do not block each other, and a commit needs no fsync: it
 /// survives the death of any process, and a power cut ends every holder anyway.
 fn use_wal(connection: &Connection) -> Result<(), NodeError> {
     let mut waits = Waits::new();
@@ -364,7 +365,7 @@ fn use_wal(connection: &Connection) -> Result<(), NodeError> {
     let mode: String = loop {
         let asked = connection.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0));
         match asked {
-            // SQLite does not ask its busy handler when two processes change the mode at once.
+            // SQLite does not call its busy handler when two processes change the mode at once.
             Err(error) if is_busy(&error) && begun.elapsed() < busy::LIMIT => {
                 waits.look_again(looks);
                 looks += 1;
@@ -374,8 +375,8 @@ fn use_wal(connection: &Connection) -> Result<(), NodeError> {
     };
     if mode != "wal" {
         return Err(NodeError::Store(format!(
-            "its file system cannot share memory between processes (journal mode {mode}); give a \
-             path on a local disk"
+            "its file system does not support shared memory (journal mode {mode}); use a path on a \
+             local disk"
         )));
     }
     connection

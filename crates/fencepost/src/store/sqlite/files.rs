@@ -1,27 +1,27 @@
 //! The three files of a store: the database, and the log (`-wal`) and the index (`-shm`) beside it.
 //!
-//! SQLite makes and deletes the log and the index only while no other process has the database open. A
-//! process that has it open in WAL mode keeps a lock on it all the time, and they stay as they are. So whenever
-//! one of them is missing or has been replaced, another program did that.
+//! SQLite creates and deletes the log and the index only while no other process has the database
+//! open. A process that has it open in WAL mode holds a lock on it all the time, and they stay. So
+//! whenever one of them is missing or was replaced, another program did that.
 
 use std::ffi::OsString;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// Which file it is: one that was deleted or replaced has another id.
+/// The identity of a file: a replaced file has another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct FileId(u64, u64);
 
 impl FileId {
-    /// The file that is at this path now, if there is one.
+    /// The file at this path now, if there is one.
     pub(super) fn at(path: &Path) -> Option<Self> {
         let file = fs::metadata(path).ok()?;
         Some(Self(file.dev(), file.ino()))
     }
 }
 
-/// Which files they are.
+/// The identities of the three files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Files {
     pub(super) main: Option<FileId>,
@@ -30,7 +30,7 @@ pub(super) struct Files {
 }
 
 impl Files {
-    /// Those that are there now.
+    /// The files that exist now.
     pub(super) fn at(path: &Path) -> Self {
         Self {
             main: FileId::at(path),
@@ -60,13 +60,13 @@ fn beside(path: &Path, suffix: &str) -> PathBuf {
     name.into()
 }
 
-/// The ids of the other processes that have a lock on the file, as far as the kernel tells.
+/// The ids of the other processes that hold a lock on the file, as far as the kernel tells.
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 pub(super) fn users_of(_: FileId) -> Vec<u32> {
     Vec::new()
 }
 
-/// The ids of the other processes that have a lock on the file, as far as the kernel tells.
+/// The ids of the other processes that hold a lock on the file, as far as the kernel tells.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub(super) fn users_of(id: FileId) -> Vec<u32> {
     let table = fs::read_to_string("/proc/locks").unwrap_or_default();

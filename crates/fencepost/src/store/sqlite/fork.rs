@@ -1,4 +1,4 @@
-//! Whether this process was forked while it had a file open.
+//! Detects that this process forked while it had a file open.
 //!
 //! SQLite keeps a list of the files and locks of its process, and a fork copies the list but not
 //! the locks. A child that opens the file by that list works without locks, and may destroy it.
@@ -8,17 +8,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::error::NodeError;
 
-/// The error in such a child. Nothing was carried out, and nothing ever will be.
+/// The error in such a child. Nothing ran, and nothing ever will.
 pub(super) fn forked() -> NodeError {
     NodeError::Unusable(
-        "this process was forked while the file was open, and SQLite does not survive that; fork \
-         first and open it then"
+        "this process forked while the file was open, which SQLite does not support; open it after \
+         the fork"
             .into(),
     )
 }
 
-/// How many files are open, in the lower half, and in which process, in the upper half. Not a
-/// mutex: a fork may copy a locked one.
+/// The number of open files in the lower half, and their process in the upper half. Not a mutex: a
+/// fork may copy a locked one.
 static OPEN: AtomicU64 = AtomicU64::new(0);
 
 /// An open file that is counted.
@@ -40,7 +40,7 @@ impl Open {
 impl Drop for Open {
     fn drop(&mut self) {
         let pid = u64::from(std::process::id());
-        // In a forked child the count is its parent's.
+        // In a forked child the count is the parent's.
         let _ = OPEN.fetch_update(Ordering::AcqRel, Ordering::Acquire, |open| {
             (open >> 32 == pid).then(|| open - 1)
         });

@@ -1,61 +1,62 @@
-//! To whose life a lock in a file is tied.
+//! Which process a lock in a file is tied to.
 //!
-//! It must never tie a lock to a process that might end before its holder does without being told
-//! to: extending a lock for another process leaves it tied as it was.
+//! It must never tie a lock to a process that may end before its holder: extending a lock for
+//! another process leaves it tied as it was.
 
 use super::process::Process;
 use fencepost_core::lock::Reply;
 
-/// To whose life a lock in a file is tied: when that process is gone, the lock is free at once.
+/// The process that a lock in a file is tied to: when it dies, the lock is free at once.
 ///
-/// It is for programs that take a lock and end, and leave it to others; see
-/// [`Lease::detach`](crate::Lease::detach). Redis knows no processes: there a lock ends with its TTL.
+/// For programs that acquire a lock, exit, and leave it to others; see
+/// [`Lease::detach`](crate::Lease::detach). Redis knows no processes: there a lock ends with its
+/// TTL.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum HolderProcess {
     /// This process.
     #[default]
     This,
-    /// The process of that id, which has to be there when the store is opened.
+    /// The process with this id, which must exist when the store is opened.
     Other(u32),
     /// None: an acquired lock ends with its TTL, and an extended one stays tied as it was.
     Unbound,
 }
 
-/// The same, once it is known who that is.
+/// The same, with the process resolved.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Holder {
     Process(Option<Process>),
     AsItWas,
 }
 
-/// Whether what a command leaves held is tied to a process.
+/// Whether a command ties its lock to a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Bond {
-    /// The process to which locks acquired through this node are tied.
+    /// To the process of this node.
     OfThisNode,
-    /// To none: it ends with its TTL.
+    /// To none: the lock ends with its TTL.
     None,
 }
 
 impl Holder {
-    /// Finds the process.
+    /// Resolves the process.
     pub(super) fn find(holder: HolderProcess) -> Result<Self, String> {
         match holder {
             HolderProcess::This => Ok(Self::Process(Process::current())),
             HolderProcess::Unbound => Ok(Self::AsItWas),
             HolderProcess::Other(pid) => match (Process::current(), Process::of(pid)) {
                 (Some(_), None) => Err(format!(
-                    "there is no process {pid} that could hold its locks; give the id of one that \
-                     runs"
+                    "no process {pid} to hold its locks; use the id of a running process"
                 )),
-                // Where processes cannot be told apart, the TTL decides.
+                // If processes cannot be identified, the TTL decides.
                 (_, process) => Ok(Self::Process(process)),
             },
         }
     }
 
-    /// The process to which a lock is tied after a command with that reply, when it was tied to `before`.
+    /// The process that a lock is tied to after a command with this reply, when it was tied to
+    /// `before`.
     pub(super) fn after(
         self,
         bond: Bond,
@@ -83,7 +84,7 @@ mod tests {
     use fencepost_core::token::FencingToken;
 
     const GRANTED: Reply = Reply::Granted {
-        counter: FencingToken::ZERO,
+        register: FencingToken::ZERO,
         evicted: None,
     };
 
@@ -105,7 +106,7 @@ mod tests {
         child.wait().unwrap();
         assert!(tied.is_gone(&Process::current().unwrap()));
         let error = Holder::find(HolderProcess::Other(child.id())).unwrap_err();
-        assert!(error.contains("there is no process"), "{error}");
+        assert!(error.contains("no process"), "{error}");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The names in a lock file.
 //!
-//! By a connection of its own, so that a long list never holds up a lock; and through SQLite, as
-//! everything that opens the file must be.
+//! Uses a separate connection, so that a long list never delays a lock, and goes through SQLite, as
+//! everything that opens the file must.
 
 use rusqlite::Connection;
 
@@ -26,7 +26,7 @@ pub(super) fn names(spec: &FileSpec, wanted: &NamePattern) -> Result<Names, Node
     }
 }
 
-/// Who waits for that lock. Whose ticket has run out is not there, by this machine's boot time.
+/// The waiters for this lock. Expired tickets are left out, by this machine's boot time.
 pub(super) fn queue(spec: &FileSpec, name: &LockName) -> Result<Vec<Queued>, NodeError> {
     let now = SystemClock.now().since_start();
     let read = |connection: &Connection| -> rusqlite::Result<Vec<Queued>> {
@@ -53,7 +53,7 @@ fn read(connection: &Connection, wanted: &NamePattern) -> rusqlite::Result<Names
         };
         last.clone_from(end);
         for name in page.iter().filter(|name| wanted.matches(name)) {
-            // What is no name was not written by us.
+            // An invalid name was not written by us.
             if let Ok(name) = LockName::new(name)
                 && !name.is_queue_for_slots()
                 && !names.push(name)

@@ -2,25 +2,46 @@
 //!
 //! | file | what it answers |
 //! | --- | --- |
-//! | `place` | may a lock file be here? |
+//!
+//! `place`
+//! may a lock file be here?
+//!
 //! | `files` | which three files are these? |
-//! | `file` | is this file ours, and does everybody see the same? Opens it, or makes it |
+//!
+//! `file`
+//! is this file ours, and do all processes see the same? Opens or creates it
+//!
 //! | `store` | one command, one transaction |
-//! | `row` | how is a lock written down? |
+//!
+//! `row`
+//! how is a lock stored?
+//!
 //! | `boot` | was a row written before the last reboot? |
 //! | `process` | is the holder's process gone? |
-//! | `holder` | to whose life is a lock tied? |
-//! | `survey` | what is the file like? |
+//!
+//! `holder`
+//! which process is a lock tied to?
+//!
+//!
+//! `survey`
+//! facts about the file
+//!
 //! | `list` | which locks are there? |
 //! | `fork` | was this process forked with a file open? |
 //! | `busy` | how long to wait while another process writes |
 //! | `worker` | the thread that owns the connection |
-//! | `watch` | whose turn is it? What other processes have done |
-//! | `fault` | what SQLite's errors mean for people |
 //!
-//! The rules of a lock are those of [the core](fencepost_core::lock); none of them may be written again
-//! here. Nothing here may open the file other than through SQLite: closing any handle to it would
-//! drop the locks that SQLite holds on it for this process.
+//! `watch`
+//! wakes waiters after changes of other processes
+//!
+//!
+//! `fault`
+//! turns SQLite's errors into messages
+//!
+//!
+//! The rules of a lock are those of [the core](fencepost_core::lock); none of them may be repeated
+//! here. Nothing may open the file other than through SQLite: closing any handle to it would drop
+//! the locks that SQLite holds on it for this process.
 
 use std::path::Path;
 use std::pin::Pin;
@@ -59,20 +80,20 @@ pub use holder::HolderProcess;
 pub(crate) use place::FileSpec;
 pub(crate) use survey::survey;
 
-/// A file of locks, shared by all processes of one machine. Clones share the connection; any
-/// number of nodes in any number of processes may have the same file open.
+/// A lock file, shared by all processes of one machine. Clones share the connection; any number of
+/// nodes in any number of processes may have the same file open.
 ///
 /// What it adds to the [state machine](fencepost_core::lock):
 /// - **A holder whose process is gone** loses its lock at once, not after its TTL. The holder is
 ///   the process that was last told that it has the lock. One that runs in another pid namespace
 ///   (a container), or whose `/proc` cannot be read, is left to its TTL.
-/// - **A reboot** frees every lock and keeps the counters.
+/// - **A reboot** frees every lock and keeps the registers.
 /// - **The wall clock** neither expires nor prolongs anything.
 ///
 /// Tested on Linux. Elsewhere a holder is left to its TTL, also after a reboot.
 ///
 /// A process that is stopped in the middle of a transaction (some ten microseconds) makes the
-/// others wait; they give up with an error after a few seconds.
+/// others wait; they fail with an error after a few seconds.
 #[derive(Clone)]
 pub struct SqliteNode {
     worker: Worker,
@@ -81,21 +102,22 @@ pub struct SqliteNode {
 }
 
 impl SqliteNode {
-    /// Opens the file, or makes it and the directories that lead to it, and starts the thread that
-    /// works on it. The thread ends with the last clone of the node.
+    /// Opens the file, or creates it and its directories, and starts the thread that works on it.
+    /// The thread ends with the last clone of the node.
     ///
-    /// This looks at the disk, and waits while another process has the file to itself.
+    /// This accesses the disk, and waits while another process has exclusive access.
     ///
     /// # Errors
-    /// [`ErrorKind::Store`](crate::ErrorKind::Store) says why the file cannot be used, and what to do about it.
+    /// [`ErrorKind::Store`](crate::ErrorKind::Store) says why the file cannot be used, and what to
+    /// do about it.
     pub fn open(path: impl AsRef<Path>, clock: Arc<dyn Clock>) -> Result<Self, Error> {
         Self::open_for(path, clock, HolderProcess::This)
     }
 
-    /// The same, with its locks tied to the life of another process.
+    /// The same, with its locks tied to another process.
     ///
     /// # Errors
-    /// As [`open`](Self::open), and when that process is not there.
+    /// As [`open`](Self::open), and when that process does not exist.
     pub(crate) fn open_for(
         path: impl AsRef<Path>,
         clock: Arc<dyn Clock>,
@@ -108,8 +130,8 @@ impl SqliteNode {
         Self::over(store, spec, clock)
     }
 
-    /// As [`open_for`](Self::open_for). Where this process may read the file and not write it, the
-    /// node can be asked who holds what, and says so when it is to vote.
+    /// As [`open_for`](Self::open_for). If this process may read the file but not write it, the
+    /// node can be inspected, and reports why it does not vote.
     pub(crate) fn open_or_look(
         spec: FileSpec,
         clock: Arc<dyn Clock>,
@@ -162,8 +184,8 @@ impl Node for SqliteNode {
         Box::pin(async move { worker.call(name, command, Bond::None).await })
     }
 
-    fn listen(&self, client: &ClientId, ear: Arc<dyn WakeSink>) -> Listener {
-        self.worker.listen(client, ear)
+    fn listen(&self, client: &ClientId, sink: Arc<dyn WakeSink>) -> Listener {
+        self.worker.listen(client, sink)
     }
 
     fn address(&self) -> &str {

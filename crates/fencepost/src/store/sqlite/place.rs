@@ -1,6 +1,6 @@
-//! Where a lock file may be: one regular file with one name, on a disk of this machine.
+//! Where a lock file may be: one regular file without hard links, on a local disk.
 //!
-//! It must never open the file (see the [module above](super)), only look at it from outside.
+//! It must never open the file (see the [module above](super)), only stat it.
 
 use std::fs::{self, DirBuilder, Metadata, Permissions};
 use std::io::{self, ErrorKind};
@@ -16,27 +16,27 @@ use crate::error::NodeError;
 
 mod local;
 
-/// What may stand behind a path.
+/// The options after a path.
 const OPTIONS: &str = "?mode=group (shared with the users of its group) and ?filesystem=any \
                        (skips the check that the disk is local)";
-/// How many symbolic links may follow each other, as on Linux.
+/// The maximum number of symbolic links, as on Linux.
 const MOST_LINKS: usize = 40;
 
-/// Which file, and what the user said of it: `PATH`, or `PATH?mode=group&filesystem=any`.
+/// The path and its options: `PATH`, or `PATH?mode=group&filesystem=any`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FileSpec {
     pub(super) path: PathBuf,
     pub(super) sharing: Sharing,
-    /// Whether the disk may be of a kind that is not known to be local.
+    /// Whether any file system is allowed, even if not known to be local.
     pub(super) any_filesystem: bool,
 }
 
-/// Who may use the files and directories that we make.
+/// Who may use the files and directories that we create.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sharing {
     /// Their owner.
     Private,
-    /// Their group, too.
+    /// Their group too.
     Group,
 }
 
@@ -48,7 +48,7 @@ impl Sharing {
         }
     }
 
-    /// With the group bit, so that what another user makes there belongs to the group, too.
+    /// With the setgid bit, so that what another user creates there belongs to the group too.
     fn directory_mode(self) -> u32 {
         match self {
             Self::Private => 0o700,
@@ -58,7 +58,7 @@ impl Sharing {
 }
 
 impl FileSpec {
-    /// A path without options: it may have any character in it.
+    /// A path without options: it may contain any character.
     pub(crate) fn new(path: impl Into<PathBuf>) -> Self {
         Self {
             path: path.into(),
@@ -67,7 +67,7 @@ impl FileSpec {
         }
     }
 
-    /// What stands behind `file:` in a URL: `PATH`, also as `//PATH`, and options.
+    /// The part after `file:` in a URL: `PATH` or `//PATH`, and options.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let text = text.strip_prefix("//").unwrap_or(text);
         let (path, options) = match text.split_once('?') {
@@ -84,7 +84,7 @@ impl FileSpec {
                 "filesystem=any" => spec.any_filesystem = true,
                 _ => {
                     return Err(format!(
-                        "unknown option {option:?} behind its path; there are {OPTIONS}"
+                        "unknown option {option:?} after the path; expected {OPTIONS}"
                     ));
                 }
             }
@@ -92,12 +92,12 @@ impl FileSpec {
         Ok(spec)
     }
 
-    /// The node's address, for people.
+    /// The node's address, for display.
     pub(super) fn address(&self) -> String {
         format!("file:{}", self.path.display())
     }
 
-    /// The same, right also when the process changes its working directory.
+    /// The same, absolute: it stays valid when the process changes its working directory.
     pub(super) fn made_absolute(mut self) -> Self {
         if let Ok(path) = std::path::absolute(&self.path) {
             self.path = path;
@@ -105,16 +105,16 @@ impl FileSpec {
         self
     }
 
-    /// Checks the place, makes the directories that lead to it, and returns its one path: without
-    /// symbolic links, and right also when the process changes its working directory.
+    /// Checks the place, creates its directories, and returns its canonical path: absolute and
+    /// without symbolic links.
     pub(super) fn prepare(&self) -> Result<PathBuf, NodeError> {
         self.check().map_err(NodeError::Store)
     }
 
     fn check(&self) -> Result<PathBuf, String> {
-        // SQLite takes an empty path for a database that no other process can see.
+        // SQLite takes an empty path for a private database.
         if self.path.as_os_str().is_empty() {
-            return Err("the path is empty; give the path of a file".into());
+            return Err("the path is empty; expected the path of a file".into());
         }
         let path = follow_links(&self.path).map_err(|error| error.to_string())?;
         let there = match fs::metadata(&path) {
@@ -123,19 +123,19 @@ impl FileSpec {
             Err(error) if error.kind() == ErrorKind::PermissionDenied => {
                 return Err(MAY_NOT_OPEN.into());
             }
-            Err(error) => return Err(format!("it cannot be looked at: {error}")),
+            Err(error) => return Err(format!("cannot stat it: {error}")),
         };
         if there.as_ref().is_some_and(Metadata::is_dir) {
-            return Err("it is a directory; give the path of a file in it".into());
+            return Err("it is a directory; use the path of a file in it".into());
         }
         let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
-            return Err("it has no directory; give the path of a file".into());
+            return Err("it has no parent directory; use the path of a file".into());
         };
         if there.is_none() {
             make_directories(parent, self.sharing.directory_mode())?;
         }
         let parent = fs::canonicalize(parent)
-            .map_err(|error| format!("its directory cannot be looked at: {error}"))?;
+            .map_err(|error| format!("cannot stat its directory: {error}"))?;
         if self.sharing == Sharing::Group {
             check_group(&parent)?;
         }
@@ -149,7 +149,7 @@ impl FileSpec {
         Ok(path)
     }
 
-    /// Makes an empty file, if there is none, for those who may use it.
+    /// Creates an empty file, if missing, with the right mode.
     ///
     /// SQLite gives its side files the same mode, whatever the umask.
     pub(super) fn make(&self, path: &Path) -> Result<(), NodeError> {
@@ -160,7 +160,7 @@ impl FileSpec {
             }
             _ => {}
         }
-        // The umask takes rights away; and who made it may not have come this far yet.
+        // The umask removes bits; and the process that created it may not have come this far yet.
         let file = fs::metadata(path).map_err(|error| explain_io(&error))?;
         let is_ours = file.uid() == rustix::process::geteuid().as_raw();
         let lacks = self.sharing == Sharing::Group && file.mode() & mode != mode;
@@ -172,7 +172,7 @@ impl FileSpec {
     }
 }
 
-/// What this process may do with a lock file that is there.
+/// What this process may do with an existing lock file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Rights {
     /// Vote.
@@ -182,7 +182,7 @@ pub(super) enum Rights {
 }
 
 impl Rights {
-    /// To write, side files have to be made and deleted, too.
+    /// Writing includes creating and deleting side files.
     pub(super) fn of(path: &Path) -> Result<Self, NodeError> {
         let parent = path.parent().unwrap_or(path);
         if may(path, Access::WRITE_OK) && may(parent, Access::WRITE_OK) {
@@ -197,12 +197,12 @@ impl Rights {
 
 fn may(path: &Path, what: Access) -> bool {
     let asked = rustix::fs::accessat(CWD, path, what, AtFlags::EACCESS);
-    // What cannot be asked is decided when SQLite opens the file.
+    // What cannot be checked is decided when SQLite opens the file.
     !matches!(asked, Err(Errno::ACCESS | Errno::PERM | Errno::ROFS))
 }
 
-/// Follows the links at the end of a path, also when they lead to what is not there yet: the
-/// standard library only follows those that lead somewhere.
+/// Follows the links at the end of a path, also if they lead to a missing file: the standard
+/// library only follows links to existing ones.
 fn follow_links(path: &Path) -> io::Result<PathBuf> {
     let mut path = std::path::absolute(path)?;
     for _ in 0..MOST_LINKS {
@@ -217,48 +217,47 @@ fn follow_links(path: &Path) -> io::Result<PathBuf> {
 fn make_directories(parent: &Path, mode: u32) -> Result<(), String> {
     let missing: Vec<_> = parent.ancestors().take_while(|dir| !dir.exists()).collect();
     let made = DirBuilder::new().recursive(true).mode(mode).create(parent);
-    // The umask takes rights away. Only from those that we made, and the outermost first.
+    // The umask removes bits. Only for those that we created, outermost first.
     let made = made.and_then(|()| {
         let mut missing = missing.iter().rev();
         missing.try_for_each(|dir| fs::set_permissions(dir, Permissions::from_mode(mode)))
     });
     made.map_err(|error| {
         let parent = parent.display();
-        format!("its directory {parent} cannot be made ({error}); make it, or give another")
+        format!("cannot create its directory {parent} ({error}); create it, or use another path")
     })
 }
 
-/// Where new files get the group of the process that makes them, the side files that one user makes shut
-/// the others out.
+/// Without setgid, new files get the group of the creating process, and the side files of one user
+/// shut the others out.
 fn check_group(parent: &Path) -> Result<(), String> {
     const HANDS_ON: u32 = 0o2000;
     let directory = fs::metadata(parent).map_err(|error| error.to_string())?;
     if directory.mode() & HANDS_ON == 0 {
         let parent = parent.display();
         return Err(format!(
-            "mode=group needs a directory that hands its group on to new files; run chgrp GROUP \
+            "mode=group needs a directory with the setgid bit; run chgrp GROUP \
              {parent} && chmod 2770 {parent}"
         ));
     }
     Ok(())
 }
 
-/// A file that is there: has it one name?
+/// An existing file: does it have hard links?
 fn check_file(path: &Path, file: &Metadata) -> Result<(), String> {
     if !file.is_file() {
-        return Err("it is not a regular file; give the path of one".into());
+        return Err("it is not a regular file; use the path of one".into());
     }
     if file.nlink() > 1 {
         return Err(format!(
-            "it has {} names (hard links), and each would have locks of its own; delete all but \
-             one",
+            "it has {} hard links, and each would have locks of its own; delete all but one",
             file.nlink()
         ));
     }
     if is_mounted_by_itself(path) {
         return Err(format!(
-            "it is mounted by itself, so others reach it under a path with locks of its own; mount \
-             its directory instead, as in docker run -v DIRECTORY:{}",
+            "it is bind-mounted as a single file, so other paths to it have locks of their own; \
+             mount its directory instead, as in docker run -v DIRECTORY:{}",
             path.parent().unwrap_or(path).display()
         ));
     }
@@ -285,7 +284,7 @@ fn is_mounted_by_itself(path: &Path) -> bool {
 #[cfg(any(target_os = "linux", target_os = "android"))]
 fn make_empty(path: &Path, mode: u32) -> io::Result<()> {
     use rustix::fs::{FileType, Mode};
-    // Not by opening it: to close it again would drop the locks that another thread has on it by
+    // Not by opening it: closing it again would drop the locks that another thread holds on it by
     // then.
     rustix::fs::mknodat(
         CWD,

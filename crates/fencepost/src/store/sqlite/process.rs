@@ -1,28 +1,29 @@
-//! Who a process is, and whether it is gone: by pid, start time and pid namespace.
+//! Identifies a process, and whether it is dead: by pid, start time and pid namespace.
 //!
-//! It must never call a living process gone: that would hand its lock to another holder. Whatever
-//! cannot be found out counts as alive, and the lock's TTL decides.
+//! It must never report a living process as dead: that would give its lock to another holder.
+//! Whatever cannot be determined counts as alive, and the lock's TTL decides.
 
 use std::fs;
 
-/// A process that no other can be mistaken for, as long as the machine is up.
+/// The unique identity of a process, while the machine is up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Process {
     pub(super) pid: u32,
-    /// In clock ticks since boot. A pid that was given to another process has another one.
+    /// In clock ticks since boot. Distinguishes processes that reuse a pid.
     pub(super) started: u64,
     /// The inode of the pid namespace: a pid means nothing outside it.
     pub(super) namespace: u64,
 }
 
 impl Process {
-    /// This process, or `None` where `/proc` does not tell.
+    /// This process, or `None` if `/proc` is not available.
     #[cfg(any(target_os = "linux", target_os = "android"))]
     pub(super) fn current() -> Option<Self> {
         use std::os::unix::fs::MetadataExt;
 
         let stat = Stat::parse(&fs::read_to_string("/proc/self/stat").ok()?)?;
-        // Another namespace's /proc may be mounted here. Its numbers are not ours, so no process is judged.
+        // Another namespace's /proc may be mounted here. Its pids are not ours, so no process is
+        // judged.
         (stat.pid == std::process::id()).then_some(())?;
         Some(Self {
             pid: stat.pid,
@@ -31,13 +32,13 @@ impl Process {
         })
     }
 
-    /// This process, or `None` where `/proc` does not tell.
+    /// This process, or `None` if `/proc` is not available.
     #[cfg(not(any(target_os = "linux", target_os = "android")))]
     pub(super) fn current() -> Option<Self> {
         None
     }
 
-    /// The process of that id, or `None` if it is not there or `/proc` does not tell.
+    /// The process with this id, or `None` if it does not exist or `/proc` is not available.
     pub(super) fn of(pid: u32) -> Option<Self> {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
         let stat = Stat::parse(&stat).filter(|stat| stat.pid == pid && !stat.is_dead())?;
@@ -48,7 +49,7 @@ impl Process {
         })
     }
 
-    /// Whether this process is known to be gone, as `observer` sees it.
+    /// Whether this process is known to be dead, as `observer` sees it.
     pub(super) fn is_gone(&self, observer: &Self) -> bool {
         if self == observer || self.namespace != observer.namespace {
             return false;
@@ -56,7 +57,7 @@ impl Process {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid));
         match stat.ok().as_deref().and_then(Stat::parse) {
             Some(stat) => stat.started != self.started || stat.is_dead(),
-            // Not there, or hidden from us (`hidepid`): a signal that is none tells which.
+            // Missing, or hidden from us (`hidepid`): signal 0 tells which.
             None => !exists(self.pid),
         }
     }
@@ -80,8 +81,8 @@ struct Stat {
 
 impl Stat {
     fn parse(line: &str) -> Option<Self> {
-        // The second field is the program's name in parentheses. It may have spaces and
-        // parentheses of its own; no later field has any.
+        // The second field is the program's name in parentheses. It may contain spaces and
+        // parentheses; no later field does.
         let (pid, rest) = line.split_once(' ')?;
         let (_, rest) = rest.rsplit_once(") ")?;
         let mut fields = rest.split_ascii_whitespace(); // the first of them is field 3

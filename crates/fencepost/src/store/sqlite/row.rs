@@ -1,4 +1,4 @@
-//! One lock as the file has it: a row, its reading and its writing.
+//! One lock as a row of the file.
 
 use std::time::Duration;
 
@@ -17,11 +17,11 @@ const WRITE: &str = "INSERT OR REPLACE INTO locks
 const NAMES_AFTER: &str = "SELECT name FROM locks WHERE name > ?1 ORDER BY name LIMIT ?2";
 const DELETE: &str = "DELETE FROM locks WHERE name = ?1";
 
-/// A lock as the file has it. Its times are boot times of the boot it names.
+/// A lock as stored. Its times are boot times of the named boot.
 #[derive(Clone, Debug)]
 pub(super) struct Row {
     pub(super) state: LockState,
-    /// The process that was last told that it has the lock.
+    /// The process that was last granted the lock.
     pub(super) process: Option<Process>,
     pub(super) boot: Boot,
     /// When the row was written.
@@ -58,7 +58,7 @@ impl Row {
             .optional()
     }
 
-    /// Writes the lock's row, whether it had one or not.
+    /// Inserts or replaces the lock's row.
     pub(super) fn write(&self, connection: &Connection, name: &str) -> rusqlite::Result<()> {
         let state = serde_json::to_string(&self.state)
             .map_err(|error| rusqlite::Error::ToSqlConversionFailure(error.into()))?;
@@ -87,7 +87,7 @@ impl Row {
         names.collect()
     }
 
-    /// Forgets the lock.
+    /// Deletes the lock's row.
     pub(super) fn delete(connection: &Connection, name: &str) -> rusqlite::Result<()> {
         connection.prepare_cached(DELETE)?.execute([name])?;
         Ok(())

@@ -1,8 +1,8 @@
-//! One command, one transaction: reads the lock's row, lets the state machine decide, writes the
-//! row if it changed.
+//! One command, one transaction: reads the lock's row, runs the state machine, and writes the row
+//! if it changed.
 //!
-//! It must never read the clock before it has read the row: while a command waits for its turn
-//! time passes, and by an old time a new holder's TTL would seem longer than it is.
+//! It must never read the clock before it has read the row: time passes while a command waits for
+//! its turn, and with an old time a new holder's TTL would seem longer than it is.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,14 +18,14 @@ use super::process::Process;
 use super::row::Row;
 use crate::error::NodeError;
 use crate::runtime::clock::Clock;
-use fencepost_core::lock::{COUNTER_RETENTION, Command, LockState, Now, Reply};
+use fencepost_core::lock::{Command, LockState, Now, REGISTER_RETENTION, Reply};
 use fencepost_core::name::LockName;
 use fencepost_core::ticket::Wake;
 use fencepost_core::ttl::Readable;
 
-/// After so many changes, a few rows are looked at, to sweep out unused names.
+/// After this many changes, a few rows are checked, to sweep unused names.
 const SWEEP_EVERY: u32 = 16;
-/// How many rows: as many as there were changes, so that sweeping keeps up with new names.
+/// How many rows: as many as changes, so that the sweep keeps up with new names.
 const SWEEP_ROWS: u32 = SWEEP_EVERY;
 
 /// A lock file.
@@ -37,29 +37,29 @@ pub(super) struct Store {
     changes: u32,
     /// The name up to which the last sweep came.
     swept_to: String,
-    /// The waiters that the last command has woken.
+    /// The waiters to wake after the last command.
     woken: Vec<Wake>,
 }
 
-/// What there is of the file.
+/// The state of the file.
 enum State {
     Open(Box<OpenFile>),
-    /// This process may read it and not write it. It is opened for each look.
+    /// This process may read it but not write it. It is opened for each query.
     LookOnly,
-    /// It is closed because its log or index was deleted, and opened again for the next command.
+    /// Closed because its log or index was deleted; reopened for the next command.
     Closed,
-    /// It was deleted or replaced. Until that time locks may be held that only the old one knew of.
+    /// It was deleted or replaced. Until this time locks may be held that only the old file knew.
     Replaced(Duration),
 }
 
-/// What a row is judged by: this machine, this boot, this process.
+/// What rows are judged by: this machine, this boot, this process.
 struct Here {
     clock: Arc<dyn Clock>,
     boot: Boot,
-    /// This process. It stays the same: a store belongs to a thread, and threads do not survive a
+    /// This process. It never changes: a store belongs to a thread, and threads do not survive a
     /// fork.
     process: Option<Process>,
-    /// Who holds what is taken here: this process, unless the user said otherwise.
+    /// The process that acquired locks are tied to: this one, unless configured.
     holder: Holder,
 }
 
@@ -76,7 +76,7 @@ impl Store {
         Ok(Self::new(spec, State::Open(Box::new(file)), clock, holder))
     }
 
-    /// Opens the file for voting, or for looking where this process may not write it.
+    /// Opens the file for voting, or read-only if this process may not write it.
     pub(super) fn open_or_look(
         spec: FileSpec,
         clock: Arc<dyn Clock>,
@@ -114,7 +114,7 @@ impl Store {
         matches!(self.file, State::LookOnly)
     }
 
-    /// Carries out one command.
+    /// Runs one command.
     pub(super) fn apply(
         &mut self,
         name: &LockName,
@@ -140,20 +140,19 @@ impl Store {
             rusqlite::Error::FromSqlConversionFailure(..)
             | rusqlite::Error::IntegralValueOutOfRange(..)
             | rusqlite::Error::InvalidColumnType(..) => NodeError::Store(format!(
-                "the row of lock \"{name}\" is damaged ({error}); delete it once no one holds the \
-                 lock"
+                "the row of lock \"{name}\" is corrupt ({error}); delete it once no client holds \
+                 the lock"
             )),
             other => explain(&other),
         })
     }
 
-    /// The waiters that the last command has woken.
+    /// The waiters to wake after the last command.
     pub(super) fn take_woken(&mut self) -> impl Iterator<Item = Wake> + use<> {
         std::mem::take(&mut self.woken).into_iter()
     }
 
-    /// A number that is another one after another connection has changed the file. `None` when
-    /// that cannot be told.
+    /// A number that changes when another connection has changed the file. `None` if unknown.
     pub(super) fn version(&mut self) -> Option<i64> {
         self.ready().ok()?;
         let connection = self.connection().ok()?;
@@ -161,14 +160,14 @@ impl Store {
         statement.ok()?.query_row([], |columns| columns.get(0)).ok()
     }
 
-    /// Whose turn it is, if the lock is free.
-    pub(super) fn next_in_line(&mut self, name: &LockName) -> Result<Vec<Wake>, NodeError> {
+    /// The next waiters, if the lock is free.
+    pub(super) fn next_waiters(&mut self, name: &LockName) -> Result<Vec<Wake>, NodeError> {
         self.ready()?;
-        let next = self.here.next_in_line(self.connection()?, name);
+        let next = self.here.next_waiters(self.connection()?, name);
         next.map_err(|error| explain(&error))
     }
 
-    /// Writes an invisible row, to find out whether that is possible.
+    /// Writes a row and rolls back, to check that writing is possible.
     pub(super) fn probe(&mut self, name: &LockName) -> Result<(), NodeError> {
         self.ready()?;
         let State::Open(file) = &mut self.file else {
@@ -198,7 +197,7 @@ impl Store {
         }
     }
 
-    /// Sees to it that the files that we have open are those that all others see.
+    /// Ensures that our open files are the ones that all others see.
     fn ready(&mut self) -> Result<(), NodeError> {
         self.notice_changes()?;
         match &self.file {
@@ -207,8 +206,8 @@ impl Store {
                 let left = until.saturating_sub(self.here.now().elapsed);
                 if !left.is_zero() {
                     return Err(NodeError::Store(format!(
-                        "it was deleted or replaced while in use, and with it the locks that are \
-                         held; it votes again in {}, when the last of them has expired",
+                        "it was deleted or replaced while in use, and its locks with it; it votes \
+                         again in {}, when the last of them has expired",
                         Readable(left)
                     )));
                 }
@@ -220,10 +219,10 @@ impl Store {
         Ok(())
     }
 
-    /// Closes files that are no longer those that others see.
+    /// Closes files that others no longer see.
     ///
-    /// To be called before each vote, and now and then while idle: no newcomer can vote as long as we
-    /// have a deleted file open.
+    /// Call before each vote, and now and then while idle: no other process can vote while we have
+    /// a deleted file open.
     pub(super) fn notice_changes(&mut self) -> Result<(), NodeError> {
         let State::Open(file) = &self.file else {
             return Ok(());
@@ -232,7 +231,7 @@ impl Store {
         match file.change() {
             Change::None => {}
             Change::Database => {
-                // The others no longer see what we write, and we do not see what they write.
+                // The others no longer see what we write, nor we what they write.
                 tracing::warn!(%path, "the lock file was deleted or replaced: its locks are lost");
                 let until = self.here.last_expiry(&file.connection);
                 self.file = State::Replaced(until.map_err(|error| explain(&error))?);
@@ -246,7 +245,7 @@ impl Store {
         Ok(())
     }
 
-    /// Lets the file grow to so many pages only, as a full disk would.
+    /// Limits the file to this many pages, as a full disk would.
     #[cfg(test)]
     pub(super) fn limit_pages(&self, pages: u32) {
         let limit = format!("PRAGMA max_page_count = {pages}");
@@ -320,7 +319,7 @@ impl Here {
         }
     }
 
-    /// [`Command::Inspect`] needs no turn: it neither waits for a writer nor holds one up.
+    /// [`Command::Inspect`] needs no turn: it neither waits for a writer nor delays one.
     fn look(&self, connection: &Connection, name: &LockName) -> rusqlite::Result<Reply> {
         let row = Row::read(connection, name.as_str())?;
         let queued = match name.slot() {
@@ -336,8 +335,8 @@ impl Here {
         })
     }
 
-    /// Whose turn it is, if the lock is free; in the queue for slots, at each slot that is free.
-    fn next_in_line(
+    /// The next waiters, if the lock is free; for a semaphore's queue, at each free slot.
+    fn next_waiters(
         &self,
         connection: &Connection,
         name: &LockName,
@@ -345,7 +344,7 @@ impl Here {
         let row = Row::read(connection, name.as_str())?;
         let now = self.now().elapsed;
         let (queue, _) = self.brought_up_to_date(row.as_ref(), now);
-        let next = queue.next_in_line(now);
+        let next = queue.next_waiters(now);
         if !name.is_queue_for_slots() || next.is_empty() {
             return Ok(next);
         }
@@ -378,7 +377,7 @@ impl Here {
         }
     }
 
-    /// When the last lock that is held has expired.
+    /// When the last held lock has expired.
     fn last_expiry(&self, connection: &Connection) -> rusqlite::Result<Duration> {
         let mut last = self.now().elapsed;
         let mut name = String::new();
@@ -397,14 +396,14 @@ impl Here {
                 };
                 let now = self.now().elapsed;
                 for held in seen.holder.iter().chain(&seen.readers) {
-                    let left = held.remaining.unwrap_or(COUNTER_RETENTION);
+                    let left = held.remaining.unwrap_or(REGISTER_RETENTION);
                     last = last.max(now + left);
                 }
             }
         }
     }
 
-    /// What became of a lock since its row was written, and the holder's process if it lives.
+    /// The state of a lock since its row was written, and the holder's process if it is alive.
     fn brought_up_to_date(&self, row: Option<&Row>, now: Duration) -> (LockState, Option<Process>) {
         let Some(row) = row else {
             return (LockState::default(), None);
@@ -429,7 +428,7 @@ impl Here {
         self.boot.is_after(&row.boot, row.written, now)
     }
 
-    /// Looks at the next few rows, deletes the unused ones, and returns how far it came.
+    /// Checks the next few rows, deletes unused ones, and returns how far it came.
     fn sweep(
         &self,
         connection: &Connection,
@@ -438,12 +437,12 @@ impl Here {
     ) -> rusqlite::Result<String> {
         let names = Row::names_after(connection, from, SWEEP_ROWS)?;
         for name in &names {
-            // A damaged row is for its own lock's command to complain of.
+            // A corrupt row is reported by its own lock's command.
             let Ok(Some(row)) = Row::read(connection, name) else {
                 continue;
             };
             let forgettable = if self.is_of_earlier_boot(&row, now) {
-                now >= COUNTER_RETENTION
+                now >= REGISTER_RETENTION
             } else {
                 row.state.is_forgettable(now)
             };
@@ -451,7 +450,7 @@ impl Here {
                 Row::delete(connection, name)?;
             }
         }
-        // Short of rows: that was the end, and the next sweep begins at the beginning.
+        // Fewer rows than requested: that was the end, and the next sweep starts over.
         let at_end = names.len() < SWEEP_ROWS as usize;
         Ok(names
             .into_iter()

@@ -1,4 +1,4 @@
-//! What a file of locks is like.
+//! Facts about a lock file.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -18,12 +18,12 @@ use fencepost_core::lock::Command;
 use fencepost_core::name::LockName;
 use fencepost_core::pattern::NamePattern;
 
-/// How often the time is taken.
+/// The number of samples.
 const LOOKS: usize = 5;
-/// A lock that is looked at, and whose row is written and deleted again.
+/// The lock that is inspected, and whose row is written and deleted again.
 const PROBE: &str = "fencepost:doctor";
 
-/// Opens the file, or makes it, looks at it, and writes to it.
+/// Opens or creates the file, inspects it, and writes to it.
 pub(crate) async fn survey(spec: FileSpec, clock: Arc<dyn Clock>) -> NodeSurvey {
     let node = spec.address();
     let opening = tokio::task::spawn_blocking(move || open(spec, clock)).await;

@@ -13,7 +13,7 @@ use super::*;
 use crate::error::NodeError;
 use crate::runtime::clock::{Moment, SystemClock};
 use crate::{AttemptValue, FencingToken, Ttl};
-use fencepost_core::lock::{COUNTER_RETENTION, Repair, Reply};
+use fencepost_core::lock::{REGISTER_RETENTION, Repair, Reply};
 
 /// A clock that stands still until it is set.
 struct HandClock {
@@ -73,9 +73,9 @@ fn release(value: &str) -> Command {
     }
 }
 
-fn granted(counter: u64) -> Result<Reply, NodeError> {
+fn granted(register: u64) -> Result<Reply, NodeError> {
     Ok(Reply::Granted {
-        counter: FencingToken::saturating(counter),
+        register: FencingToken::saturating(register),
         evicted: None,
     })
 }
@@ -123,7 +123,7 @@ fn is_held(reply: &Result<Reply, NodeError>) -> bool {
 }
 
 #[tokio::test]
-async fn a_reboot_frees_the_lock_and_the_counter_goes_on() {
+async fn a_reboot_frees_the_lock_and_the_register_goes_on() {
     let (file, clock, a) = (File::new(), HandClock::at(secs(1000)), name("a"));
     let node = file.node(&clock);
     assert_eq!(node.call(&a, acquire("one")).await, granted(1));
@@ -135,7 +135,7 @@ async fn a_reboot_frees_the_lock_and_the_counter_goes_on() {
     let Ok(Reply::Snapshot(seen)) = node.call(&a, Command::Inspect).await else {
         panic!("no snapshot");
     };
-    assert_eq!((seen.holder, seen.counter.get()), (None, 1));
+    assert_eq!((seen.holder, seen.register.get()), (None, 1));
     assert_eq!(node.call(&a, acquire("two")).await, granted(2));
     assert!(is_held(&node.call(&a, acquire("three")).await));
 }
@@ -246,14 +246,14 @@ async fn names_that_nobody_needs_are_swept_out() {
         let _ = node.call(&name(&format!("old-{i}")), acquire("one")).await;
     }
     assert_eq!(file.names(), 100);
-    clock.set(secs(1000 + 30) + COUNTER_RETENTION - secs(1));
+    clock.set(secs(1000 + 30) + REGISTER_RETENTION - secs(1));
     let kept = name("z-kept");
     for i in 0..100 {
         let _ = node.call(&kept, acquire(&format!("{i}"))).await;
         let _ = node.call(&kept, release(&format!("{i}"))).await;
     }
     assert_eq!(file.names(), 101, "their time was not up");
-    clock.set(secs(1000 + 30) + COUNTER_RETENTION);
+    clock.set(secs(1000 + 30) + REGISTER_RETENTION);
     for i in 0..100 {
         let _ = node.call(&kept, acquire(&format!("{i}"))).await;
         let _ = node.call(&kept, release(&format!("{i}"))).await;
@@ -272,7 +272,7 @@ async fn names_of_an_earlier_boot_are_swept_out_once_this_one_is_old_enough() {
         .execute("UPDATE locks SET boot = 'another'", [])
         .unwrap();
     let kept = name("z-kept");
-    for (now, names) in [(COUNTER_RETENTION - secs(1), 21), (COUNTER_RETENTION, 1)] {
+    for (now, names) in [(REGISTER_RETENTION - secs(1), 21), (REGISTER_RETENTION, 1)] {
         clock.set(now);
         for i in 0..40 {
             let _ = node.call(&kept, acquire(&format!("{i}"))).await;
@@ -419,7 +419,7 @@ async fn a_damaged_row_is_an_error_of_its_own_lock_only() {
         .unwrap();
     for command in [acquire("two"), Command::Inspect] {
         let error = node.call(&a, command).await.unwrap_err().to_string();
-        assert!(error.contains("\"a\" is damaged"), "{error}");
+        assert!(error.contains("\"a\" is corrupt"), "{error}");
     }
     for i in 0..40 {
         let fine = name(&format!("b-{i}"));
@@ -438,7 +438,7 @@ async fn a_full_disk_is_an_error_that_says_so_and_passes() {
     });
     assert_eq!(
         full.unwrap(),
-        NodeError::Unusable("the disk is full; make room on it".into())
+        NodeError::Unusable("the disk is full; free some space".into())
     );
     store.limit_pages(1000);
     let reply = store.apply(&name("a"), &acquire("one"), Bond::OfThisNode);
@@ -495,7 +495,7 @@ fn a_file_of_a_newer_version_is_refused() {
     drop(file.node(&clock));
     file.sql().execute_batch("PRAGMA user_version = 2").unwrap();
     let why = file.why();
-    assert!(why.contains("a newer fencepost made it"), "{why}");
+    assert!(why.contains("created by a newer fencepost"), "{why}");
 }
 
 #[test]
@@ -513,7 +513,7 @@ fn a_damaged_file_is_refused() {
     bytes[100..110].fill(0xff);
     std::fs::write(file.path(), bytes).unwrap();
     let why = file.why();
-    assert!(why.contains("it is damaged"), "{why}");
+    assert!(why.contains("it is corrupt"), "{why}");
 }
 
 #[test]
@@ -529,7 +529,7 @@ fn a_directory_and_a_path_through_a_file_are_refused() {
     let why = SqliteNode::open(&below, Arc::new(SystemClock))
         .err()
         .unwrap();
-    assert!(why.to_string().contains("cannot be looked at"), "{why}");
+    assert!(why.to_string().contains("cannot stat"), "{why}");
 }
 
 #[test]

@@ -1,8 +1,8 @@
-//! A second thread, while there are waiters: it sees what other processes have changed, and wakes our
+//! A second thread, while there are waiters: it notices changes of other processes, and wakes our
 //! waiters whose turn it is.
 //!
-//! It must never write: it only looks, through a connection of its own. A look at a file that
-//! has not changed costs a few microseconds.
+//! It must never write: it only reads, through a separate connection. Checking an unchanged file
+//! costs a few microseconds.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,14 +18,14 @@ use crate::store::notice::{Audience, Listener};
 use fencepost_core::name::LockName;
 use fencepost_core::ticket::{ClientId, Wake};
 
-/// The pauses between two looks: after a change, and when nothing has changed for a while.
+/// The pauses between two checks: after a change, and when nothing has changed for a while.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(10);
-/// How often the locks are looked at though nothing has changed: a holder may have died.
+/// How often the locks are checked although nothing has changed: a holder may have died.
 const LOOK_ANYWAY: Duration = Duration::from_millis(50);
-/// What one more lock that is waited for adds to that.
+/// What each additional lock adds to that.
 const LOOK_ANYWAY_FOR_EACH: Duration = Duration::from_millis(1);
-/// How long a thread that cannot open the file waits before it tries again.
+/// How long a thread that cannot open the file waits before it retries.
 const AFTER_FAILURE: Duration = Duration::from_millis(500);
 
 /// What the worker, the watch and the node share.
@@ -35,7 +35,7 @@ pub(super) struct Watch {
     shared: Arc<Mutex<Shared>>,
     spec: FileSpec,
     clock: Arc<dyn Clock>,
-    /// The process that the threads run in.
+    /// The process of the threads.
     pid: u32,
 }
 
@@ -43,7 +43,7 @@ pub(super) struct Watch {
 struct Shared {
     /// The locks that this process waits for, each with the end of its registration.
     names: HashMap<LockName, Instant>,
-    /// How many listen.
+    /// The number of listeners.
     listeners: usize,
     thread: Option<JoinHandle<()>>,
 }
@@ -64,15 +64,15 @@ impl Watch {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn listen(&self, client: &ClientId, ear: Arc<dyn WakeSink>) -> Listener {
-        let heard = self.audience.join(client, ear);
+    pub(super) fn listen(&self, client: &ClientId, sink: Arc<dyn WakeSink>) -> Listener {
+        let heard = self.audience.join(client, sink);
         let mut shared = self.shared();
         shared.listeners += 1;
         let is_running = shared.thread.as_ref().is_some_and(|it| !it.is_finished());
         if !is_running {
             let watch = self.clone();
             let thread = std::thread::Builder::new().name("fencepost-watch".into());
-            // Without the thread a turn is noticed by the waiters themselves, only later.
+            // Without the thread the waiters notice their turn themselves, only later.
             shared.thread = thread.spawn(move || watch.run()).ok();
         }
         drop(shared);
@@ -90,7 +90,7 @@ impl Watch {
         })
     }
 
-    /// A waiter of this process registers for that lock until then, and renews that.
+    /// Registers a waiter of this process for this lock until then, or renews that.
     pub(super) fn is_waited_for(&self, name: &LockName, lease: Duration) {
         let mut shared = self.shared();
         let until = Instant::now() + lease;
@@ -99,12 +99,12 @@ impl Watch {
         }
     }
 
-    /// Tells whose turn it is.
+    /// Notifies the next waiters.
     pub(super) fn tell(&self, wake: Wake) {
         self.audience.tell(wake);
     }
 
-    /// The locks to look at, or `None` when there is no listener left.
+    /// The locks to check, or `None` without listeners.
     fn names(&self) -> Option<Vec<LockName>> {
         let mut shared = self.shared();
         if shared.listeners == 0 {
@@ -125,7 +125,8 @@ impl Watch {
         while let Some(names) = self.names() {
             if names.is_empty() {
                 told.clear();
-                // Who has it open and looks at nothing would not notice that it was deleted.
+                // A process that has it open and checks nothing would not notice that it was
+                // deleted.
                 store = None;
                 std::thread::park();
                 continue;
@@ -163,10 +164,10 @@ impl Watch {
         store.as_mut()
     }
 
-    /// Tells whose turn it is, once for each time that a lock is free.
+    /// Notifies the next waiters, once each time a lock becomes free.
     fn look(&self, store: &mut Store, name: &LockName, told: &mut HashMap<LockName, Vec<Wake>>) {
-        // What is wrong with the file, the waiters' own commands will say.
-        let next = store.next_in_line(name).unwrap_or_default();
+        // If the file is broken, the waiters' own commands report it.
+        let next = store.next_waiters(name).unwrap_or_default();
         if told.get(name).is_some_and(|last| *last == next) {
             return;
         }

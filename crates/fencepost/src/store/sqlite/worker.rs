@@ -1,7 +1,7 @@
-//! The thread that owns the connection, and the way to it: a queue in, an answer back.
+//! The thread that owns the connection, and the queue to it.
 //!
-//! It must never block the caller's runtime, and never leave a caller without an answer: whatever
-//! happens to the thread, a waiting call ends with an error.
+//! It must never block the caller's runtime, and never leave a caller without a reply: whatever
+//! happens to the thread, a pending call ends with an error.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -24,15 +24,14 @@ use fencepost_core::lock::{Command, Reply};
 use fencepost_core::name::LockName;
 use fencepost_core::ticket::ClientId;
 
-/// How many commands may wait in the queue. More are refused; it takes a disk that hangs to have
-/// so many.
+/// The maximum number of queued commands. More are refused; only a hanging disk causes that many.
 ///
-/// They are not made to wait for room: a call gets its place when it is first polled, and one that
-/// is not polled again would keep those behind it from theirs for ever.
+/// Callers do not wait for room: a call is queued when it is first polled, and one that is never
+/// polled again would block those behind it forever.
 const QUEUE: usize = 1 << 16;
 
-/// How often a thread that has nothing to do looks whether its files are still there. Until it has
-/// closed deleted ones, no process that comes can vote.
+/// How often an idle thread checks whether its files still exist. Until it has closed deleted ones,
+/// no new process can vote.
 const IDLE_LOOK: Duration = Duration::from_secs(1);
 
 /// A handle to the thread. The thread ends when the last one is dropped and the queue is empty; it
@@ -40,7 +39,7 @@ const IDLE_LOOK: Duration = Duration::from_secs(1);
 #[derive(Clone)]
 pub(super) struct Worker {
     queue: mpsc::Sender<Job>,
-    /// The process that the thread runs in.
+    /// The process of the thread.
     pid: u32,
     is_look_only: bool,
     watch: Watch,
@@ -62,7 +61,7 @@ impl Worker {
         std::thread::Builder::new()
             .name("fencepost-file".into())
             .spawn(move || work(store, jobs, &watching))
-            .map_err(|error| format!("no thread can be started ({error})"))?;
+            .map_err(|error| format!("cannot start a thread ({error})"))?;
         Ok(Self {
             queue,
             pid: std::process::id(),
@@ -79,12 +78,12 @@ impl Worker {
         }
     }
 
-    /// Tells the waiters of that client whose turn it is.
-    pub(super) fn listen(&self, client: &ClientId, ear: Arc<dyn WakeSink>) -> Listener {
+    /// Wakes the waiters of this client when it is their turn.
+    pub(super) fn listen(&self, client: &ClientId, sink: Arc<dyn WakeSink>) -> Listener {
         match self.is_forked() {
-            // The threads were not forked with us, and what they had locked stays locked.
+            // The threads did not survive the fork, and what they had locked stays locked.
             true => Listener::deaf(),
-            false => self.watch.listen(client, ear),
+            false => self.watch.listen(client, sink),
         }
     }
 
@@ -92,7 +91,7 @@ impl Worker {
         std::process::id() != self.pid
     }
 
-    /// Queues the command when first polled, and waits for the answer.
+    /// Queues the command when first polled, and waits for the reply.
     pub(super) async fn call(
         &self,
         name: LockName,
@@ -100,7 +99,7 @@ impl Worker {
         bond: Bond,
     ) -> Result<Reply, NodeError> {
         if self.is_forked() {
-            // The thread was not forked with us: it would never answer.
+            // The thread did not survive the fork: it would never reply.
             return Err(forked());
         }
         let (answer, answered) = oneshot::channel();
@@ -112,7 +111,7 @@ impl Worker {
         };
         self.queue.try_send(job).map_err(|refused| match refused {
             TrySendError::Full(_) => {
-                NodeError::Store(format!("{QUEUE} commands are waiting for the disk already"))
+                NodeError::Store(format!("{QUEUE} commands are already waiting for the disk"))
             }
             TrySendError::Closed(_) => ended(),
         })?;
@@ -129,13 +128,14 @@ fn work(mut store: Store, mut jobs: mpsc::Receiver<Job>, watch: &Watch) {
         let job = match next(&mut jobs, IDLE_LOOK) {
             Next::Job(job) => job,
             Next::Nothing => {
-                // What is wrong, the next command will say.
+                // The next command reports what is wrong.
                 let _ = catch_unwind(AssertUnwindSafe(|| store.notice_changes()));
                 continue;
             }
             Next::End => return,
         };
-        // The caller has given up. A release is still right; an acquire would be for no holder.
+        // The caller is gone. A release is still right; an acquire would leave a lock that no lease
+        // holds.
         if job.answer.is_closed()
             && !matches!(
                 job.command,
@@ -147,7 +147,7 @@ fn work(mut store: Store, mut jobs: mpsc::Receiver<Job>, watch: &Watch) {
         if let Command::Enqueue { lease, .. } = &job.command {
             watch.is_waited_for(&job.name, *lease);
         }
-        // A panic rolls the transaction back on its way, so the store can be used again.
+        // A panic rolls the transaction back, so the store stays usable.
         let apply = || store.apply(&job.name, &job.command, job.bond);
         let done = catch_unwind(AssertUnwindSafe(apply));
         let reply = done.unwrap_or_else(|panic| {
@@ -162,9 +162,9 @@ fn work(mut store: Store, mut jobs: mpsc::Receiver<Job>, watch: &Watch) {
 
 enum Next {
     Job(Job),
-    /// None has come in time.
+    /// No job in time.
     Nothing,
-    /// None will come any more.
+    /// No more jobs.
     End,
 }
 

@@ -38,11 +38,15 @@ fn the_head_looks_at_the_slots_at_once_and_then_once_a_second() {
     let mut queue = all_taken(2);
     assert_eq!(queue.next_look(), at(1000));
     look(&mut queue, 1000);
+    // It is two milliseconds early: another look at the queue would cost more.
     let again = queue.on(all(node(None, &[0, 1])), at(1000));
-    assert_eq!(wakes(&again), [], "1002 is the time");
-    assert_eq!(queue.next_look(), at(1002));
-    look(&mut queue, 1002);
-    assert_eq!(wakes(&queue.on(all(node(None, &[0])), at(1002))), [1]);
+    assert_eq!(wakes(&again), [1]);
+    queue.on(QueueEvent::AttemptStarted(1), at(1000));
+    queue.on(QueueEvent::AllTaken(1), at(1001));
+    // A look for another reason finds that it is too early.
+    queue.on(joined(3), at(1100));
+    assert_eq!(look(&mut queue, 1100).len(), 2);
+    assert_eq!(wakes(&queue.on(all(node(None, &[0, 2])), at(1100))), []);
 }
 
 #[test]

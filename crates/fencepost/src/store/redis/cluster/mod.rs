@@ -6,6 +6,7 @@
 //! - `refusal`: what a node says in place of an answer.
 //! - `survey`: what the Cluster is like, for people.
 //! - `line`: where calls wait for a slot that is not known yet, in order.
+//! - `wakes`: wake-ups that stay in one shard.
 //!
 //! # Layout
 //! A lock and the keys beside it share a hash slot, as everywhere. What a server has once, every slot has: the
@@ -48,6 +49,7 @@ mod refusal;
 mod shard;
 mod survey;
 mod url;
+mod wakes;
 
 use std::future::Future;
 use std::pin::Pin;
@@ -63,7 +65,7 @@ use tokio::time::{Instant, sleep};
 use super::keeper::Source;
 use super::keys::{Keys, Prefix, of_slot};
 use super::link::{TOO_LATE, given_up};
-use super::listener::{self, Ears, Followed};
+use super::listener::{self, Followed, Scope, Subscription};
 use super::membership::Membership;
 use super::options::RedisOptions;
 use super::released::{self, Released};
@@ -80,6 +82,7 @@ use line::{Entry, Lines, Waiting};
 use map::{Map, WatchedMap};
 use refusal::Refusal;
 use shard::{Shard, Shards, Up};
+use wakes::ShardWakes;
 
 pub(super) use survey::WatchedCluster;
 pub(super) use url::ClusterSpec;
@@ -97,6 +100,8 @@ pub struct ClusterNode {
     cluster: Arc<Cluster>,
     source: Arc<Source>,
     followed: Followed,
+    /// The channels at the shards, for those who wait.
+    attended: Followed,
     runtime: Handle,
     /// Connects to every shard, also to those that nobody has asked yet.
     connector: AbortHandle,
@@ -169,6 +174,7 @@ impl ClusterNode {
             }),
             source,
             followed: Followed::default(),
+            attended: Followed::default(),
             runtime: runtime.clone(),
             connector: connector.abort_handle(),
             _watched: watched,
@@ -303,7 +309,7 @@ impl Cluster {
                 None => {
                     if let (true, Some(value), Some(true)) = (is_late, taker, is_released()) {
                         // Nobody can tell which of the two came first.
-                        up.link.give_back(&keys, value, &*self.map.clock).await?;
+                        up.link.undo_acquire(&keys, value, &*self.map.clock).await?;
                         return Ok(given_up(&command));
                     }
                     return outcome;
@@ -349,22 +355,45 @@ impl Node for ClusterNode {
         Box::pin(async move { cluster.call(keys?, command).await })
     }
 
-    /// A Cluster hands what is published to all its nodes: any of them will do.
-    fn listen(&self, client: &ClientId, ear: Arc<dyn WakeSink>) -> Listener {
-        let ears = Ears {
+    /// A Cluster hands what is published to all its nodes: any of them will do. What is published in a shard is
+    /// heard there.
+    fn listen(&self, client: &ClientId, sink: Arc<dyn WakeSink>) -> Listener {
+        let listening = Subscription {
             source: Arc::clone(&self.source),
             label: self.label.clone(),
-            channel: listener::channel(client),
+            scope: Scope::Everywhere {
+                channel: listener::channel(client),
+            },
             followed: self.followed.clone(),
             connect_timeout: self.cluster.shards.options.connect_timeout,
-            ear: Arc::downgrade(&ear),
+            sink: Arc::downgrade(&sink),
         };
-        let task = self.runtime.spawn(ears.run()).abort_handle();
+        let at_shards = ShardWakes {
+            map: Arc::clone(&self.cluster.map),
+            attended: self.attended.clone(),
+            client: client.clone(),
+            connect_timeout: self.cluster.shards.options.connect_timeout,
+            sink: Arc::downgrade(&sink),
+        };
+        let tasks = [
+            self.runtime.spawn(listening.run()).abort_handle(),
+            self.runtime.spawn(at_shards.run()).abort_handle(),
+        ];
         Listener::until(move || {
-            // At once: the task and its connection take a while to end.
-            drop(ear);
-            task.abort();
+            // At once: the tasks and their connections take a while to end.
+            drop(sink);
+            tasks.iter().for_each(AbortHandle::abort);
         })
+    }
+
+    fn attend(&self, name: &LockName, client: &ClientId) -> Listener {
+        match self.prefix.keys(name) {
+            Ok(keys) => {
+                let channel = listener::channel_at_shard(&keys, client);
+                self.attended.add(channel, name)
+            }
+            Err(_) => Listener::deaf(),
+        }
     }
 
     fn follow(&self, name: &LockName) -> Listener {

@@ -4,6 +4,7 @@ use std::num::NonZeroU32;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 
 use super::super::keys::Prefix;
+use super::super::stream::Stream;
 use super::*;
 use crate::runtime::clock::SystemClock;
 use fencepost_core::lock::Repair;
@@ -24,9 +25,9 @@ impl Client {
     /// And the server's end of its connection.
     fn new() -> (Self, DuplexStream) {
         let (ours, server) = duplex(1 << 20);
-        let (wire, task) = Wire::over(Box::new(ours), None);
+        let (wire, task) = Wire::over(Stream::over(ours), None);
         tokio::spawn(task);
-        let link = Link::new(Connection::Ours(wire), None, SystemClock.now());
+        let link = Link::new(Connection::new(wire), None, SystemClock.now());
         let name = LockName::new("job").unwrap();
         let keys = Prefix::new("").unwrap().keys(&name).unwrap();
         (Self { link, keys }, server)

@@ -1,8 +1,8 @@
-//! Watches the marker of a connection as long as it lives.
+//! Watches the marker for the lifetime of a connection.
 //!
-//! A vote must never be counted that a server gave after it forgot. The server watches the marker
-//! for us (`CLIENT TRACKING`): what it says when the marker goes comes before every later reply on that
-//! connection. A connection that cannot do that reads the marker behind each vote.
+//! A vote that a server gave after it forgot must never count. The server watches the marker for us
+//! (`CLIENT TRACKING`): its notification comes before every later reply on that connection. A
+//! connection without tracking reads the marker after each vote.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,10 +19,10 @@ use crate::store::redis::fault;
 use crate::store::redis::link::Connection;
 use fencepost_core::quorum::membership::is_same_data;
 
-/// How often a node is looked at that votes: what no server tells by itself is seen by then.
+/// How often a voting node is checked: what a server does not report by itself is noticed by then.
 const LOOK_EVERY: Duration = Duration::from_secs(3);
 
-/// Counts what a server says of the marker that it watches.
+/// Counts the invalidations of the watched marker.
 #[derive(Default)]
 pub(in crate::store::redis) struct Alarm {
     count: AtomicU64,
@@ -30,7 +30,7 @@ pub(in crate::store::redis) struct Alarm {
 }
 
 impl Alarm {
-    /// Before any later reply of the connection is handed out.
+    /// Runs before any later reply of the connection is delivered.
     pub(in crate::store::redis) fn ring(&self) {
         self.count.fetch_add(1, Ordering::SeqCst);
         self.bell.notify_one();
@@ -53,15 +53,15 @@ pub(in crate::store::redis) struct Guard {
     alarm: Arc<Alarm>,
     tracks: bool,
     marker: Mutex<String>,
-    /// So many alarms were false.
+    /// The number of alarms that were false.
     cleared: watch::Sender<u64>,
-    /// The server has forgotten, or is watched no more: no vote counts.
+    /// The server has forgotten, or is no longer watched: no vote counts.
     is_revoked: AtomicBool,
 }
 
-/// A call was carried out by a server that had forgotten.
+/// The error of a call that ran on a server which had forgotten.
 fn forgot() -> NodeError {
-    NodeError::Disconnected("its data were replaced while the command was in flight".to_owned())
+    NodeError::Disconnected("its data was replaced while the command was in flight".to_owned())
 }
 
 impl Guard {
@@ -87,7 +87,7 @@ impl Guard {
         self.marker.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Why nothing is to be sent at all.
+    /// Why nothing may be sent at all.
     pub(in crate::store::redis) fn refusal(&self) -> Option<NodeError> {
         self.member.refusal()
     }
@@ -96,21 +96,21 @@ impl Guard {
         self.tracks
     }
 
-    /// Whether a vote counts whose reply has come, where that is known at once: nearly always.
+    /// Whether a vote with this reply counts, if that is known at once: almost always.
     pub(in crate::store::redis) fn knows(&self) -> Option<Result<(), NodeError>> {
         let is_cleared = self.tracks && *self.cleared.borrow() >= self.alarm.count();
-        // Behind that: what is revoked is cleared too, but afterwards.
+        // In this order: a revoked guard is cleared too, but afterwards.
         let counts = is_cleared && !self.is_revoked.load(Ordering::SeqCst);
         counts.then(|| self.refusal().map_or(Ok(()), Err))
     }
 
-    /// Whether a vote counts whose reply has come: waits while that is being found out.
+    /// Whether a vote with this reply counts: waits until that is known.
     pub(in crate::store::redis) async fn confirm(
         &self,
         connection: &Connection,
     ) -> Result<(), NodeError> {
         self.confirm_data(connection).await?;
-        // Last of all: it may have taken long to find out.
+        // Last: finding out may have taken long.
         self.refusal().map_or(Ok(()), Err)
     }
 
@@ -130,7 +130,7 @@ impl Guard {
         }
         let rung = self.alarm.count();
         let is_cleared = *self.cleared.borrow() >= rung;
-        // Behind that: what is revoked is cleared too, but afterwards.
+        // In this order: a revoked guard is cleared too, but afterwards.
         if self.is_revoked.load(Ordering::SeqCst) {
             return Err(forgot());
         }
@@ -152,7 +152,7 @@ impl Guard {
         self.cleared.send_replace(u64::MAX);
     }
 
-    /// Resolves when the server has forgotten, or may not vote any more; and tells of each end of a
+    /// Resolves when the server has forgotten, or may no longer vote. Reports each end of a
     /// quarantine.
     pub(in crate::store::redis) async fn until_forgotten(
         &self,
@@ -183,7 +183,7 @@ impl Guard {
                 }
             };
             match standing {
-                // What casts no vote cannot have cast a wrong one.
+                // Without a vote there is no wrong vote.
                 Standing::In(marker, wait)
                     if casts_no_vote || is_same_data(&self.marker(), &marker) =>
                 {

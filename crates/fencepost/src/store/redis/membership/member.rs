@@ -15,9 +15,9 @@ use fencepost_core::quorum::membership::{
     Marker, Proposal, Seen, Sight, Stage, Step, Verdict, conflict, judge, step,
 };
 
-/// How often a node is looked at that waits for others.
+/// How often a node that waits for others is checked.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
-/// How often in a row a marker may change under our hands before we start from the beginning.
+/// How often in a row a marker may change concurrently before starting over.
 pub(in crate::store::redis) const MOST_CHANGES: usize = 32;
 
 /// One node's part in the membership.
@@ -26,18 +26,18 @@ pub(in crate::store::redis) struct Member {
     membership: Arc<Membership>,
     index: usize,
     clock: Arc<dyn Clock>,
-    /// Until when the node does not vote by our own clock, whatever the server's says meanwhile: that may
+    /// Until when the node does not vote by our own clock, whatever the server's clock says: it may
     /// jump.
     until: Arc<Mutex<Option<Moment>>>,
-    /// The name that a Sentinel group's master has.
+    /// The name of a Sentinel group's master.
     named: Option<Named>,
 }
 
-/// Where a node stands.
+/// The state of a node.
 pub(super) enum Standing {
-    /// It belongs to the cluster, under this marker, and does not vote for that long.
+    /// It belongs to the cluster, under this marker, and does not vote for this long.
     In(String, Option<Duration>),
-    /// The cluster is not complete, for this reason.
+    /// The cluster is incomplete, for this reason.
     Waiting(NodeError),
 }
 
@@ -58,7 +58,7 @@ impl Member {
         })
     }
 
-    /// The same, where its server has a name from its Sentinels.
+    /// The same, for a server named by its Sentinels.
     pub(in crate::store::redis) fn named(&self, named: Option<Named>) -> Self {
         Self {
             named,
@@ -66,7 +66,7 @@ impl Member {
         }
     }
 
-    /// What is seen of a server, and of the master of a Sentinel group only where it is safe.
+    /// Queries a server; the master of a Sentinel group only if it is safe.
     fn sight(&self, look: &Look) -> Result<Sight, NodeError> {
         let sight = look.sight()?;
         let Some(named) = &self.named else {
@@ -76,7 +76,7 @@ impl Member {
         Ok(named.sight(sight))
     }
 
-    /// It does not vote for that long; which is remembered.
+    /// Records that it does not vote for this long.
     fn waits(&self, left: Duration) -> Duration {
         let now = self.clock.now();
         let mut until = self.until.lock().unwrap_or_else(PoisonError::into_inner);
@@ -85,7 +85,7 @@ impl Member {
         later.since(now)
     }
 
-    /// How long it still does not vote by what is remembered.
+    /// How long it still does not vote, as recorded.
     fn still_waits(&self) -> Option<Duration> {
         let until = self.until.lock().unwrap_or_else(PoisonError::into_inner);
         let left = until.as_ref()?.since(self.clock.now());
@@ -118,7 +118,7 @@ impl Member {
         }
     }
 
-    /// The connection is gone. To what cluster it belonged is remembered.
+    /// The connection is gone. Its cluster is remembered.
     pub(in crate::store::redis) fn lost_sight(&self) {
         let mut views = self.membership.views();
         let view = &mut views[self.index];
@@ -127,7 +127,7 @@ impl Member {
         }
     }
 
-    /// Waits for the others for at most that long, while the cluster is not complete.
+    /// Waits for the others, at most this long, while the cluster is incomplete.
     pub(in crate::store::redis) async fn enter(
         &self,
         node: &str,
@@ -145,14 +145,14 @@ impl Member {
                 },
                 Standing::Waiting(why) if tokio::time::Instant::now() >= end => return Err(why),
                 Standing::Waiting(_) => {
-                    // Others may be at work too, of which only the servers know.
+                    // Other clients may be at work too, which only the servers know.
                     let _ = timeout(LOOK_AGAIN, changed.changed()).await;
                 }
             }
         }
     }
 
-    /// Looks at the marker, and writes what follows from it.
+    /// Reads the marker, and writes what follows from it.
     pub(super) async fn vet(&self, node: &str, server: &Server<'_>) -> Result<Standing, NodeError> {
         for _ in 0..MOST_CHANGES {
             let number = self.membership.looks.fetch_add(1, Ordering::SeqCst) + 1;
@@ -208,7 +208,7 @@ impl Member {
                     new.durable = durable;
                     new.node = self.index;
                     if marker.durable && !durable {
-                        tracing::warn!(node, "the promise that every write is synced is broken");
+                        tracing::warn!(node, "not every write is synced any more");
                     }
                     server.replace(&raw, Some(&new)).await?;
                 }
@@ -226,11 +226,11 @@ impl Member {
                 }
             }
         }
-        let why = "its marker is being changed all the time".to_owned();
+        let why = "its marker keeps changing; retry".to_owned();
         Ok(Standing::Waiting(NodeError::NoCluster(why)))
     }
 
-    /// Takes the step that is due on this node, or says for what it waits.
+    /// Takes the next step on this node, or returns what it waits for.
     async fn take_step(
         &self,
         node: &str,
@@ -285,9 +285,8 @@ impl Member {
                     tracing::warn!(
                         node,
                         max_ttl = ?membership.terms.max_ttl,
-                        "a new cluster: this node votes after max_ttl, when no lock from before can \
-                         be held any more; `fencepost init --fresh` saves the wait on servers that \
-                         nobody has used"
+                        "new cluster: this node votes after max_ttl, when every earlier lock has \
+                         expired; `fencepost init --fresh` skips the wait on unused servers"
                     );
                 }
                 server.replace(raw, Some(&marker(proposal, stage)?)).await?;
@@ -297,7 +296,7 @@ impl Member {
                 tracing::warn!(
                     node,
                     max_ttl = ?membership.terms.max_ttl,
-                    "this node has lost its marker, and may have forgotten locks: it votes again by \
+                    "this node lost its marker and may have forgotten locks; it votes again by \
                      itself after max_ttl"
                 );
                 let proposal = Proposal {
@@ -319,7 +318,7 @@ impl Member {
     }
 }
 
-/// What the operator promises has to be true now.
+/// The operator's promise must hold now.
 fn must_sync(sight: &Sight) -> Result<(), NodeError> {
     match sight.syncs {
         Some(true) => Ok(()),

@@ -1,10 +1,10 @@
-//! Markers on real servers: which cluster a node belongs to, and whether it may vote. What follows from
-//! what is read is decided in [`membership`](fencepost_core::quorum::membership).
+//! Markers on real servers: which cluster a node belongs to, and whether it may vote. The decisions
+//! are in [`membership`](fencepost_core::quorum::membership).
 //!
 //! - [`Membership`] (here): what the nodes of one client know of each other's markers.
 //! - `member`: one node's part: reads its marker, and writes what follows from it.
-//! - `server`: how a marker is read and written.
-//! - `guard`: watches the marker as long as the connection lives.
+//! - `server`: reads and writes a marker.
+//! - `guard`: watches the marker for the lifetime of the connection.
 
 mod guard;
 mod member;
@@ -26,15 +26,15 @@ use fencepost_core::quorum::membership::{Proposal, Seen, Terms, View, conflict};
 /// What the nodes of one client know of each other's markers.
 pub(crate) struct Membership {
     terms: Terms,
-    /// What the operator promises of a cluster that is made now.
+    /// The operator's promises for a cluster that is created now.
     durable: bool,
     fresh: bool,
-    /// The cluster that this one supersedes, and which is closed.
+    /// The closed cluster that this one replaces.
     old: Option<Closed>,
     views: Mutex<Vec<View>>,
     looks: AtomicU64,
     changed: watch::Sender<u64>,
-    /// A node belongs to another cluster: none of this client's may vote.
+    /// A node belongs to another cluster: no node of this client may vote.
     is_refused: AtomicBool,
     undo: AtomicBool,
 }
@@ -55,7 +55,7 @@ impl Membership {
         Self {
             terms,
             durable,
-            // Every lock of the old cluster has been waited for.
+            // Every lock of the old cluster has expired.
             fresh: fresh || old.is_some(),
             old,
             views,
@@ -66,7 +66,7 @@ impl Membership {
         }
     }
 
-    /// Takes back what was proposed, where that can still be done.
+    /// Withdraws what was proposed, where that is still possible.
     pub(crate) fn undo(&self) {
         self.undo.store(true, Ordering::SeqCst);
         self.changed.send_modify(|count| *count += 1);
@@ -91,23 +91,23 @@ impl Membership {
         }
     }
 
-    /// Whether something of ours is still only proposed somewhere.
+    /// Whether one of our proposals is still pending somewhere.
     pub(crate) fn is_pending_anywhere(&self) -> bool {
         let is_pending = |view: &View| matches!(view.seen, Seen::Pending(_));
         self.views().iter().any(is_pending)
     }
 
-    /// What all clients have to agree on.
+    /// The settings that all clients must share.
     pub(super) fn terms(&self) -> &Terms {
         &self.terms
     }
 
-    /// Whether the operator promises that nobody holds a lock from before.
+    /// Whether the operator promises that no client holds a lock from before.
     pub(super) fn is_fresh(&self) -> bool {
         self.fresh
     }
 
-    /// The only node, which is a Redis Cluster, has its markers.
+    /// The only node, a Redis Cluster, has its markers.
     pub(super) fn joined(&self) {
         self.saw(Seen::Member(Proposal {
             cluster: String::new(),
@@ -117,7 +117,7 @@ impl Membership {
         }));
     }
 
-    /// The only node, which is a Redis Cluster, has the markers of others.
+    /// The only node, a Redis Cluster, has the markers of others.
     pub(super) fn refuse(&self, why: String) {
         self.saw(Seen::Foreign(why));
     }

@@ -1,4 +1,4 @@
-//! How the marker of a server is read and written.
+//! Reads and writes the marker of a server.
 
 use redis::{Cmd, Value};
 
@@ -10,21 +10,21 @@ use crate::store::redis::link::Connection;
 use crate::store::redis::options::RedisOptions;
 use fencepost_core::quorum::membership::Marker;
 
-/// Replaces a marker if it is still the one that was read; deletes it if there is nothing to put there.
+/// Replaces a marker if it is still the one that was read; deletes it if the new one is empty.
 const REPLACE: &str = "if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end \
                        if ARGV[2] == '' then redis.call('DEL', KEYS[1]) \
                        else redis.call('SET', KEYS[1], ARGV[2]) end return 1";
 
-/// A server that is being vetted.
+/// A server that is being checked.
 pub(in crate::store::redis) struct Server<'c> {
     pub(in crate::store::redis) connection: &'c Connection,
     pub(in crate::store::redis) options: &'c RedisOptions,
-    /// Whether it watches what was read with `CLIENT CACHING YES`.
+    /// Whether it tracks what was read with `CLIENT CACHING YES`.
     pub(in crate::store::redis) tracks: bool,
 }
 
 impl Server<'_> {
-    /// Asks for everything that counts, and whether the server may vote at all.
+    /// Queries everything that matters, and whether the server may vote at all.
     pub(in crate::store::redis) async fn look(&self) -> Result<Look, NodeError> {
         let look = handshake::look(self.connection, self.tracks).await?;
         look.facts.admit(self.options)?;
@@ -36,7 +36,7 @@ impl Server<'_> {
         answer.map_err(|error| fault::node_error(&error))
     }
 
-    /// Writes a marker where there is none, or only the old one that it supersedes.
+    /// Writes a marker if there is none, or only the old one that it replaces.
     pub(super) async fn put(&self, old: &str, marker: &Marker) -> Result<(), NodeError> {
         if !old.is_empty() {
             return self.replace(old, Some(marker)).await;
@@ -46,7 +46,7 @@ impl Server<'_> {
         self.send(&set).await.map(|_| ())
     }
 
-    /// Whether it was still that one shows the next look.
+    /// The next look shows whether it was still that one.
     pub(in crate::store::redis) async fn replace(
         &self,
         old: &str,

@@ -1,7 +1,8 @@
--- Takes the lock if it is free and it is the caller's turn.
--- KEYS: lock, register, tombstone, queue, leases, tombstone of the lease (or none). ARGV: value, ttl ms, proposed token, largest skew us, the caller's
--- ticket (or none), 'f' if it passes nobody, and 'stays' if the ticket stays in the queue: it is that of many slots.
--- A grant is answered with the bare register: a table costs the server a microsecond more.
+-- Acquires the lock if it is free and it is the caller's turn.
+-- KEYS: lock, register, tombstone, queue, leases, tombstone of the lease (or none). ARGV: value, ttl ms, proposed token,
+-- largest skew us, the caller's ticket (or none), 'f' if it passes no waiter, and 'stays' if the ticket stays in the
+-- queue: it is shared by many slots.
+-- A grant replies with the bare register: a table costs the server a microsecond more.
 local holder, withdrawn, wrong = see(KEYS[1], KEYS[3], KEYS[6])
 if wrong then
   return wrong
@@ -9,7 +10,7 @@ end
 if holder and not is_mine(holder) then
   return {'held', holder, call('PTTL', KEYS[1])}
 end
-local first = not holder and next_in_line(KEYS[4], KEYS[5])[1]
+local first = not holder and next_waiters(KEYS[4], KEYS[5])[1]
 if first and first ~= ARGV[5] and (ARGV[6] == 'f' or string.find(first, '^[fr]', 49)) then
   local left = (call('ZSCORE', KEYS[5], first) or 0) - now_us()
   return {'held', first, math.max(left, 0) / 1000}
@@ -32,7 +33,7 @@ if known >= 9007199254740991 then
   return {'exhausted'}
 end
 local token = known + 1
--- The proposal is text already; only another number has to be written out.
+-- The proposal is already text; only another number has to be formatted.
 local text
 local proposed = tonumber(ARGV[3])
 if proposed > token then

@@ -1,6 +1,7 @@
--- Keeps the lock for another TTL; takes it again where it was forgotten.
--- KEYS: lock, register, tombstone, whom a steal evicted, tombstone of the lease (or none). ARGV: value, ttl ms, token,
--- whether a lock that was forgotten is taken again ('always', or 'compares': not where the register is above the token), how often the holder has entered.
+-- Extends the lock; acquires it again where it was forgotten.
+-- KEYS: lock, register, tombstone, victims of a steal, tombstone of the lease (or none). ARGV: value, ttl ms, token,
+-- whether a forgotten lock is acquired again ('always', or 'compares': not if the register is above the token), the
+-- holder's number of entries.
 local holder = look(KEYS[1], ARGV[1])
 if holder and not is_mine(holder) then
   return {'not held', holder, redis.call('PTTL', KEYS[1])}
@@ -9,7 +10,7 @@ local known, wrong = register(KEYS[2], KEYS[1])
 if wrong then
   return wrong
 end
--- A late extension with a shorter TTL takes away nothing that its holder was promised.
+-- A late extension with a smaller TTL must not take away what its holder was promised.
 local ttl = ARGV[2]
 local left = holder and redis.call('PTTL', KEYS[1]) or 0
 if left > tonumber(ttl) then

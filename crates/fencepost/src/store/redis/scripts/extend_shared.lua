@@ -1,5 +1,5 @@
--- Keeps the lock as a reader for another TTL; takes it again where it was forgotten. A writer becomes a reader by it.
--- KEYS: lock, register, tombstone, queue, leases, readers, whom a steal evicted, tombstone of the
+-- Extends the lock as a reader; acquires it again where it was forgotten. A writer becomes a reader.
+-- KEYS: lock, register, tombstone, queue, leases, readers, victims of a steal, tombstone of the
 -- lease (or none). ARGV: value, ttl ms, token.
 local holder = call('GET', KEYS[1])
 local writes = is_mine(holder)
@@ -25,7 +25,7 @@ if not held then
     return {'not held'}
   end
 end
--- A late extension with a shorter TTL takes away nothing that its holder was promised.
+-- A late extension with a smaller TTL must not take away what its holder was promised.
 local promised = writes and now + call('PTTL', KEYS[1]) * 1000 or tonumber(held or 0)
 local ends = math.max(promised, now + ARGV[2] * 1000)
 call('ZADD', KEYS[6], string.format('%.0f', ends), ARGV[1])
@@ -33,7 +33,7 @@ if known < token then
   call('ZADD', KEYS[2], ARGV[3], KEYS[1])
 end
 keep_for_readers(KEYS[1], KEYS[6], now)
-if writes and next_in_line(KEYS[4], KEYS[5])[1] then
-  wake({}, {}, called(KEYS[4], shared))
+if writes and next_waiters(KEYS[4], KEYS[5])[1] then
+  wake(KEYS[4], {}, {}, called(KEYS[4], shared))
 end
 return held and 'extended' or 'repaired'

@@ -1,4 +1,4 @@
--- Who holds the lock, in whichever layout: its key is a string, or a hash whose one field is the holder.
+-- The holder, in either layout: the key is a string, or a hash whose only field is the holder.
 local function whoever_holds(key)
   local holder = redis.pcall('GET', key)
   if type(holder) ~= 'table' then

@@ -1,4 +1,4 @@
--- Looks, and changes nothing.
+-- Reads the state without changing it.
 -- KEYS: lock, register, leases, readers.
 local holder = whoever_holds(KEYS[1])
 local known, wrong = register(KEYS[2], KEYS[1])

@@ -1,41 +1,79 @@
--- Waits in line, or goes on waiting.
+-- Enqueues, or renews tickets.
 -- KEYS: lock, queue, leases, register. ARGV: lease ms, largest skew us, then for each ticket: its id, its number, and whether
 -- that is 'proposed' or 'agreed'.
+-- A look that changes nothing is what waiting costs while nothing happens: it asks for nothing twice, or in vain.
 local holder = whoever_holds(KEYS[1])
-local next = next_in_line(KEYS[2], KEYS[3])
+local next = next_waiters(KEYS[2], KEYS[3])
 local before = next[1] and called(KEYS[2], holder, next)
 local is_empty = not before
-local shown = {}
+local shown, changed, some_fair = {}, false, false
 local lease = tonumber(ARGV[1])
-local known, wrong = register(KEYS[4], KEYS[1])
-if wrong then
-  return wrong
+local granted, wrong
+-- Tickets are kept together: a client may have thousands of them, and each call costs as much as what it does.
+local lease_end = string.format('%.0f', now_us() + lease * 1000)
+local numbers, ends, kept = {}, {}, 0
+local function stand_together()
+  if kept > 0 then
+    changed = call('ZADD', KEYS[2], 'CH', unpack(numbers, 1, 2 * kept)) > 0 or changed
+    call('ZADD', KEYS[3], unpack(ends, 1, 2 * kept))
+    kept = 0
+  end
 end
-local behind = known + 1
 for i = 3, #ARGV, 3 do
   local id, number = ARGV[i], tonumber(ARGV[i + 1])
   if ARGV[i + 2] == 'proposed' then
+    -- Behind all others, so these have to be there.
+    stand_together()
     local number_known = not is_empty and call('ZSCORE', KEYS[2], id)
-    local last = not is_empty and not number_known and call('ZRANGE', KEYS[2], -1, -1, 'WITHSCORES')[2]
-    number = number_known and tonumber(number_known)
-      or math.max(math.min(number, now_us() + ARGV[2]), last and last + 1 or 0, behind)
+    if number_known then
+      number = tonumber(number_known)
+    else
+      if not granted then
+        granted, wrong = register(KEYS[4], KEYS[1])
+        if wrong then
+          return wrong
+        end
+      end
+      local last = not is_empty and call('ZRANGE', KEYS[2], -1, -1, 'WITHSCORES')[2]
+      number = math.max(math.min(number, now_us() + ARGV[2]), last and last + 1 or 0, granted + 1)
+    end
   end
   number = math.min(number, 9007199254740991)
-  stand(KEYS[2], KEYS[3], number, id, lease)
+  kept = kept + 1
+  numbers[2 * kept - 1], numbers[2 * kept] = string.format('%.0f', number), id
+  ends[2 * kept - 1], ends[2 * kept] = lease_end, id
+  if kept == 500 then
+    stand_together()
+  end
+  some_fair = some_fair or string.find(id, '^[fr]', 49)
   shown[id] = number
   is_empty = false
 end
-if before then
-  wake(before, shown, called(KEYS[2], holder))
+stand_together()
+if #ARGV > 2 then
+  keep_queue(KEYS[2], KEYS[3], lease)
 end
-local head = call('ZRANGE', KEYS[2], 0, 0)[1]
--- Those who read together are not in each other's way.
+if changed then
+  next = call('ZRANGE', KEYS[2], 0, 1)
+  if before then
+    wake(KEYS[2], before, shown, called(KEYS[2], holder, next))
+  end
+end
+local head = next[1]
+-- Readers do not block each other.
 local in_front = head and reads(head) and #called(KEYS[2], false) or 0
-local left = shown[head] and lease or head and math.max((call('ZSCORE', KEYS[3], head) or now_us()) - now_us(), 0) / 1000
+-- How long the head's ticket is kept. Where nobody is fair it keeps nobody out.
+local left = head and 0
+if shown[head] then
+  left = lease
+elseif head and (some_fair or string.find(head, '^[fr]', 49)) then
+  left = math.max((call('ZSCORE', KEYS[3], head) or now_us()) - now_us(), 0) / 1000
+end
 local reply = {'line', holder, holder and call('PTTL', KEYS[1]), head or false, left or false}
+local size = #reply
 for i = 3, #ARGV, 3 do
-  reply[#reply + 1] = shown[ARGV[i]]
   local rank = call('ZRANK', KEYS[2], ARGV[i])
-  reply[#reply + 1] = rank < in_front and 0 or rank
+  reply[size + 1], reply[size + 2] = shown[ARGV[i]], rank < in_front and 0 or rank
+  size = size + 2
 end
 return reply

@@ -1,12 +1,12 @@
--- Gives the lock back, and tells who is next.
--- KEYS: lock, line, leases, withdrawn attempt, readers, whom a steal evicted. ARGV: value, ms to refuse this attempt for
--- (0: do not), the client that follows by itself (or none), what becomes of the caller's ticket ('stays', 'leaves' or
+-- Releases the lock, and wakes the next waiters.
+-- KEYS: lock, queue, leases, tombstone, readers, victims of a steal. ARGV: value, ms to refuse this attempt for
+-- (0: do not), the client that follows by itself (or none), what happens to the caller's ticket ('stays', 'leaves' or
 -- 'returns'), and for the latter two the ticket: id, and number and lease ms.
 local holder = look(KEYS[1], ARGV[1])
 if ARGV[2] ~= '0' then
   call('SET', KEYS[4], '1', 'PX', ARGV[2])
 end
-local next = next_in_line(KEYS[2], KEYS[3])
+local next = next_waiters(KEYS[2], KEYS[3])
 local before = next[1] and called(KEYS[2], holder, next)
 local untold = {[ARGV[3]] = true}
 if ARGV[4] == 'leaves' then
@@ -28,10 +28,10 @@ elseif holder == shared then
   after = keep_for_readers(KEYS[1], KEYS[5], now)
 end
 if before then
-  wake(before, untold, called(KEYS[2], after, next))
+  wake(KEYS[2], before, untold, called(KEYS[2], after, next))
 end
 if writes then
-  -- Those of ours who are next are told before others look.
+  -- Our next waiters are woken before others look.
   free(KEYS[1])
 end
 if mine then

@@ -1,4 +1,4 @@
--- Takes the lock together with others who read, if nobody has it for itself and no writer waits before the caller.
+-- Acquires the lock as a reader, if no writer holds it and none waits ahead of the caller.
 -- KEYS: lock, register, tombstone, queue, leases, readers, tombstone of the lease (or none). ARGV: value, ttl ms, proposed
 -- token, largest skew us, the caller's ticket (or none).
 local holder = call('GET', KEYS[1])
@@ -14,7 +14,7 @@ if wrong then
   return wrong
 end
 local mine = call('ZSCORE', KEYS[6], ARGV[1])
-if not mine and next_in_line(KEYS[4], KEYS[5])[1] then
+if not mine and next_waiters(KEYS[4], KEYS[5])[1] then
   local rank = ARGV[5] and call('ZRANK', KEYS[4], ARGV[5])
   local before = rank == 0 and {} or call('ZRANGE', KEYS[4], 0, (rank or 0) - 1)
   for _, id in ipairs(before) do
@@ -27,7 +27,7 @@ if call('EXISTS', KEYS[3], KEYS[7] or KEYS[3]) > 0 then
   return {'withdrawn'}
 end
 if not mine then
-  -- The first one raises the register, as a writer does; who joins others gets what they have.
+  -- The first reader raises the register, as a writer does; those that join get the same token.
   if known == 0 or call('ZCARD', KEYS[6]) == 0 then
     if known >= 9007199254740991 then
       return {'exhausted'}

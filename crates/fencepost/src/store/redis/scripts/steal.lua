@@ -1,6 +1,6 @@
--- Takes the lock from whoever has it.
--- KEYS: lock, register, tombstone, whom a steal evicted, readers, tombstone of the lease (or none). ARGV: value, ttl ms,
--- proposed token, largest skew us, and the values that it may be taken from: from anybody if there are none.
+-- Steals the lock from its holder.
+-- KEYS: lock, register, tombstone, victims of a steal, readers, tombstone of the lease (or none). ARGV: value, ttl ms,
+-- proposed token, largest skew us, and the values that may be evicted: any holder if there are none.
 local holder, withdrawn, wrong = see(KEYS[1], KEYS[3], KEYS[6])
 if wrong then
   return wrong
@@ -8,7 +8,7 @@ end
 if holder and ARGV[5] and not is_mine(holder) then
   local may_be_taken = false
   for i = 5, #ARGV do
-    -- What a value of ours begins with, as it is stored with its token: as in is_mine.
+    -- The prefix of our values, as stored with their token: as in is_mine.
     local known = string.match(ARGV[i], '^%x+:')
     known = known and #known == 33 and known or string.find(ARGV[i], '^%x+%-') and ARGV[i] .. ':'
     may_be_taken = may_be_taken or holder == ARGV[i] or (known and string.sub(holder, 1, #known) == known)
@@ -46,7 +46,7 @@ if wrong then
   return wrong
 end
 redis.call('ZADD', KEYS[2], text, KEYS[1])
--- Whoever is evicted is told so when it asks, also when the lock is free again by then.
+-- An evicted holder learns of the steal when it asks, even if the lock is free again by then.
 if holder and left > 0 then
   redis.call('DEL', KEYS[4])
   for _, victim in ipairs(victims) do

@@ -23,7 +23,7 @@ use super::link::Connection;
 use super::options::{RedisOptions, TlsOptions};
 use super::stream::Route;
 use super::url::Place;
-use super::wire::Heard;
+use super::wire::Push;
 use crate::error::{Error, NodeError};
 use crate::runtime::clock::Clock;
 use crate::store::facts::GroupFacts;
@@ -49,7 +49,7 @@ struct Group {
     said: Mutex<Said>,
     /// Counts what was heard.
     heard: watch::Sender<u64>,
-    /// Counts how often somebody wanted to know at once.
+    /// Counts the requests to ask at once.
     hurried: watch::Sender<u64>,
 }
 
@@ -315,13 +315,13 @@ impl Group {
     /// Hears when a Sentinel says that a master has moved: then all of them are asked at once.
     async fn hint(self: &Arc<Self>, sentinel: usize) -> Result<(Connection, Driver), NodeError> {
         let group = Arc::clone(self);
-        let on_news = Box::new(move |heard: Heard<'_>| {
-            if matches!(heard, Heard::News(_)) {
+        let on_push = Box::new(move |heard: Push<'_>| {
+            if matches!(heard, Push::Message(_)) {
                 group.hurry();
             }
         });
         let (route, login) = (&self.routes[sentinel], &self.spec.sentinel_login);
-        let dial = keeper::dial(route, login, self.connect_timeout, Some(on_news));
+        let dial = keeper::dial(route, login, self.connect_timeout, Some(on_push));
         let (connection, driver) = dial.await?;
         send(&connection, redis::cmd("SUBSCRIBE").arg("+switch-master")).await?;
         Ok((connection, driver))

@@ -12,17 +12,17 @@ fn wire(holds: usize) -> (Wire, DuplexStream, JoinHandle<()>) {
     wire_that_hears(holds, None)
 }
 
-fn wire_that_hears(holds: usize, on_news: Option<OnNews>) -> (Wire, DuplexStream, JoinHandle<()>) {
+fn wire_that_hears(holds: usize, on_push: Option<OnPush>) -> (Wire, DuplexStream, JoinHandle<()>) {
     let (ours, server) = duplex(holds);
-    let (wire, task) = Wire::over(Box::new(ours), on_news);
+    let (wire, task) = Wire::over(Stream::over(ours), on_push);
     (wire, server, tokio::spawn(task))
 }
 
 /// What was heard on the channel `c`, in order.
-fn recorded() -> (Option<OnNews>, mpsc::UnboundedReceiver<String>) {
+fn recorded() -> (Option<OnPush>, mpsc::UnboundedReceiver<String>) {
     let (heard, news) = mpsc::unbounded_channel();
-    let hear: OnNews = Box::new(move |heard_now| {
-        let Heard::News(news) = heard_now else {
+    let hear: OnPush = Box::new(move |heard_now| {
+        let Push::Message(news) = heard_now else {
             panic!("no news");
         };
         assert_eq!(news.channel, b"c");
@@ -58,10 +58,15 @@ async fn read_command(server: &mut DuplexStream, expected: &Cmd) {
     assert_eq!(bytes, expected.get_packed_command());
 }
 
+fn begun(wire: &Wire, text: &str, urgency: Urgency) -> Answer {
+    let append = |unwritten: &mut Vec<u8>| echo(text).write_packed_command(unwritten);
+    wire.shared.send(1, urgency, append)
+}
+
 /// The first poll sends it; the rest waits for the answer.
 fn sent(wire: &Wire, text: &str) -> JoinHandle<RedisResult<Value>> {
-    let answer = wire.outgoing().send(&echo(text), Urgency::Now).unwrap();
-    tokio::spawn(async move { within_time(answer).await.map_err(|_| closed()) })
+    let answer = begun(wire, text, Urgency::Now);
+    tokio::spawn(async move { within_time(answer).await.map_err(closed) })
 }
 
 #[tokio::test]
@@ -88,14 +93,17 @@ async fn a_command_that_waits_for_the_next_goes_with_it_or_soon() {
         bytes.extend(echo(second).get_packed_command());
         bytes
     };
-    let held = |text: &str| {
-        let answer = wire.outgoing().send(&echo(text), Urgency::WithNext);
-        answer.unwrap()
-    };
+    let held = |text: &str| begun(&wire, text, Urgency::WithNext);
     let first = held("a");
-    assert!(!wire.outgoing().unwritten.is_empty(), "written at once");
+    assert!(
+        !wire.shared.outgoing().unwritten.is_empty(),
+        "written at once"
+    );
     let second = sent(&wire, "b");
-    assert!(wire.outgoing().unwritten.is_empty(), "left to the task");
+    assert!(
+        wire.shared.outgoing().unwritten.is_empty(),
+        "left to the task"
+    );
     let mut bytes = vec![0; both("a", "b").len()];
     within_time(server.read_exact(&mut bytes)).await.unwrap();
     assert_eq!(bytes, both("a", "b"));
@@ -117,12 +125,12 @@ async fn a_command_that_waits_for_the_next_is_written_when_the_task_goes() {
     let before = sent(&wire, "a");
     server.write_all(b":1\r\n").await.unwrap();
     before.await.unwrap().unwrap();
-    let held = wire.outgoing().send(&echo("b"), Urgency::WithNext);
+    let held = begun(&wire, "b", Urgency::WithNext);
     task.abort();
     for text in ["a", "b"] {
         within_time(read_command(&mut server, &echo(text))).await;
     }
-    assert!(within_time(held.unwrap()).await.is_err());
+    assert!(within_time(held).await.is_err());
 }
 
 /// Whatever its sender could not write is written by the task, and in order.
@@ -210,8 +218,8 @@ async fn news_in_pieces_are_heard_once_and_whole() {
 /// It ends, and takes nothing more.
 async fn has_ended(wire: &Wire, task: JoinHandle<()>, said: &str) {
     within_time(task).await.unwrap();
-    let answer = wire.outgoing().send(&echo("b"), Urgency::Now);
-    assert!(answer.is_none(), "{said}");
+    let answer = begun(wire, "b", Urgency::Now);
+    assert!(within_time(answer).await.is_err(), "{said}");
 }
 
 #[tokio::test]
@@ -322,7 +330,7 @@ async fn those_who_are_answered_together_send_together() {
         stream: ours,
         writes: Arc::clone(&writes),
     };
-    let (wire, task) = Wire::over(Box::new(stream), None);
+    let (wire, task) = Wire::over(Stream::over(stream), None);
     let _task = tokio::spawn(task);
     let all: Vec<_> = (0..TASKS)
         .map(|_| {
@@ -348,4 +356,41 @@ async fn those_who_are_answered_together_send_together() {
     // The first few at once, each by its sender; the rest of the first round together, and all of the second.
     let writes = writes.load(Ordering::Relaxed);
     assert!(writes <= MANY + 2, "{writes} writes for {}", 2 * TASKS);
+}
+
+/// Threads that find another one writing leave their commands to it, also when the pipe is full: none stays behind.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn nothing_stays_behind_when_many_threads_send_into_a_narrow_pipe() {
+    const TASKS: usize = 8;
+    const TURNS: usize = 400;
+    for (holds, is_alone) in [(64, false), (64, true), (1 << 16, false), (1 << 16, true)] {
+        let (wire, server, _task) = wire(holds);
+        if is_alone {
+            wire.is_alone();
+        }
+        tokio::spawn(async move {
+            let (incoming, mut outgoing) = tokio::io::split(server);
+            let mut lines = tokio::io::AsyncBufReadExt::lines(tokio::io::BufReader::new(incoming));
+            while let Some(line) = lines.next_line().await.unwrap() {
+                if let Some(number) = line.strip_prefix('n') {
+                    let answer = format!(":{number}\r\n");
+                    outgoing.write_all(answer.as_bytes()).await.unwrap();
+                }
+            }
+        });
+        let work = |task: usize| {
+            let wire = wire.clone();
+            tokio::spawn(async move {
+                for turn in 0..TURNS {
+                    let number = (task * TURNS + turn) as i64;
+                    let cmd = echo(&format!("n{number}"));
+                    let answer = within_time(wire.send(&cmd, Urgency::Now)).await;
+                    assert_eq!(answer.unwrap(), Value::Int(number));
+                }
+            })
+        };
+        for task in (0..TASKS).map(work).collect::<Vec<_>>() {
+            task.await.unwrap();
+        }
+    }
 }

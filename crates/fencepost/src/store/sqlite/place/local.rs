@@ -1,13 +1,13 @@
-//! Which file systems are those of one machine.
+//! Which file systems are local to one machine.
 //!
-//! By a list of those that are: one that is missing here costs its users an option, one that is
-//! missing in a list of those that are not would cost them two holders.
+//! An allow-list: a local file system that is missing here costs its users an option; a network
+//! file system missing in a deny-list would cost them two holders.
 
 use std::fs;
 use std::path::Path;
 
-/// By the number that `statfs` gives. Only what keeps its inode numbers, so not FAT: by them a file
-/// that was deleted or replaced is noticed.
+/// By the `statfs` magic number. Only file systems with stable inode numbers, so not FAT: they
+/// reveal that a file was deleted or replaced.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 const LOCAL: [(u32, &str); 15] = [
     (0xef53, "ext2, ext3, ext4"),
@@ -31,16 +31,16 @@ const LOCAL: [(u32, &str); 15] = [
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub(super) fn is_known_to_be_local(path: &Path) -> Result<(), String> {
     let number = rustix::fs::statfs(path)
-        .map_err(|error| format!("its file system cannot be looked at: {error}"))?
+        .map_err(|error| format!("cannot determine its file system: {error}"))?
         .f_type as u32;
     if LOCAL.iter().any(|(known, _)| *known == number) {
         return Ok(());
     }
     let name = name(path).unwrap_or_else(|| format!("a file system of type {number:#x}"));
     Err(format!(
-        "it is on {name}, which is not known to be a disk of this machine, and a lock file serves \
-         the processes of one machine; give a path on a local disk, use Redis for several \
-         machines, or add ?filesystem=any if no other machine can write there"
+        "it is on {name}, which is not known to be a local file system, and a lock file serves the \
+         processes of one machine; use a path on a local disk, use Redis for several machines, or \
+         add ?filesystem=any if no other machine can write there"
     ))
 }
 
@@ -49,7 +49,7 @@ pub(super) fn is_known_to_be_local(_: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// What the mount table calls the file system that this is on.
+/// The mount table's name for this file system.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 fn name(path: &Path) -> Option<String> {
     let device = rustix::fs::stat(path).ok()?.st_dev;
@@ -68,12 +68,12 @@ fn name_of(table: &str, device: &str) -> Option<String> {
     })
 }
 
-/// Whether the mount table has something mounted at exactly this path.
+/// Whether something is mounted at exactly this path.
 pub(super) fn is_mount_point(table: &str, path: &Path) -> bool {
     let Some(path) = path.to_str() else {
         return false;
     };
-    // As the table writes them.
+    // Escaped as in the table.
     let path = path.replace('\\', "\\134").replace(' ', "\\040");
     let path = path.replace('\t', "\\011").replace('\n', "\\012");
     let mut lines = table.lines();

@@ -1,8 +1,8 @@
--- Gives back whatever a lease of the lock service has, whichever attempt got it, refuses the lease from now on unless the
--- service made its id (attempt 0), and tells who is next.
+-- Releases whatever a lease of the lock service holds, under any attempt, refuses the lease from now on unless the
+-- service chose its id (attempt 0), and wakes the next waiters.
 -- KEYS: lock, queue, leases, tombstone of the lease, readers. ARGV: lease id, ms to refuse it for.
 local holder = whoever_holds(KEYS[1])
-local next = next_in_line(KEYS[2], KEYS[3])
+local next = next_waiters(KEYS[2], KEYS[3])
 local before = next[1] and called(KEYS[2], holder, next)
 local released, attempts = {}, {}
 local after = holder
@@ -23,10 +23,10 @@ elseif holder == shared then
   after = keep_for_readers(KEYS[1], KEYS[5], now)
 end
 if before then
-  wake(before, {}, called(KEYS[2], after, next))
+  wake(KEYS[2], before, {}, called(KEYS[2], after, next))
 end
 if held_by then
-  -- Those of ours who are next are told before others look.
+  -- Our next waiters are woken before others look.
   call('DEL', KEYS[1])
 end
 local was_released = call('EXISTS', KEYS[4]) == 1

@@ -1,4 +1,4 @@
--- What stands for all readers is nobody's value.
+-- The value that stands for all readers belongs to no holder.
 if ARGV[1] == 'fencepost:shared' then
   return {'withdrawn'}
 end

@@ -1,4 +1,4 @@
--- Who is evicted from a lock that is stolen: its holder or all its readers, by what is_mine knows them by.
+-- The victims of a steal: the holder or all readers, in the form that is_mine compares.
 local function evicted(lock, holder, readers, now)
   local values = {holder}
   if holder == 'fencepost:shared' then

@@ -1,6 +1,6 @@
 -- The layout of every Redlock client: the key is a string, the holder's value.
 local look = whoever_holds
--- Keeps what is ours with that token at least. The token is text already.
+-- Extends what is ours, with at least this token. The token is already text.
 local function keep(key, holder, ttl, token)
   if holder == with_token(token) then
     return redis.call('PEXPIRE', key, ttl)

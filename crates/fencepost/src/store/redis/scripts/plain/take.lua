@@ -1,11 +1,10 @@
 -- The layout of every Redlock client: the key is a string, the holder's value.
--- The holder and the tombstone, if they are there: that of the attempt, or that of its lease if it is for one. A key of
--- another type looks missing.
+-- The holder and the tombstone, if any: that of the attempt, or of its lease. A key of another type looks missing.
 local function see(lock, tombstone, of_lease)
   local seen = redis.call('MGET', lock, tombstone, of_lease or tombstone)
   return seen[1], seen[2] or seen[3]
 end
--- Holds a free lock. MGET calls a key of another type missing, as it does one that is: NX tells the two apart.
+-- Acquires a free lock. MGET reports a key of another type as missing: NX tells the two apart.
 local function take(key, token, ttl)
   if redis.call('SET', key, with_token(token), 'PX', ttl, 'NX') then
     return

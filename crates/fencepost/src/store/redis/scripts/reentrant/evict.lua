@@ -1,4 +1,4 @@
--- Who is evicted from a lock that is stolen, by what is_mine knows it by.
+-- The victim of a steal, in the form that is_mine compares.
 local function evicted(lock)
   return {redis.call('HKEYS', lock)[1] .. ':'}
 end

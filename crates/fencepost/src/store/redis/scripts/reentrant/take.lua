@@ -1,6 +1,6 @@
--- The layout of Redisson's RLock: the key is a hash, its one field is the holder, the field's value how often it has
--- entered, and its token.
--- The holder, the tombstone, and what is wrong with the lock's key if it is of another kind.
+-- The layout of Redisson's RLock: the key is a hash, its only field is the holder, the field's value the number of
+-- entries and the token.
+-- The holder, the tombstone, and the error if the lock's key is of another kind.
 local function see(lock, tombstone)
   local fields = redis.pcall('HLEN', lock)
   if type(fields) == 'table' then
@@ -14,7 +14,7 @@ local function see(lock, tombstone)
   end
   return fields == 1 and holder_and_token(lock), redis.call('GET', tombstone)
 end
--- Holds a free lock.
+-- Acquires a free lock.
 local function take(key, token, ttl, entries)
   redis.call('HSET', key, ARGV[1], (entries or 1) .. ':' .. token)
   redis.call('PEXPIRE', key, ttl)

@@ -222,12 +222,12 @@ fn whoever_notices_a_free_lock_can_tell_who_is_next() {
     let mut bench = Bench::after(&[acquire("h", 1)]);
     let a = id(1, true);
     bench.ask(&proposed(&a, 1));
-    assert_eq!(bench.lock.next_in_line(bench.elapsed), []);
+    assert_eq!(bench.lock.next_waiters(bench.elapsed), []);
     let gone = bench.elapsed + TTL;
-    assert_eq!(bench.lock.next_in_line(gone), [], "its lease is shorter");
+    assert_eq!(bench.lock.next_waiters(gone), [], "its lease is shorter");
     bench.wait(TTL);
     bench.ask(&proposed(&a, 1));
-    let next = bench.lock.next_in_line(bench.elapsed);
+    let next = bench.lock.next_waiters(bench.elapsed);
     assert_eq!(next.len(), 1);
     assert!(next[0].first && next[0].ticket == a);
 }

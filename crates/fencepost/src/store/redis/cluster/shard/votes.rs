@@ -1,0 +1,78 @@
+//! When a vote of a shard counts.
+
+use std::sync::atomic::Ordering;
+
+use super::super::super::keys::{Keys, of_slot};
+use super::super::super::link::{holds, is_vote};
+use super::super::super::prepared::Prepared;
+use super::Up;
+use super::slots::Vetted;
+use crate::error::NodeError;
+use fencepost_core::lock::{Command, Reply};
+
+impl Up {
+    /// Carries out one command, and counts no vote of a shard or a slot that may have forgotten.
+    pub(in super::super) async fn carry_out(
+        &self,
+        slot: u16,
+        keys: &Keys,
+        command: &Command,
+        may_go: impl Fn() -> Option<Reply>,
+    ) -> Result<Reply, NodeError> {
+        let clock = &*self.map.clock;
+        if is_vote(command) {
+            self.map.check(slot, &self.id)?;
+        }
+        let mut waits = self.quarantine_left(clock);
+        let mut vetted = None;
+        if waits.is_none() && (is_vote(command) || matches!(command, Command::Enqueue { .. })) {
+            vetted = self.vetted(slot);
+            if vetted.is_none() {
+                vetted = match self.vet(slot).await {
+                    Ok(vetted) => Some(vetted),
+                    Err(NodeError::Quarantined(left)) => {
+                        waits = Some(left);
+                        None
+                    }
+                    Err(error) => return Err(error),
+                };
+            }
+        }
+        if let Some(reply) = may_go() {
+            return Ok(reply);
+        }
+        let prepared = Prepared::with(keys.clone(), command.clone());
+        let reply = self.link.perform_in(waits, &prepared, clock).await?;
+        if !is_vote(command) {
+            return Ok(reply);
+        }
+        if let Some(replicas) = self.replicas.as_ref().filter(|_| holds(&reply)) {
+            replicas.confirm(&of_slot::wait_key(slot)).await?;
+        }
+        if let Some(before) = vetted {
+            self.confirm(slot, &before).await?;
+        }
+        // Last of all: it may have taken long to find out.
+        self.map.check(slot, &self.id)?;
+        match self.is_revoked.load(Ordering::SeqCst) {
+            true => Err(forgot()),
+            false => Ok(reply),
+        }
+    }
+
+    /// Whether a vote counts whose reply has come, for a slot that was complete before it was sent.
+    async fn confirm(&self, slot: u16, before: &Vetted) -> Result<(), NodeError> {
+        if self.tracks && self.alarm.count() == before.rung {
+            return Ok(());
+        }
+        match self.vet(slot).await {
+            Ok(now) if now.stamp == before.stamp => Ok(()),
+            Ok(_) | Err(_) => Err(forgot()),
+        }
+    }
+}
+
+/// A call was carried out by a shard that had forgotten, or on a slot that had moved.
+fn forgot() -> NodeError {
+    NodeError::Disconnected("its data were replaced while the command was in flight".to_owned())
+}

@@ -1,0 +1,129 @@
+//! [`Looks`]: what was seen of a lock a moment ago, for all requests that wait for it here.
+//!
+//! Each of them looks now and then whether another attempt of its lease holds the lock. Together they
+//! ask the nodes a few times a second, however many they are.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex as StdMutex, PoisonError, Weak};
+use std::time::Duration;
+
+use fencepost::{Client, Error, Status};
+use tokio::sync::Mutex;
+use tokio::time::Instant;
+
+/// How old a look may be that is shared. Much less than the time between two looks of one request, so
+/// that it never sees the same one twice.
+const FRESH: Duration = Duration::from_millis(250);
+/// Below so many names it is not worth dropping those that nobody waits for.
+const FEW: usize = 1024;
+
+/// What a look saw, or why it saw nothing.
+type Seen = Result<Arc<Status>, Error>;
+/// When a look began, and what came of it.
+type Last = Mutex<Option<(Instant, Seen)>>;
+
+#[derive(Default)]
+pub(crate) struct Looks(StdMutex<Names>);
+
+#[derive(Default)]
+struct Names {
+    last: HashMap<String, Weak<Last>>,
+    /// How many may be known before the unused ones are dropped.
+    room: usize,
+}
+
+/// The looks at one lock, for as long as somebody waits for it.
+pub(crate) struct LooksAt {
+    name: String,
+    last: Arc<Last>,
+}
+
+impl Looks {
+    pub(crate) fn at(&self, name: &str) -> LooksAt {
+        // A panic while it was locked cannot have left it half changed.
+        let mut names = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let last = names.last.get(name).and_then(Weak::upgrade);
+        let last = last.unwrap_or_else(|| {
+            if names.last.len() >= names.room {
+                names.last.retain(|_, last| last.strong_count() > 0);
+                names.room = (names.last.len() * 2).max(FEW);
+            }
+            let last = Arc::default();
+            names.last.insert(name.to_owned(), Arc::downgrade(&last));
+            last
+        });
+        LooksAt {
+            name: name.to_owned(),
+            last,
+        }
+    }
+}
+
+impl LooksAt {
+    /// What the nodes said a moment ago, or say now.
+    pub(crate) async fn status(&self, client: &Client) -> Seen {
+        self.shared(async || client.status(&self.name).await).await
+    }
+
+    /// All who come while one asks take its answer, also when that is an error and however long it took: asked one
+    /// after the other, nodes that do not answer would keep the last of thousands waiting for hours.
+    async fn shared(&self, ask: impl AsyncFnOnce() -> Result<Status, Error>) -> Seen {
+        let came = Instant::now();
+        let mut last = self.last.lock().await;
+        if let Some((began, seen)) = &*last
+            && *began + FRESH > came
+        {
+            return seen.clone();
+        }
+        let began = Instant::now();
+        let seen = ask().await.map(Arc::new);
+        *last = Some((began, seen.clone()));
+        seen
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+    use super::*;
+
+    #[test]
+    fn names_that_nobody_waits_for_are_forgotten() {
+        let looks = Looks::default();
+        let kept = looks.at("kept");
+        for n in 0..10 * FEW {
+            drop(looks.at(&n.to_string()));
+        }
+        assert!(looks.0.lock().unwrap().last.len() <= FEW);
+        assert!(Arc::ptr_eq(&kept.last, &looks.at("kept").last));
+    }
+
+    #[tokio::test]
+    async fn those_who_wait_for_the_same_lock_share_a_look() {
+        let (client, looks) = (Client::memory().unwrap(), Looks::default());
+        let (one, two, other) = (looks.at("job"), looks.at("job"), looks.at("other"));
+        let seen = one.status(&client).await.unwrap();
+        assert!(Arc::ptr_eq(&seen, &two.status(&client).await.unwrap()));
+        assert!(!Arc::ptr_eq(&seen, &other.status(&client).await.unwrap()));
+    }
+
+    /// Each of them asked for itself, and waited for all before it.
+    #[tokio::test(start_paused = true)]
+    async fn nodes_that_do_not_answer_are_asked_once_for_all_who_wait() {
+        const TIMEOUT: Duration = Duration::from_millis(500);
+        let (client, looks) = (Client::memory().unwrap(), Looks::default());
+        let why = client.lock("").await.unwrap_err();
+        let asked = std::sync::atomic::AtomicUsize::new(0);
+        let (job, start) = (looks.at("job"), Instant::now());
+        let look = async || {
+            asked.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            tokio::time::sleep(TIMEOUT).await;
+            Err(why.clone())
+        };
+        let all = futures_util::future::join_all((0..100).map(|_| job.shared(&look))).await;
+        assert!(all.iter().all(Result::is_err));
+        assert_eq!(start.elapsed(), TIMEOUT);
+        assert_eq!(asked.into_inner(), 1);
+    }
+}

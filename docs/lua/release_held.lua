@@ -1,0 +1,20 @@
+-- The holder releases its lock, and knows what is stored: so it is nearly always. Readers at the head of the queue and
+-- tickets that have expired are left to the script of all releases, which the client sends when this answers 0.
+local call = redis.call
+if call('GET', KEYS[1]) ~= ARGV[1] then
+  return 0
+end
+if call('EXISTS', KEYS[2]) == 1 then
+  local next = call('ZRANGE', KEYS[2], 0, 1)
+  local time = call('TIME')
+  if string.sub(next[1], 49, 49) == 'r' or call('ZCOUNT', KEYS[3], '-inf', time[1] * 1000000 + time[2]) > 0 then
+    return 0
+  end
+  -- Whoever waits for one of many slots is told which.
+  local slot = string.match(KEYS[1], '}.*:semaphore:(%d+)$')
+  for place, id in ipairs(next) do
+    local client = string.sub(id, 1, 32)
+    redis.pcall('PUBLISH', 'fencepost:wake:' .. client, place .. (slot and ':' .. slot .. ':' or '') .. id)
+  end
+end
+return call('DEL', KEYS[1])
