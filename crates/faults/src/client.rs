@@ -214,6 +214,8 @@ impl LockClient {
                 .max_ttl(Duration::from_millis(options.max_ttl))
                 .node_timeout(ttl / 4)
                 .connect_timeout(ttl / 2)
+                // A replica of the lock service may have an address of its own.
+                .allow_plaintext(true)
                 .build()
         };
         let locks = client()?;

@@ -18,6 +18,15 @@ pub const CLIENTS: usize = 4;
 pub const MANNERS: [Manner; CLIENTS] =
     [Manner::Wait, Manner::Careful, Manner::Try, Manner::Careless];
 
+/// The keys that a server has once, or each slot of a Redis Cluster, and keeps.
+const STAYS: [&str; 5] = [
+    "fencepost:fences",
+    "fencepost:marker",
+    "fencepost:slot",
+    "fencepost:swept",
+    "fencepost:wait",
+];
+
 /// What servers a run needs, and what their clients are like.
 #[derive(Clone, Debug)]
 pub struct Layout {
@@ -25,6 +34,10 @@ pub struct Layout {
     pub nodes: usize,
     /// How many more there are that are not in the clients' list at first.
     pub extra: usize,
+    /// How many Sentinels there will be: places for them in the network.
+    pub sentinels: usize,
+    /// How many replicas of the lock service there will be: places for them in the network.
+    pub replicas: usize,
     /// How each server is started.
     pub options: NodeOptions,
     /// Whether a proxy stands before each server.
@@ -44,6 +57,8 @@ impl Default for Layout {
         Self {
             nodes: 3,
             extra: 0,
+            sentinels: 0,
+            replicas: 0,
             options: NodeOptions::default(),
             proxied: false,
             policy: RestartPolicy::Trust,
@@ -67,6 +82,8 @@ pub struct Cluster {
     /// How they were asked for.
     pub layout: Layout,
     urls: Vec<String>,
+    /// What clients are given in place of these.
+    store: Option<String>,
     _runtime: Option<ProxyRuntime>,
     folder: Folder,
 }
@@ -137,6 +154,7 @@ impl Cluster {
             network,
             layout,
             urls,
+            store: None,
             _runtime: runtime,
             folder,
         })
@@ -145,7 +163,15 @@ impl Cluster {
     /// The URLs of the clients' list, separated by commas.
     #[must_use]
     pub fn urls(&self) -> String {
-        self.urls[..self.layout.nodes].join(",")
+        match &self.store {
+            Some(store) => store.clone(),
+            None => self.urls[..self.layout.nodes].join(","),
+        }
+    }
+
+    /// What clients are given from now on: the servers are no plain ones.
+    pub fn is_reached_by(&mut self, store: String) {
+        self.store = Some(store);
     }
 
     /// The same with those servers that are not in it at first.
@@ -172,7 +198,7 @@ impl Cluster {
         self.folder.path()
     }
 
-    /// The keys that are left on a server, without the fence register, which stays on purpose.
+    /// The keys that are left on a server, without those that stay on purpose.
     ///
     /// # Errors
     /// When it cannot be asked.
@@ -181,8 +207,9 @@ impl Cluster {
             .ask(&["KEYS", "*"])
             .map_err(io::Error::other)?;
         let is_lock = |key: &String| {
-            let stays = key == "fencepost:fences" || key == "fencepost:marker";
-            !stays && !key.starts_with("filler:")
+            // In a Redis Cluster each slot has its own.
+            let of_server = key.split(":{").next().unwrap_or_default();
+            !STAYS.contains(&of_server) && !key.starts_with("filler:")
         };
         Ok(keys.into_iter().filter(is_lock).collect())
     }

@@ -19,6 +19,7 @@
 //! | [`client`] | the process that wants the lock |
 //! | [`resource`] | what the lock guards |
 //! | [`cluster`], [`node`] | the servers |
+//! | [`service`] | replicas of the lock service over them |
 //! | [`net`] | namespaces, and silent cuts between them |
 //! | [`proxy`] | what can be done to a connection |
 //! | [`clock`] | what can be done to a clock |
@@ -44,3 +45,4 @@ pub mod row;
 pub mod rows;
 pub mod run;
 pub mod scene;
+pub mod service;

@@ -10,6 +10,7 @@ use clap::{Parser, Subcommand};
 use fencepost_faults::client::{self, ClientOptions, InitJob};
 use fencepost_faults::row::Row;
 use fencepost_faults::run::{Extent, Verdict, run};
+use fencepost_faults::service::{self, ReplicaOptions};
 use fencepost_faults::{reaper, report, rows};
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
@@ -44,6 +45,9 @@ enum Part {
     /// A process that takes a lock again and again. The rows start it.
     #[command(hide = true)]
     Client(ClientOptions),
+    /// A replica of the lock service. The rows start it.
+    #[command(hide = true)]
+    Replica(ReplicaOptions),
     /// A process that replaces a cluster by another.
     #[command(hide = true)]
     Init(InitJob),
@@ -56,6 +60,7 @@ fn main() -> ExitCode {
     let options = Options::parse();
     let done = match options.part {
         Some(Part::Client(client)) => client::run(client).map(|()| ExitCode::SUCCESS),
+        Some(Part::Replica(replica)) => service::run(replica).map(|()| ExitCode::SUCCESS),
         Some(Part::Init(job)) => client::init(job).map(|()| ExitCode::SUCCESS),
         Some(Part::Reaper) => reaper::reap(io::stdin().lock())
             .map(|()| ExitCode::SUCCESS)

@@ -52,6 +52,10 @@ pub struct NodeOptions {
     pub bent: bool,
     /// Whether only its own end can reach it: a proxy stands before it.
     pub hidden: bool,
+    /// Whether it is a node of a Redis Cluster.
+    pub clustered: bool,
+    /// What its configuration file says before it is started for the first time. A Sentinel writes it anew.
+    pub config: Option<String>,
     /// More words for its command line.
     pub words: Vec<String>,
 }
@@ -62,6 +66,8 @@ pub struct Node {
     number: usize,
     folder: PathBuf,
     address: SocketAddr,
+    /// Where it hears the other nodes of its Redis Cluster.
+    bus: Option<u16>,
     options: NodeOptions,
     /// Its clock, if that can be bent.
     pub clock: Option<BentClock>,
@@ -98,10 +104,18 @@ impl Node {
             true => Some(BentClock::new(&folder.join("clock"))?),
             false => None,
         };
+        let bus = match options.clustered {
+            true => Some(network.free_port(end, inside)?),
+            false => None,
+        };
+        if let Some(config) = &options.config {
+            fs::write(folder.join("config"), config)?;
+        }
         let mut node = Self {
             number,
             folder: folder.to_owned(),
             address,
+            bus,
             options,
             clock,
             process: None,
@@ -119,6 +133,13 @@ impl Node {
             .append(true)
             .open(self.folder.join("log"))?;
         let mut command = network.command(End::Node(self.number), Path::new("redis-server"));
+        if self.options.config.is_some() {
+            command.arg(self.folder.join("config"));
+        }
+        if let Some(bus) = self.bus {
+            let bus = bus.to_string();
+            command.args(["--cluster-enabled", "yes", "--cluster-port", &bus]);
+        }
         command
             .args(["--port", &self.address.port().to_string()])
             .args(["--bind", &self.address.ip().to_string()])
@@ -238,6 +259,12 @@ impl Node {
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Where other nodes of its Redis Cluster find it.
+    #[must_use]
+    pub fn bus(&self) -> Option<u16> {
+        self.bus
     }
 
     /// Its Unix socket: the harness asks there, whatever the network does.

@@ -1,9 +1,13 @@
 //! [`Row`]: one kind of fault, what it takes, and what is promised under it.
 
 use std::io;
+use std::time::Duration;
 
 use crate::cluster::Layout;
 use crate::scene::Scene;
+
+/// What is enough for servers that do not vote for `max_ttl`.
+const SETTLED_AFTER: Duration = Duration::from_secs(5);
 
 /// What must hold while a fault of this kind happens again and again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,6 +28,8 @@ pub enum Needs {
     Nothing,
     /// Links that can be cut: namespaces, or else proxies.
     Cuts,
+    /// Links that can be cut between servers, too: namespaces.
+    Namespaces,
     /// A server's or a client's clock that can be bent.
     BentClocks,
 }
@@ -39,6 +45,9 @@ pub struct Row {
     pub promise: Promise,
     /// What it cannot do without.
     pub needs: Needs,
+    /// How long after the healing a request may still find too few nodes: until restarted servers
+    /// vote, and clients have connected again.
+    pub settled_after: Duration,
     /// How its servers are started.
     pub lay_out: fn(&mut Layout),
     /// What is done before the clients are started.
@@ -59,6 +68,7 @@ impl Row {
             what,
             promise: Promise::Everything,
             needs: Needs::Nothing,
+            settled_after: SETTLED_AFTER,
             lay_out: |_| {},
             prepare: |_| Ok(()),
             hurt,

@@ -22,9 +22,6 @@ use crate::scene::{LOCK, MAX_TTL, Scene, TTL};
 
 /// How long everybody may take to have the lock once, at the beginning and after the healing.
 const SERVED_WITHIN: Duration = Duration::from_secs(15);
-/// How long after the healing a request may still find too few nodes: until restarted servers vote,
-/// and clients have connected again.
-const SETTLED_AFTER: Duration = Duration::from_secs(5);
 /// How much later than the end of its validity a client may *write down* that it was told. That it
 /// is told in time to the millisecond is shown by the library's own tests, on clocks of their own;
 /// here four processes share two processors with five servers.
@@ -98,7 +95,10 @@ pub fn run(row: Row, extent: Extent) -> io::Result<Verdict> {
         return Ok(Verdict::skipped(row, extent.nodes, why));
     }
     let began = Instant::now();
-    let mut scene = set_up(row, extent)?;
+    let Some(mut scene) = set_up(row, extent)? else {
+        let why = "it cuts servers off from each other, for which network namespaces are needed";
+        return Ok(Verdict::skipped(row, extent.nodes, why));
+    };
     let mut progress = Progress::of(&histories_of_waiters(&scene));
     let at_all = Time(0);
     wait_for(SERVED_WITHIN, || progress.all_served_since(at_all))?;
@@ -124,7 +124,7 @@ pub fn run(row: Row, extent: Extent) -> io::Result<Verdict> {
     scene.stop_clients()?;
     note_keys_left(&mut scene)?;
     let history = History::new(all_events(&scene)?);
-    let (violations, not_promised) = judge(&history, row.promise);
+    let (violations, not_promised) = judge(&history, row);
     let count = |which: fn(&Step) -> bool| {
         let steps = history.events().iter().filter(|event| match &event.what {
             What::Lease { step, .. } => which(step),
@@ -147,20 +147,25 @@ pub fn run(row: Row, extent: Extent) -> io::Result<Verdict> {
     })
 }
 
-fn set_up(row: Row, extent: Extent) -> io::Result<Scene> {
+/// Everything that a run needs; nothing where its links cannot be cut.
+fn set_up(row: Row, extent: Extent) -> io::Result<Option<Scene>> {
     let mut layout = Layout {
         nodes: extent.nodes,
         ..Layout::default()
     };
     (row.lay_out)(&mut layout);
-    let network = Network::lay(layout.nodes + layout.extra, CLIENTS);
+    let servers = layout.nodes + layout.extra + layout.sentinels + layout.replicas;
+    let network = Network::lay(servers, CLIENTS);
+    if row.needs == Needs::Namespaces && !network.can_cut() {
+        return Ok(None);
+    }
     layout.proxied |= row.needs == Needs::Cuts && !network.can_cut();
     let cluster = Cluster::start_on(network, layout)?;
     let random = Random::from_text(&format!("{} {}", row.name, extent.nodes));
     let mut scene = Scene::new(cluster, random)?;
     (row.prepare)(&mut scene)?;
     scene.start_clients()?;
-    Ok(scene)
+    Ok(Some(scene))
 }
 
 /// The histories of those who are there and wait for the lock: whoever only tries may find it held
@@ -209,16 +214,16 @@ fn all_events(scene: &Scene) -> io::Result<Vec<Event>> {
 }
 
 /// What must not be; and how often something did not hold that is not promised.
-fn judge(history: &History, promise: Promise) -> (Vec<Violation>, usize) {
+fn judge(history: &History, row: Row) -> (Vec<Violation>, usize) {
     let bounds = Bounds {
         served_within: SERVED_WITHIN,
-        settled_after: SETTLED_AFTER,
+        settled_after: row.settled_after,
         told_within: TOLD_WITHIN,
         // All clients of a run live on one machine; and where their clocks are bent, no node loses
         // its data.
         token_skew: Duration::ZERO,
     };
-    if promise == Promise::Everything {
+    if row.promise == Promise::Everything {
         return (fencepost_checks::mutex(history, &bounds), 0);
     }
     let mut found = tokens::check(history, bounds.token_skew);

@@ -19,6 +19,7 @@ use crate::program;
 use crate::proxy::Rules;
 use crate::random::Random;
 use crate::resource::Resource;
+use crate::service::Replica;
 
 /// The lock that everybody wants.
 pub const LOCK: &str = "job";
@@ -34,8 +35,12 @@ const LAST_TURN: Duration = Duration::from_secs(15);
 pub struct Scene {
     /// The client processes. They go first.
     pub clients: Vec<ClientProcess>,
+    /// The replicas of the lock service, if there are any.
+    pub replicas: Vec<Replica>,
     /// Servers that wait to take another's place.
     pub spares: Vec<Node>,
+    /// The Sentinels, if there are any.
+    pub sentinels: Vec<Node>,
     /// The servers.
     pub cluster: Cluster,
     /// What the lock guards.
@@ -79,7 +84,9 @@ impl Scene {
         let resource = Resource::open(cluster.folder())?;
         Ok(Self {
             clients: Vec::new(),
+            replicas: Vec::new(),
             spares: Vec::new(),
+            sentinels: Vec::new(),
             cluster,
             resource,
             random,
@@ -253,6 +260,11 @@ impl Scene {
     pub fn heal(&mut self) -> io::Result<()> {
         for client in &self.clients {
             client.process.thaw()?;
+        }
+        for replica in &mut self.replicas {
+            if replica.thaw().is_err() {
+                replica.restart(&self.cluster)?;
+            }
         }
         for proxy in &self.cluster.proxies {
             proxy.set(Rules::default());

@@ -8,12 +8,22 @@ mod line;
 mod lists;
 mod partition;
 mod pause;
+mod redis_cluster;
 mod refusal;
 mod replica;
 mod restart;
+mod sentinel;
+mod service;
 mod wire;
 
+use std::io;
+use std::time::{Duration, Instant};
+
 use crate::row::Row;
+
+/// How long servers may take to agree, and how often they are asked.
+const AGREE_LIMIT: Duration = Duration::from_secs(30);
+const LOOK: Duration = Duration::from_millis(20);
 
 /// All rows, in the order of the report.
 #[must_use]
@@ -21,6 +31,8 @@ pub fn all() -> Vec<Row> {
     [
         restart::ROWS,
         replica::ROWS,
+        sentinel::ROWS,
+        redis_cluster::ROWS,
         forget::ROWS,
         lists::ROWS,
         pause::ROWS,
@@ -31,6 +43,7 @@ pub fn all() -> Vec<Row> {
         late::ROWS,
         clock::ROWS,
         refusal::ROWS,
+        service::ROWS,
     ]
     .concat()
 }
@@ -39,6 +52,19 @@ pub fn all() -> Vec<Row> {
 #[must_use]
 pub fn by_name(name: &str) -> Option<Row> {
     all().into_iter().find(|row| row.name == name)
+}
+
+/// Waits until servers have come to what a row needs.
+fn until(what: &str, mut condition: impl FnMut() -> io::Result<bool>) -> io::Result<()> {
+    let end = Instant::now() + AGREE_LIMIT;
+    while !condition()? {
+        if Instant::now() >= end {
+            let why = format!("not within {AGREE_LIMIT:?}: {what}");
+            return Err(io::Error::other(why));
+        }
+        std::thread::sleep(LOOK);
+    }
+    Ok(())
 }
 
 #[cfg(test)]

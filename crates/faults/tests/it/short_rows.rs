@@ -54,6 +54,9 @@ short! {
     restart_older_aof, "restart-older-aof", on 3;
     stale_replica, "stale-replica", on 3;
     replaced_data, "replaced-data", on 3;
+    sentinel_failover, "sentinel-failover", on 1, 3;
+    sentinel_isolated, "sentinel-isolated", on 1, 3;
+    cluster_failover, "cluster-failover", on 3;
     flushall, "flushall", on 3, 5;
     flush_watched, "flush-watched", on 3, 5;
     role_flip, "role-flip", on 3;
@@ -87,4 +90,7 @@ short! {
     noauth, "noauth", on 3;
     misconf, "misconf", on 3;
     maxclients, "maxclients", on 3;
+    service_kill, "service-kill", on 3, 5;
+    service_stop, "service-stop", on 3;
+    service_cut, "service-cut", on 3;
 }

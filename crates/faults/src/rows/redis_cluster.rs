@@ -1,0 +1,144 @@
+//! The shard of a Redis Cluster that has the lock fails over.
+//!
+//! Either its replica takes over when it has everything, or it has lost touch with its master for a while, and
+//! that is killed: then it lacks what was granted meanwhile. A promoted master does not vote for
+//! `max_ttl` and two failover times. Everything is promised.
+
+use std::io;
+use std::time::Duration;
+
+use fencepost::RestartPolicy;
+
+use super::until;
+use crate::cluster::Layout;
+use crate::node::Node;
+use crate::row::Row;
+use crate::scene::{LOCK, Scene};
+
+const SLOTS: usize = 16_384;
+/// `cluster-node-timeout`: how long a master is silent until the others take it for down.
+const NODE_TIMEOUT_MS: u64 = 1000;
+/// The failover time of the clients.
+const FAILOVER: Duration = Duration::from_secs(2);
+/// The fewest shards of which the others can outvote one that is gone.
+const FEWEST_VOTERS: usize = 3;
+
+pub(super) const ROWS: &[Row] = &[Row {
+    // A failover just before the healing: `max_ttl` and two failover times, and what others need, too.
+    settled_after: Duration::from_secs(10),
+    lay_out,
+    prepare,
+    ..Row::new(
+        "cluster-failover",
+        "the shard of the lock fails over, with what its replica has or without the last of it",
+        fail_over,
+    )
+}];
+
+fn lay_out(layout: &mut Layout) {
+    layout.extra = layout.nodes;
+    layout.policy = RestartPolicy::Delay;
+    layout.options.clustered = true;
+    // Replicas log in as a user of their own, so that they can be cut off.
+    let words = format!(
+        "--cluster-node-timeout {NODE_TIMEOUT_MS} --cluster-require-full-coverage no \
+         --cluster-allow-replica-migration no --cluster-replica-validity-factor 0 \
+         --repl-diskless-sync-delay 0 --repl-ping-replica-period 1 \
+         --masteruser replica --masterauth x --user replica on >x ~* &* +@all"
+    );
+    layout.options.words = words.split_whitespace().map(str::to_owned).collect();
+}
+
+fn prepare(scene: &mut Scene) -> io::Result<()> {
+    let shards = scene.cluster.layout.nodes;
+    let nodes = &scene.cluster.nodes;
+    for (shard, master) in nodes[..shards].iter().enumerate() {
+        let (first, last) = (SLOTS * shard / shards, SLOTS * (shard + 1) / shards - 1);
+        master.tell(&["CLUSTER", "SET-CONFIG-EPOCH", &(shard + 1).to_string()])?;
+        let (first, last) = (first.to_string(), last.to_string());
+        master.tell(&["CLUSTER", "ADDSLOTSRANGE", &first, &last])?;
+    }
+    for other in &nodes[1..] {
+        let (address, bus) = (other.address(), other.bus().unwrap_or_default());
+        let (host, port) = (address.ip().to_string(), address.port().to_string());
+        nodes[0].tell(&["CLUSTER", "MEET", &host, &port, &bus.to_string()])?;
+    }
+    let known = format!("cluster_known_nodes:{}\r", nodes.len());
+    until("all nodes know each other", || all_say(nodes, &known))?;
+    for (shard, replica) in nodes[shards..].iter().enumerate() {
+        let master: String = nodes[shard]
+            .ask(&["CLUSTER", "MYID"])
+            .map_err(io::Error::other)?;
+        until("it may be a replica", || {
+            Ok(replica.tell(&["CLUSTER", "REPLICATE", &master]).is_ok())
+        })?;
+    }
+    until("the Cluster is up", || all_say(nodes, "cluster_state:ok"))?;
+    for replica in &nodes[shards..] {
+        until("the replica is attached", || is_attached(replica))?;
+    }
+    let listed = nodes[..shards]
+        .iter()
+        .map(|node| node.address().to_string());
+    let (listed, failover) = (listed.collect::<Vec<_>>().join(","), FAILOVER.as_secs());
+    let store = format!("redis+cluster://{listed}?failover={failover}s");
+    scene.cluster.is_reached_by(store);
+    Ok(())
+}
+
+fn all_say(nodes: &[Node], words: &str) -> io::Result<bool> {
+    for node in nodes {
+        let info: String = node.ask(&["CLUSTER", "INFO"]).map_err(io::Error::other)?;
+        if !info.contains(words) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+fn replication(node: &Node) -> io::Result<String> {
+    node.ask(&["INFO", "replication"]).map_err(io::Error::other)
+}
+
+fn is_master(node: &Node) -> io::Result<bool> {
+    Ok(replication(node)?.contains("role:master"))
+}
+
+fn is_attached(replica: &Node) -> io::Result<bool> {
+    Ok(replication(replica)?.contains("master_link_status:up"))
+}
+
+fn fail_over(scene: &mut Scene) -> io::Result<usize> {
+    let shards = scene.cluster.layout.nodes;
+    let is_crash = scene.random.one_in(2) && shards >= FEWEST_VOTERS;
+    let nodes = &scene.cluster.nodes;
+    let slot: usize = nodes[0]
+        .ask(&["CLUSTER", "KEYSLOT", LOCK])
+        .map_err(io::Error::other)?;
+    let owns =
+        |shard: &usize| (SLOTS * shard / shards..SLOTS * (shard + 1) / shards).contains(&slot);
+    let shard = (0..shards).find(owns).unwrap_or_default();
+    let [old, new] = match is_master(&nodes[shard])? {
+        true => [shard, shards + shard],
+        false => [shards + shard, shard],
+    };
+    if is_crash {
+        nodes[old].tell(&["ACL", "SETUSER", "replica", "off"])?;
+        nodes[old].tell(&["CLIENT", "KILL", "USER", "replica"])?;
+        scene.pass(50..=500);
+        scene.cluster.nodes[old].kill()?;
+    } else {
+        nodes[new].tell(&["CLUSTER", "FAILOVER"])?;
+    }
+    let nodes = &scene.cluster.nodes;
+    until("the replica is promoted", || is_master(&nodes[new]))?;
+    scene.pass(100..=2000);
+    if is_crash {
+        scene.cluster.nodes[old].restart(&scene.cluster.network)?;
+    }
+    let nodes = &scene.cluster.nodes;
+    until("the old master follows", || is_attached(&nodes[old]))?;
+    until("all agree", || all_say(nodes, "cluster_state:ok"))?;
+    scene.pass(100..=1000);
+    Ok(1)
+}
