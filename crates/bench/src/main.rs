@@ -10,6 +10,7 @@
 //! | `faults` | with two of five nodes killed |
 //! | `failovers` | on stores that fail over: a Sentinel group, `replicas=1`, a Redis Cluster |
 //! | `leases` | very many leases held at once |
+//! | `names` | very many names, each used once: memory, and stalls of the server |
 //! | `service` | over HTTP, beside the library without the service and beside etcd; and many who wait |
 //! | `floor` | what a client could be at best, written by hand |
 //! | `ours`, `rslock` | the contenders, as their users would use them |
@@ -33,6 +34,7 @@ mod figures;
 mod floor;
 mod leases;
 mod measure;
+mod names;
 mod ours;
 mod peers;
 mod plot;
@@ -46,6 +48,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
+use aims::Rows;
 use awake::Awake;
 use leases::Load;
 
@@ -61,17 +64,24 @@ usage: cargo run --release -p fencepost-bench -- COMMAND [OPTIONS]
   faults    acquire, extend and release with five nodes up, and with two of five killed
   failovers acquire and release on a plain server, a Sentinel group and a Redis Cluster, each also
             with replicas=1
-  peers     the same work for fencepost and for the clients of other languages (interop/README.md)
+  peers     the same work for fencepost and for the clients of other languages (interop/README.md):
+            interop/bench.md, docs/figures/peers.svg, and the figures that README.md quotes
   service   cycles and latency over HTTP on memory, a file, one and five servers, beside the library
             without the service and beside etcd's lock API, where that is installed
   service-scale   thousands that wait for one name, and thousands of event streams: memory, idle
             processor time, and what a hand-off costs a node
   leases    one process holds very many leases: none lost, and what it costs
+  names     a million names, each used once, then retention: memory, and the longest PING meanwhile
 
   --asleep  do not keep the cores awake: latencies as on an idle machine, less steady
   --quick   a few seconds: shows that it runs, not how fast; writes no files without --out
   --runs N  how often all of it is measured; the median is shown (table, peers: 3)
-  --out DIR where files are written (docs/figures)
+  --rows A,B…  for table: only these of alone, growth, hand-off, behind, release and slots;
+            writes no files without --out
+  --out DIR where files are written (docs/figures); for peers all three, README.md as a copy
+
+ for names:
+  --names N    how many (1000000)
 
  for leases:
   --nodes N    on how many servers (1)
@@ -118,8 +128,13 @@ struct Arguments {
     asleep: bool,
     quick: bool,
     runs: Option<usize>,
+    /// Of the table.
+    rows: Vec<Rows>,
+    names: usize,
     /// Where files are written; `None` for nowhere.
     out: Option<PathBuf>,
+    /// What `--out` named.
+    elsewhere: Option<PathBuf>,
 }
 
 impl Arguments {
@@ -130,12 +145,19 @@ impl Arguments {
         let mut command = None;
         let mut asleep = false;
         let mut runs = None;
-        let mut out = (!quick).then(|| root().join(FIGURES));
+        let mut elsewhere = None;
+        let mut rows = Rows::ALL.to_vec();
+        let mut names = if quick { 10_000 } else { 1_000_000 };
+        let is_part = quick || words.iter().any(|word| word == "--rows");
         let mut load = if quick { Load::QUICK } else { Load::FULL };
         let mut words = words.into_iter();
         while let Some(word) = words.next() {
             if word == "--out" {
-                out = Some(words.next()?.into());
+                elsewhere = Some(PathBuf::from(words.next()?));
+                continue;
+            }
+            if word == "--rows" {
+                rows = Rows::parse(&words.next()?)?;
                 continue;
             }
             let mut number = || words.next()?.parse::<u32>().ok();
@@ -143,6 +165,7 @@ impl Arguments {
                 "--quick" => {}
                 "--asleep" => asleep = true,
                 "--runs" => runs = Some(number()?.max(1) as usize),
+                "--names" => names = number()?.max(1) as usize,
                 "--nodes" => load.nodes = number()?.max(1) as usize,
                 "--leases" => load.leases = number()? as usize,
                 "--ttl" => load.ttl = Duration::from_secs(number()?.into()),
@@ -158,7 +181,12 @@ impl Arguments {
             asleep,
             quick,
             runs,
-            out,
+            rows,
+            names,
+            out: elsewhere
+                .clone()
+                .or_else(|| (!is_part).then(|| root().join(FIGURES))),
+            elsewhere,
         })
     }
 }
@@ -176,11 +204,8 @@ fn main() -> ExitCode {
         .enable_all()
         .build()
         .expect("a runtime");
-    // Peers write there too, whatever directory was named.
-    for directory in arguments.out.iter().chain([&root().join(FIGURES)]) {
-        if !arguments.quick {
-            std::fs::create_dir_all(directory).expect("the directory can be made");
-        }
+    if let Some(directory) = &arguments.out {
+        std::fs::create_dir_all(directory).expect("the directory can be made");
     }
     let awake = || (!arguments.asleep).then(Awake::start);
     match arguments.command.as_str() {
@@ -191,7 +216,8 @@ fn main() -> ExitCode {
                 false => (aims::Extent::FULL, 3),
             };
             let runs = arguments.runs.unwrap_or(runs);
-            aims::run(&runtime, extent, runs, arguments.out.as_deref());
+            let out = arguments.out.as_deref();
+            aims::run(&runtime, extent, runs, &arguments.rows, out);
         }
         "figures" => {
             let _awake = awake();
@@ -223,13 +249,19 @@ fn main() -> ExitCode {
                 true => peers::Effort::QUICK,
                 false => peers::Effort::FULL,
             };
-            peers::run(effort.with_rounds(arguments.runs), arguments.quick);
+            let files = match (&arguments.elsewhere, arguments.quick) {
+                (Some(directory), _) => Some(peers::Files::below(directory)),
+                (None, true) => None,
+                (None, false) => Some(peers::Files::kept()),
+            };
+            peers::run(effort.with_rounds(arguments.runs), files.as_ref());
         }
         "service" => {
             let _awake = awake();
             runtime.block_on(service::run(arguments.effort));
         }
         "service-scale" => runtime.block_on(service::scale::run(arguments.quick)),
+        "names" => runtime.block_on(names::run(arguments.names)),
         "leases" => runtime.block_on(leases::run(arguments.load)),
         _ => return usage(),
     }

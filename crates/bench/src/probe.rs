@@ -30,6 +30,12 @@ impl Probe {
         field(&info, "total_commands_processed:").expect("every server tells")
     }
 
+    /// The bytes that it has allocated.
+    pub(crate) fn memory(&mut self) -> u64 {
+        let info = self.info("memory");
+        field(&info, "used_memory:").expect("every server tells")
+    }
+
     fn info(&mut self, section: &str) -> String {
         let info = redis::cmd("INFO").arg(section).query(&mut self.0);
         info.expect("our own server")

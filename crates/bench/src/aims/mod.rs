@@ -6,7 +6,7 @@ mod foreign;
 mod report;
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fencepost_interop::peer::Spec;
 use fencepost_tests::RedisServer;
@@ -62,24 +62,96 @@ impl Extent {
     };
 }
 
-/// Measures everything so many times, prints it, and writes it to `table.md` and `table.json` there.
-pub(crate) fn run(runtime: &Runtime, extent: Extent, runs: usize, into: Option<&Path>) {
-    // Also builds fencepost's own peer.
-    let rslock = Spec::of("rslock").in_profile(profile()).install();
-    let redsync = rslock.and_then(|()| Spec::of("redsync").install());
+/// Rows that are measured together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rows {
+    Alone,
+    Growth,
+    HandOff,
+    Behind,
+    Release,
+    Slots,
+}
+
+impl Rows {
+    pub(crate) const ALL: [Self; 6] = [
+        Self::Alone,
+        Self::Growth,
+        Self::HandOff,
+        Self::Behind,
+        Self::Release,
+        Self::Slots,
+    ];
+
+    fn word(self) -> &'static str {
+        match self {
+            Self::Alone => "alone",
+            Self::Growth => "growth",
+            Self::HandOff => "hand-off",
+            Self::Behind => "behind",
+            Self::Release => "release",
+            Self::Slots => "slots",
+        }
+    }
+
+    /// Those in a list with commas. `None` when there is a word that is none of them.
+    pub(crate) fn parse(list: &str) -> Option<Vec<Self>> {
+        let named = |word: &str| Self::ALL.into_iter().find(|rows| rows.word() == word);
+        list.split(',').map(named).collect()
+    }
+
+    fn measure(self, runtime: &Runtime, extent: Extent, peers: &Peers, seen: &mut Measured) {
+        match self {
+            Self::Alone => runtime.block_on(alone(extent, seen)),
+            Self::Growth => runtime.block_on(growth(extent, seen)),
+            Self::HandOff => runtime.block_on(together(extent, seen)),
+            Self::Behind => behind(extent, peers, seen),
+            Self::Release => runtime.block_on(after_release(extent, seen)),
+            Self::Slots => runtime.block_on(slots(extent, seen)),
+        }
+    }
+}
+
+/// Whether the clients of others can be started, or why not.
+type Peers = Result<(), String>;
+
+/// The figures of one run. Each is shown as soon as it is there.
+#[derive(Default)]
+struct Measured(Vec<Figure>);
+
+impl Measured {
+    fn push(&mut self, figure: Figure) {
+        eprintln!("  {}", report::line(&figure));
+        self.0.push(figure);
+    }
+
+    fn extend(&mut self, figures: impl IntoIterator<Item = Figure>) {
+        figures.into_iter().for_each(|figure| self.push(figure));
+    }
+}
+
+/// Measures these rows so many times, prints them, and writes them to `table.md` and `table.json` there.
+pub(crate) fn run(
+    runtime: &Runtime,
+    extent: Extent,
+    runs: usize,
+    rows: &[Rows],
+    into: Option<&Path>,
+) {
+    let peers = match rows.contains(&Rows::Behind) {
+        true => build_peers(),
+        false => Ok(()),
+    };
     let mut all = Vec::new();
     for run in 1..=runs {
-        eprintln!("run {run} of {runs}: alone …");
-        let mut figures = runtime.block_on(alone(extent));
-        figures.push(runtime.block_on(growth(extent)));
-        eprintln!("run {run} of {runs}: together …");
-        figures.extend(runtime.block_on(together(extent)));
-        eprintln!("run {run} of {runs}: behind foreign clients …");
-        figures.extend(behind(extent, &redsync));
-        figures.extend(runtime.block_on(after_release(extent)));
-        eprintln!("run {run} of {runs}: waiting for a slot …");
-        figures.push(runtime.block_on(slots(extent)));
-        all.push(figures);
+        let mut seen = Measured::default();
+        for rows in rows {
+            eprintln!("run {run} of {runs}: {} …", rows.word());
+            let begin = Instant::now();
+            rows.measure(runtime, extent, &peers, &mut seen);
+            eprintln!("  took {:.0} s", begin.elapsed().as_secs_f64());
+        }
+        all.push(seen.0);
     }
     print!("{}", report::table(&all));
     if let Some(directory) = into {
@@ -92,6 +164,14 @@ pub(crate) fn run(runtime: &Runtime, extent: Extent, runs: usize, into: Option<&
         write("table.md", report::markdown(&all, &command, &versions));
         write("table.json", report::json(&all, &command, &versions));
     }
+}
+
+/// That takes minutes the first time, and a moment afterwards.
+fn build_peers() -> Peers {
+    eprintln!("building the clients to measure beside (rslock, redsync) …");
+    // Also builds fencepost's own peer.
+    Spec::of("rslock").in_profile(profile()).install()?;
+    Spec::of("redsync").install()
 }
 
 /// What ours takes in units of what theirs takes, for a figure where less is better.
@@ -116,13 +196,12 @@ fn slowdown(what: String, aim: f64, ours: f64, theirs: (&str, f64)) -> Figure {
     }
 }
 
-async fn alone(extent: Extent) -> Vec<Figure> {
+async fn alone(extent: Extent, figures: &mut Measured) {
     const OVER_FLOOR: f64 = 1.15;
     let servers = RedisServer::start_many(5);
-    let mut figures = Vec::new();
-    let (mut over_floor, mut cpu) = (Vec::new(), Vec::new());
     for (nodes, p50, cycles) in [(1, 1.05, [1.0, 0.95, 0.92]), (5, 0.72, [0.6, 0.65, 0.5])] {
         let race = Race::run(&servers[..nodes], &TASKS, extent.alone).await;
+        let mut over_floor = Vec::new();
         let one = race.at(0);
         let micros = |seen: &Seen| seen.acquire_micros(0.5);
         let what = |over: &str| format!("n = {nodes}, acquire p50, over {over}");
@@ -145,13 +224,11 @@ async fn alone(extent: Extent) -> Vec<Figure> {
             let floor = slowdown(what("the floor"), OVER_FLOOR, ours, ("floor", floor));
             over_floor.push(floor);
         }
+        figures.extend(over_floor);
         if nodes == 1 {
-            cpu = server_cpu(&race);
+            figures.extend(server_cpu(&race));
         }
     }
-    figures.extend(over_floor);
-    figures.extend(cpu);
-    figures
 }
 
 /// From `INFO cpu`, over the hand-written classical client: at one task every command is a system
@@ -168,29 +245,27 @@ fn server_cpu(race: &Race<'_>) -> Vec<Figure> {
 }
 
 /// How latency grows with the nodes, over a network that is slower than this machine.
-async fn growth(extent: Extent) -> Figure {
+async fn growth(extent: Extent, figures: &mut Measured) {
     let effort = Effort {
         rounds: extent.alone.rounds.div_ceil(3),
         ..extent.alone
     };
     let (nine, one) = against_nodes(effort).await.most_and_one();
-    Figure {
+    figures.push(Figure {
         what: "acquire p50 with 1 ms of network each way, n = 9 over n = 1".to_owned(),
         aim: Aim::AtMost(1.3),
         value: Ok(nine / one),
         detail: format!("{nine:.2} ms, n = 1 {one:.2}"),
-    }
+    });
 }
 
-async fn together(extent: Extent) -> Vec<Figure> {
+async fn together(extent: Extent, figures: &mut Measured) {
     let servers = RedisServer::start_many(5);
-    let mut figures = Vec::new();
-    let mut hand_offs = Vec::new();
     for workers in [4, 32] {
         let (each, none) = (Clients::Each, Controls::None);
         let seen = contend(&servers, workers, each, extent.together, none).await;
         let (ours, rslock) = (seen.ours(), seen.rslock());
-        hand_offs.push(cost(
+        figures.push(cost(
             format!("hand-off between {workers} clients, over the same by hand"),
             1.2,
             "us",
@@ -216,18 +291,16 @@ async fn together(extent: Extent) -> Vec<Figure> {
             detail: format!("{wait:.1} ms, rslock {theirs:.1} ms"),
         });
     }
-    figures.extend(hand_offs);
-    figures
 }
 
-fn behind(extent: Extent, redsync: &Result<(), String>) -> Vec<Figure> {
-    let mut figures = Vec::new();
+fn behind(extent: Extent, peers: &Peers, figures: &mut Measured) {
     for nodes in [1, 5] {
-        let ours = foreign::never_pause(nodes, extent.behind, None);
-        let theirs = redsync.clone().and_then(|()| {
-            let redsync = Spec::of("redsync");
-            foreign::never_pause(nodes, extent.behind, Some(redsync))
-        });
+        let beside_rslock = |who: Option<Spec>| {
+            let peers = peers.clone();
+            peers.and_then(|()| foreign::never_pause(nodes, extent.behind, who))
+        };
+        let ours = beside_rslock(None);
+        let theirs = beside_rslock(Some(Spec::of("redsync")));
         let span = extent.behind.as_secs_f64();
         let place = format!("behind two rslock that never pause, n = {nodes}");
         figures.push(Figure {
@@ -257,11 +330,9 @@ fn behind(extent: Extent, redsync: &Result<(), String>) -> Vec<Figure> {
             value: ours.map(|got| got.longest.as_secs_f64()),
         });
     }
-    figures
 }
 
-async fn after_release(extent: Extent) -> Vec<Figure> {
-    let mut figures = Vec::new();
+async fn after_release(extent: Extent, figures: &mut Measured) {
     for nodes in [1, 5] {
         let taken = foreign::after_release(nodes, extent.after_release).await;
         let longest = taken.iter().copied().fold(0.0, f64::max);
@@ -275,11 +346,10 @@ async fn after_release(extent: Extent) -> Vec<Figure> {
             detail: format!("{count} times, longest {longest:.1} ms"),
         });
     }
-    figures
 }
 
 /// What waiting for a slot costs while nothing happens: every waiter is a client of its own.
-async fn slots(extent: Extent) -> Figure {
+async fn slots(extent: Extent, figures: &mut Measured) {
     const TTL: Duration = Duration::from_secs(60);
     let server = RedisServer::start();
     let urls = [server.url()];
@@ -303,7 +373,7 @@ async fn slots(extent: Extent) -> Figure {
     tokio::time::sleep(extent.idle).await;
     let commands = probe.commands() - before;
     waiting.iter().for_each(tokio::task::JoinHandle::abort);
-    Figure {
+    figures.push(Figure {
         what: format!(
             "{} waiters for one of {} slots, nothing happens: commands/s",
             extent.waiters, extent.slots
@@ -311,5 +381,19 @@ async fn slots(extent: Extent) -> Figure {
         aim: Aim::AtMost(100.0),
         value: Ok(commands as f64 / extent.idle.as_secs_f64()),
         detail: format!("{commands} in {:?}", extent.idle),
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_are_chosen_by_their_words() {
+        let two = vec![Rows::Slots, Rows::HandOff];
+        assert_eq!(Rows::parse("slots,hand-off"), Some(two));
+        assert_eq!(Rows::parse("slots,stairs"), None);
+        let words = Rows::ALL.map(Rows::word);
+        assert_eq!(Rows::parse(&words.join(",")), Some(Rows::ALL.to_vec()));
     }
 }

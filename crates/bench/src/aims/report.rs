@@ -125,6 +125,14 @@ fn rows(runs: &[Vec<Figure>]) -> impl Iterator<Item = Row<'_>> {
     (0..figures).map(|at| Row::of(runs, at))
 }
 
+/// One figure of one run, on one line.
+pub(crate) fn line(figure: &Figure) -> String {
+    let run = [vec![figure.clone()]];
+    let [what, measured, aim, met, detail] = Row::of(&run, 0).cells();
+    let met = if met == "no" { ", not met" } else { "" };
+    format!("{what}: {measured} (aim {aim}{met}); {detail}")
+}
+
 /// Aligned, and Markdown.
 pub(crate) fn table(runs: &[Vec<Figure>]) -> String {
     let mut table = Table::of(&["", "measured", "aim", "met", "made of"]);

@@ -2,31 +2,39 @@
 //!
 //! Each is a process of its own behind the line protocol of `interop/README.md`, and so is fencepost, so that all
 //! of them pay for the same pipes. They are measured in turns; a figure is that of the median round.
+//!
+//! | file | what it does |
+//! | --- | --- |
+//! | this one | measures |
+//! | `report` | makes tables of it, and what the README quotes |
+
+mod report;
 
 use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use fencepost_interop::peer::{Answer, CLASSIC, Peer, Spec, millis, ours};
+use fencepost_interop::peer::{Answer, CLASSIC, Peer, Spec, label, millis, ours, step};
 use fencepost_interop::table::Table;
 use fencepost_tests::RedisServer;
 
 use crate::contender::TTL;
 use crate::plot::{Bars, bars};
 use crate::process::Process;
+use report::{Measure, cell, median};
 
 const ALONE: [usize; 3] = [1, 16, 64];
 const TOGETHER: [usize; 2] = [4, 32];
 /// How much longer than its slice a peer may take before it is said to hang.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Where the table goes, and where its plot.
-const FILE: &str = "interop/bench.md";
+/// Where the tables are kept, from the root; where their plot; and who quotes them.
+const REPORT: &str = "interop/bench.md";
 const PLOT: &str = "docs/figures/peers.svg";
+const README: &str = "README.md";
 /// How many wait at once when their memory is measured, and for how long until all of them do.
 const WAITERS: usize = 200;
 const ALL_WAIT: Duration = Duration::from_secs(3);
-/// By how much another has to be better to be called ahead: less is noise.
-const AHEAD: f64 = 1.05;
 
 /// Whom to measure.
 #[derive(Clone, Copy)]
@@ -41,6 +49,14 @@ impl Contender {
         match self {
             Self::Ours(name, _) => name,
             Self::Peer(spec) => spec.name,
+        }
+    }
+
+    /// Its name, with its version if it is another client.
+    fn label(self, peer: &Peer) -> String {
+        match self {
+            Self::Ours(name, _) => name.to_owned(),
+            Self::Peer(spec) => label(spec.name, &peer.version),
         }
     }
 
@@ -109,10 +125,11 @@ impl Slice {
     }
 }
 
-/// A contender that runs on some servers, and what was seen of it.
-struct Runner {
+/// What was seen of a contender.
+struct Figures {
     name: &'static str,
-    peer: Option<Peer>,
+    /// Its name and its version.
+    label: String,
     /// By the number of workers, alone and together.
     alone: Vec<Vec<Slice>>,
     together: Vec<Vec<Slice>>,
@@ -122,152 +139,157 @@ struct Runner {
     fault: Option<String>,
 }
 
-pub(crate) fn run(effort: Effort, quick: bool) {
-    let (contenders, skipped) = contenders();
-    let mut ahead = Vec::new();
-    let mut plots = Vec::new();
-    let mut text = String::from(
-        "# Beside the peers: figures\n\n\
-         Made by `cargo run --release -p fencepost-bench -- peers`. All on one machine and on loopback, in turns; \
-         figures of different runs do not compare. Each contender is one process with as many workers as the column \
-         says; fencepost and rslock are Rust, the others what they are.\n",
+/// A contender that runs on some servers.
+struct Runner {
+    peer: Option<Peer>,
+    figures: Figures,
+}
+
+/// Where the results are written.
+pub(crate) struct Files {
+    report: PathBuf,
+    plot: PathBuf,
+    readme: PathBuf,
+}
+
+impl Files {
+    /// Those of the repository.
+    pub(crate) fn kept() -> Self {
+        let root = crate::root();
+        Self {
+            report: root.join(REPORT),
+            plot: root.join(PLOT),
+            readme: root.join(README),
+        }
+    }
+
+    /// All in one directory: the README is a copy there.
+    pub(crate) fn below(directory: &Path) -> Self {
+        let file = |path: &str| {
+            let name = Path::new(path).file_name().expect("a file");
+            directory.join(name)
+        };
+        Self {
+            report: file(REPORT),
+            plot: file(PLOT),
+            readme: file(README),
+        }
+    }
+}
+
+pub(crate) fn run(effort: Effort, files: Option<&Files>) {
+    let begun = Instant::now();
+    let readme = std::fs::read_to_string(crate::root().join(README)).expect("the README");
+    // Before minutes of work, not behind them.
+    assert!(
+        report::with_block(&readme, "").is_some(),
+        "the README has no place for the figures"
     );
+    let (contenders, skipped) = contenders();
+    let (mut measures, mut quoted, mut plots) = (Vec::new(), Vec::new(), Vec::new());
+    let mut text = String::new();
     let mut say = |more: &str| {
         print!("{more}");
         text.push_str(more);
     };
     for nodes in [1, 5] {
-        let runners = measure(&contenders, nodes, effort);
+        let all = measure(&contenders, nodes, effort);
         say(&format!(
-            "\n## Alone, n = {nodes}\n\nNobody waits: each worker has a lock of its own.\n\n"
+            "\n## Alone, n = {nodes}\n\nNo contention: each worker has a lock of its own.\n\n"
         ));
-        say(&alone(&runners));
+        say(&report::alone(&all));
         say(&format!(
-            "\n## Together, n = {nodes}\n\nAll workers want one lock; 1 ms under it, 5 ms behind it. At most 1000 \
-             cycles/s are possible. Times in ms.\n\n"
+            "\n## Together, n = {nodes}\n\nAll workers want one lock. They hold it for 1 ms and pause for 5 ms, so \
+             1000 cycles/s is the limit. Times in ms; \"longest\" is the longest wait of all rounds. A median far below \
+             the hold time means that most acquisitions found the lock free while the others slept between two \
+             polls.\n\n"
         ));
-        say(&together(&runners));
-        ahead.extend(who_is_ahead(nodes, &runners));
-        plots.extend(plot(nodes, &runners));
+        say(&report::together(&all));
+        measures.extend(report::measures(nodes, &all));
+        quoted.extend(report::quoted(nodes, &all));
+        plots.extend(plot(nodes, &all));
     }
     say(
         "\n## One node of five stopped\n\nIt accepts connections and never answers (SIGSTOP). One worker, alone.\n\n",
     );
-    say(&one_stopped(&contenders, effort));
+    let (table, more) = one_stopped(&contenders, effort);
+    say(&table);
+    measures.extend(more);
     say(&format!(
-        "\n## Memory of those who wait\n\n{} workers of one process wait for a lock on one node that nobody \
-         releases: how much more memory the process has than before, for each of them.\n\n",
+        "\n## Memory per waiter\n\n{} workers of one process wait for a lock on one node that is never released: \
+         by how much the process has grown, divided by the number of workers.\n\n",
         effort.waiters
     ));
-    say(&memory(&contenders, effort));
-    say("\n## Who is ahead of fencepost\n\n");
+    let (table, more) = memory(&contenders, effort);
+    say(&table);
+    measures.push(more);
+    say("\n## Who is ahead of fencepost\n\nBy 5 % or more, in any measure above.\n\n");
+    let ahead: Vec<_> = measures.iter().filter_map(Measure::ahead).collect();
     match ahead.is_empty() {
-        true => say("Nobody, in any column of the first four tables.\n"),
+        true => say("- nobody\n"),
         false => ahead.iter().for_each(|line| say(&format!("- {line}\n"))),
     }
     say("\n## Versions\n\n");
     say(&all_versions(&contenders, &skipped));
-    if !quick {
-        let write = |path: &str, text: &str| {
-            std::fs::write(crate::root().join(path), text).expect("the report can be written");
-        };
-        write(FILE, &text);
-        write(PLOT, &bars(&plots));
-    }
-}
-
-type Figure = Box<dyn Fn(&Runner) -> Option<f64>>;
-
-/// A figure that all have, and whether more of it is better.
-struct Measure {
-    what: String,
-    more: bool,
-    figure: Figure,
-}
-
-fn measures(nodes: usize) -> Vec<Measure> {
-    let mut all = vec![Measure {
-        what: format!("n = {nodes}, alone, p50"),
-        more: false,
-        figure: Box::new(|runner| median(&runner.alone[0], |slice| slice.p50)),
-    }];
-    for (at, workers) in ALONE.into_iter().enumerate() {
-        all.push(Measure {
-            what: format!("n = {nodes}, alone, cycles/s with {workers}"),
-            more: true,
-            figure: Box::new(move |runner| median(&runner.alone[at], |slice| slice.rate)),
-        });
-    }
-    for (at, workers) in TOGETHER.into_iter().enumerate() {
-        all.push(Measure {
-            what: format!("n = {nodes}, together, cycles/s with {workers}"),
-            more: true,
-            figure: Box::new(move |runner| median(&runner.together[at], |slice| slice.rate)),
-        });
-        all.push(Measure {
-            what: format!("n = {nodes}, together, p99 wait with {workers}"),
-            more: false,
-            figure: Box::new(move |runner| median(&runner.together[at], |slice| slice.p99)),
-        });
-    }
-    all
-}
-
-/// A line for each figure in which somebody else is better.
-fn who_is_ahead(nodes: usize, runners: &[Runner]) -> Vec<String> {
-    let (ours, others): (Vec<_>, Vec<_>) = runners
-        .iter()
-        .partition(|runner| runner.name.starts_with("fencepost"));
-    let mut lines = Vec::new();
-    for measure in measures(nodes) {
-        let Some(mine) = ours.first().and_then(|ours| (measure.figure)(ours)) else {
-            continue;
-        };
-        let better = others.iter().filter_map(|runner| {
-            let theirs = (measure.figure)(runner)?;
-            let by = match measure.more {
-                true => theirs / mine,
-                false => mine / theirs,
-            };
-            (by > AHEAD).then(|| format!("{} by {by:.2} x", runner.name))
-        });
-        let better: Vec<_> = better.collect();
-        if !better.is_empty() {
-            lines.push(format!("{}: {}", measure.what, better.join(", ")));
+    eprintln!("measured in {} s", begun.elapsed().as_secs());
+    if let Some(files) = files {
+        let head = format!(
+            "{HEAD}{}\n![fencepost beside other clients](../{PLOT})\n",
+            report::short_table(&quoted)
+        );
+        let block = report::block(&quoted, &machine());
+        let readme = report::with_block(&readme, &block).expect("a place for the figures");
+        for (path, text) in [
+            (&files.report, format!("{head}{text}")),
+            (&files.plot, bars(&plots)),
+            (&files.readme, readme),
+        ] {
+            std::fs::write(path, text)
+                .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+            eprintln!("wrote {}", path.display());
         }
     }
-    lines
 }
 
+const HEAD: &str = "\
+# Beside the peers: figures
+
+Made by `cargo run --release -p fencepost-bench -- peers`, which also writes what the README quotes. Everything runs on one
+machine over loopback, in turns; figures of different runs do not compare. Each contender is one process with as many
+workers as the column says. fencepost and rslock are Rust, the others are what they are. \"x ours\" is a figure as a multiple
+of fencepost's.
+
+";
+
 /// What the README shows: how many cycles at one worker, and how long the slowest waited.
-fn plot(nodes: usize, runners: &[Runner]) -> Vec<Bars> {
-    let bars = |title: String, figure: &dyn Fn(&Runner) -> Option<f64>| Bars {
+fn plot(nodes: usize, all: &[Figures]) -> Vec<Bars> {
+    let bars = |title: String, figure: &dyn Fn(&Figures) -> Option<f64>| Bars {
         title,
-        bars: runners
+        bars: all
             .iter()
-            .filter_map(|runner| Some((runner.name.to_owned(), figure(runner)?)))
+            .filter_map(|one| Some((one.name.to_owned(), figure(one)?)))
             .collect(),
     };
     let last = TOGETHER.len() - 1;
     match nodes {
-        1 => vec![bars(
-            format!("cycles/s, one worker, n = {nodes}"),
-            &|runner| median(&runner.alone[0], |slice| slice.rate),
-        )],
+        1 => vec![bars(format!("cycles/s, one worker, n = {nodes}"), &|one| {
+            median(&one.alone[0], |slice| slice.rate)
+        })],
         _ => vec![
-            bars(format!("cycles/s, one worker, n = {nodes}"), &|runner| {
-                median(&runner.alone[0], |slice| slice.rate)
+            bars(format!("cycles/s, one worker, n = {nodes}"), &|one| {
+                median(&one.alone[0], |slice| slice.rate)
             }),
             bars(
                 format!("p99 wait, ms, {} workers, n = {nodes}", TOGETHER[last]),
-                &|runner| median(&runner.together[last], |slice| slice.p99 / 1000.0),
+                &|one| median(&one.together[last], |slice| slice.p99 / 1000.0),
             ),
         ],
     }
 }
 
 /// How much more memory a process has while so many of its workers wait.
-fn memory(contenders: &[Contender], effort: Effort) -> String {
+fn memory(contenders: &[Contender], effort: Effort) -> (String, Measure) {
+    let mut figures = Vec::new();
     let mut table = Table::of(&["", "before, MB", "waiting, MB", "KB per waiter"]);
     for contender in contenders {
         let server = RedisServer::start();
@@ -276,7 +298,9 @@ fn memory(contenders: &[Contender], effort: Effort) -> String {
             contender.start(&server.url()),
         );
         let ttl = millis(Duration::from_secs(60));
-        let mut row = vec![contender.name().to_owned()];
+        step(contender.name(), "memory");
+        let label = contender.label(&waiter);
+        let mut row = vec![label.clone()];
         // Everything that is made at the first use is made before.
         let warm = waiter.ask(&["load", "warm", "shared", "4", "500", &ttl]);
         let held = holder.ask(&["try", "crowd", &ttl]);
@@ -291,12 +315,19 @@ fn memory(contenders: &[Contender], effort: Effort) -> String {
             row.push(format!("{}", before >> 20));
             row.push(format!("{}", after >> 20));
             row.push(format!("{:.1}", more / 1024.0));
+            figures.push((label, Some(more / 1024.0)));
         } else {
             row.push(format!("not measured: {warm:?}, {held:?}"));
+            figures.push((label, None));
         }
         table.push(row);
     }
-    table.text()
+    let measure = Measure {
+        what: "memory per waiter".to_owned(),
+        more_is_better: false,
+        figures,
+    };
+    (table.text(), measure)
 }
 
 /// How peers in Rust are built: as this program is.
@@ -312,12 +343,16 @@ pub(crate) const fn profile() -> &'static str {
 pub(crate) fn versions() -> Vec<String> {
     let output = Command::new("redis-server").arg("--version").output();
     let output = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
-    let cores = std::thread::available_parallelism().map_or(0, usize::from);
     vec![
         format!("fencepost: {}", env!("CARGO_PKG_VERSION")),
         format!("server: {}", output.unwrap_or_default().trim()),
-        format!("machine: {cores} cores; everything on loopback"),
+        format!("machine: {}", machine()),
     ]
+}
+
+fn machine() -> String {
+    let cores = std::thread::available_parallelism().map_or(0, usize::from);
+    format!("{cores} cores, everything on loopback")
 }
 
 /// Those whose tools are here, and the others with the reason.
@@ -330,6 +365,7 @@ fn contenders() -> (Vec<Contender>, Vec<String>) {
     let mut skipped = Vec::new();
     let redisson = Spec::redisson("Redisson RLock", "lock");
     for spec in CLASSIC.into_iter().chain([redisson]) {
+        step(spec.name, "install");
         // rslock's also builds fencepost's own peer.
         match spec.in_profile(profile).install() {
             Ok(()) => all.push(Contender::Peer(spec.in_profile(profile))),
@@ -339,7 +375,7 @@ fn contenders() -> (Vec<Contender>, Vec<String>) {
     (all, skipped)
 }
 
-fn measure(contenders: &[Contender], nodes: usize, effort: Effort) -> Vec<Runner> {
+fn measure(contenders: &[Contender], nodes: usize, effort: Effort) -> Vec<Figures> {
     let servers = RedisServer::start_many(nodes);
     let urls: Vec<_> = servers.iter().map(RedisServer::url).collect();
     let able = contenders.iter().filter(|one| match one {
@@ -350,6 +386,10 @@ fn measure(contenders: &[Contender], nodes: usize, effort: Effort) -> Vec<Runner
         .map(|one| Runner::start(*one, &urls.join(",")))
         .collect();
     for round in 0..=effort.rounds {
+        step(
+            &format!("n = {nodes}"),
+            &format!("round {round} of {}", effort.rounds),
+        );
         for runner in &mut runners {
             // The first round warms up: virtual machines compile, connections are made.
             match round {
@@ -358,22 +398,23 @@ fn measure(contenders: &[Contender], nodes: usize, effort: Effort) -> Vec<Runner
             }
         }
     }
-    // Before their servers end.
-    for runner in &mut runners {
-        runner.peer = None;
-    }
-    runners
+    // Their processes end here, before their servers.
+    runners.into_iter().map(|runner| runner.figures).collect()
 }
 
 impl Runner {
     fn start(contender: Contender, urls: &str) -> Self {
+        let peer = contender.start(urls);
         Self {
-            name: contender.name(),
-            peer: Some(contender.start(urls)),
-            alone: vec![Vec::new(); ALONE.len()],
-            together: vec![Vec::new(); TOGETHER.len()],
-            resident: 0,
-            fault: None,
+            figures: Figures {
+                name: contender.name(),
+                label: contender.label(&peer),
+                alone: vec![Vec::new(); ALONE.len()],
+                together: vec![Vec::new(); TOGETHER.len()],
+                resident: 0,
+                fault: None,
+            },
+            peer: Some(peer),
         }
     }
 
@@ -381,17 +422,17 @@ impl Runner {
         for (at, workers) in ALONE.into_iter().enumerate() {
             let slice = self.slice("own", workers, time);
             if let Some(slice) = slice.filter(|_| counts) {
-                self.alone[at].push(slice);
+                self.figures.alone[at].push(slice);
             }
         }
         for (at, workers) in TOGETHER.into_iter().enumerate() {
             let slice = self.slice("shared", workers, time);
             if let Some(slice) = slice.filter(|_| counts) {
-                self.together[at].push(slice);
+                self.figures.together[at].push(slice);
             }
         }
         if let Some(peer) = &self.peer {
-            self.resident = Process::other(u64::from(peer.pid())).resident;
+            self.figures.resident = Process::other(u64::from(peer.pid())).resident;
         }
     }
 
@@ -399,7 +440,7 @@ impl Runner {
     fn slice(&mut self, whose: &str, workers: usize, time: Duration) -> Option<Slice> {
         let peer = self.peer.as_mut()?;
         let (workers, span, ttl) = (workers.to_string(), millis(time), millis(TTL));
-        let name = self.name.replace([' ', ','], "-");
+        let name = self.figures.name.replace([' ', ','], "-");
         peer.send(&["load", &name, whose, &workers, &span, &ttl]);
         let fault = match peer.answer_within(time + PATIENCE) {
             Some(Answer::Done(words)) => match Slice::read(&words) {
@@ -409,96 +450,21 @@ impl Runner {
             Some(other) => format!("{other:?}"),
             None => format!("no answer within {} s", PATIENCE.as_secs()),
         };
-        self.fault = Some(fault);
+        self.figures.fault = Some(fault);
         self.peer = None;
         None
     }
 }
 
-/// The median of one figure over the rounds.
-fn median(slices: &[Slice], figure: impl Fn(&Slice) -> f64) -> Option<f64> {
-    let mut figures: Vec<_> = slices.iter().map(figure).collect();
-    figures.sort_by(f64::total_cmp);
-    figures.get(figures.len() / 2).copied()
-}
-
-fn cell(figure: Option<f64>, decimals: usize) -> String {
-    figure.map_or("-".to_owned(), |figure| format!("{figure:.decimals$}"))
-}
-
-fn alone(runners: &[Runner]) -> String {
-    let heads = [
-        "",
-        "p50 us",
-        "x ours",
-        "p99 us",
-        "cycles/s, 1",
-        "x ours",
-        "16",
-        "64",
-    ];
-    let mut table = Table::of(&heads);
-    let one = |runner: &Runner, figure: fn(&Slice) -> f64| median(&runner.alone[0], figure);
-    let ours = |figure| runners.first().and_then(|ours| one(ours, figure));
-    for runner in runners {
-        let times = |figure| Some(one(runner, figure)? / ours(figure)?);
-        let ratio = |figure| cell(times(figure), 2);
-        let mut row = vec![
-            runner.name.to_owned(),
-            cell(one(runner, |slice| slice.p50), 0),
-            ratio(|slice| slice.p50),
-            cell(one(runner, |slice| slice.p99), 0),
-            cell(one(runner, |slice| slice.rate), 0),
-            ratio(|slice| slice.rate),
-        ];
-        let more = runner.alone[1..].iter();
-        row.extend(more.map(|seen| cell(median(seen, |slice| slice.rate), 0)));
-        row.extend(runner.fault.clone());
-        table.push(row);
-    }
-    table.text()
-}
-
-fn together(runners: &[Runner]) -> String {
-    let heads = [
-        "",
-        "4: cycles/s",
-        "p50",
-        "p99",
-        "longest",
-        "32: cycles/s",
-        "p50",
-        "p99",
-        "longest",
-        "memory",
-    ];
-    let mut table = Table::of(&heads);
-    for runner in runners {
-        let mut row = vec![runner.name.to_owned()];
-        for seen in &runner.together {
-            let longest = seen
-                .iter()
-                .map(|slice| slice.longest / 1000.0)
-                .reduce(f64::max);
-            row.push(cell(median(seen, |slice| slice.rate), 0));
-            row.push(cell(median(seen, |slice| slice.p50 / 1000.0), 1));
-            row.push(cell(median(seen, |slice| slice.p99 / 1000.0), 1));
-            row.push(cell(longest, 0));
-        }
-        row.push(format!("{} MB", runner.resident >> 20));
-        row.extend(runner.fault.clone());
-        table.push(row);
-    }
-    table.text()
-}
-
-fn one_stopped(contenders: &[Contender], effort: Effort) -> String {
+fn one_stopped(contenders: &[Contender], effort: Effort) -> (String, Vec<Measure>) {
     let mut table = Table::of(&["", "p50 us", "p99 us", "longest ms", "cycles/s"]);
     let able = contenders.iter().filter(|one| match one {
         Contender::Peer(spec) => spec.quorum,
         Contender::Ours(_, kind) => *kind == "plain",
     });
+    let mut seen = Vec::new();
     for contender in able {
+        step(contender.name(), "one of five stopped");
         let servers = RedisServer::start_many(5);
         let urls: Vec<_> = servers.iter().map(RedisServer::url).collect();
         let mut runner = Runner::start(*contender, &urls.join(","));
@@ -507,15 +473,31 @@ fn one_stopped(contenders: &[Contender], effort: Effort) -> String {
         servers[4].freeze();
         let slice = runner.slice("own", 1, 2 * effort.slice);
         servers[4].thaw();
-        let mut row = vec![runner.name.to_owned()];
+        let Figures { label, fault, .. } = runner.figures;
+        let mut row = vec![label.clone()];
         row.push(cell(slice.map(|slice| slice.p50), 0));
         row.push(cell(slice.map(|slice| slice.p99), 0));
         row.push(cell(slice.map(|slice| slice.longest / 1000.0), 1));
         row.push(cell(slice.map(|slice| slice.rate), 1));
-        row.extend(runner.fault.clone());
+        row.extend(fault);
         table.push(row);
+        seen.push((label, slice));
     }
-    table.text()
+    let measure = |kind: &str, more_is_better, figure: fn(Slice) -> f64| Measure {
+        what: format!("one of five stopped, {kind}"),
+        more_is_better,
+        figures: seen
+            .iter()
+            .map(|(label, slice)| (label.clone(), slice.map(figure)))
+            .collect(),
+    };
+    let measures = vec![
+        measure("p50", false, |slice| slice.p50),
+        measure("p99", false, |slice| slice.p99),
+        measure("longest", false, |slice| slice.longest),
+        measure("cycles/s", true, |slice| slice.rate),
+    ];
+    (table.text(), measures)
 }
 
 fn all_versions(contenders: &[Contender], skipped: &[String]) -> String {
