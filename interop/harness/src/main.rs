@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::process::{Command, ExitCode};
 
-use fencepost_interop::peer::{CLASSIC, Spec, step};
+use fencepost_interop::peer::{CLASSIC, Spec, label, step};
 use fencepost_interop::scene::Effort;
 use fencepost_interop::table::Table;
 use fencepost_interop::{classic, redisson};
@@ -147,14 +147,7 @@ fn classical(arguments: &Arguments, effort: Effort, report: &mut Report) {
         for &nodes in nodes {
             let (version, outcomes) = classic::meet(spec, nodes, effort);
             let who = format!("{} {version}, {nodes} nodes", spec.name);
-            let name = match spec.name.rsplit_once(' ') {
-                Some((name, number)) if version.contains(number) => name,
-                _ => spec.name,
-            };
-            let mut row = vec![
-                format!("{name} {}", version.trim_start_matches('v')),
-                nodes.to_string(),
-            ];
+            let mut row = vec![label(spec.name, &version), nodes.to_string()];
             for (what, outcome) in classic::COLUMNS.iter().zip(&outcomes) {
                 row.push(report.cell(&who, what, outcome));
             }

@@ -12,8 +12,11 @@ use crate::scene::eventually;
 #[derive(Debug)]
 pub struct Monitor {
     child: Child,
-    seen: Arc<Mutex<Vec<Vec<String>>>>,
+    seen: Arc<Mutex<Vec<Told>>>,
 }
+
+/// When, in microseconds since 1970, and the words.
+type Told = (u64, Vec<String>);
 
 impl Monitor {
     /// Watches the server from now on.
@@ -33,7 +36,7 @@ impl Monitor {
         std::thread::spawn(move || {
             for line in BufReader::new(stdout).lines().map_while(Result::ok) {
                 let mut lines = lines.lock().unwrap_or_else(PoisonError::into_inner);
-                lines.push(words(&line));
+                lines.push((moment(&line), words(&line)));
             }
         });
         let monitor = Self { child, seen };
@@ -51,16 +54,22 @@ impl Monitor {
     /// The first such command: its words.
     pub fn take(&self, is: impl Fn(&[String]) -> bool) -> Option<Vec<String>> {
         let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        seen.iter()
-            .find(|words| !words.is_empty() && is(words))
-            .cloned()
+        let mut words = seen.iter().map(|(_, words)| words);
+        words.find(|words| !words.is_empty() && is(words)).cloned()
+    }
+
+    /// When there were such commands, by the server's clock, in microseconds since 1970.
+    pub fn moments(&self, is: impl Fn(&[String]) -> bool) -> Vec<u64> {
+        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let such = seen.iter().filter(|(_, words)| is(words));
+        such.map(|(moment, _)| *moment).collect()
     }
 
     /// Every command so far.
     #[must_use]
     pub fn all(&self) -> Vec<Vec<String>> {
         let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        seen.clone()
+        seen.iter().map(|(_, words)| words.clone()).collect()
     }
 }
 
@@ -70,6 +79,12 @@ impl Drop for Monitor {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// What a line begins with: `1700000000.123456 [0 lua] …`, or zero.
+fn moment(line: &str) -> u64 {
+    let (moment, _) = line.split_once(' ').unwrap_or((line, ""));
+    moment.replace('.', "").parse().unwrap_or(0)
 }
 
 /// The quoted words of a line: `1700000000.1 [0 lua] "del" "job"`. A line without any is one word.

@@ -110,6 +110,16 @@ impl Spec {
     }
 }
 
+/// A peer and its version, without the same number twice: `node-redlock 5.0.0-beta.2`.
+#[must_use]
+pub fn label(name: &str, version: &str) -> String {
+    let name = match name.rsplit_once(' ') {
+        Some((name, number)) if version.contains(number) => name,
+        _ => name,
+    };
+    format!("{name} {}", version.trim_start_matches('v'))
+}
+
 /// Hides from a command what cargo told us: build scripts that look at it would run again, each time.
 pub fn without_cargo(command: &mut Command) -> &mut Command {
     let told = std::env::vars_os().map(|(name, _)| name);

@@ -35,16 +35,15 @@ pub fn meet(effort: Effort) -> (String, Vec<Row>) {
     let mut they = scene.peer(&RLOCK);
     let mut us = scene.ours("reentrant");
     // Classes are loaded at the first use, which would be taken for a slow wake-up.
-    let _warm = times(
-        &RLOCK,
-        &mut they,
-        &mut us,
-        Effort {
-            hand_offs: 3,
-            soak: 0,
-        },
+    let warm_up = Effort {
+        hand_offs: 3,
+        soak: 0,
+    };
+    let _warm = times(&RLOCK, server, &mut they, &mut us, warm_up);
+    let hand_offs = woken(
+        RLOCK.name,
+        times(&RLOCK, server, &mut they, &mut us, effort),
     );
-    let (to_us, to_them) = split(times(&RLOCK, &mut they, &mut us, effort));
     let mut rows = vec![
         (
             RLOCK.name,
@@ -56,12 +55,9 @@ pub fn meet(effort: Effort) -> (String, Vec<Row>) {
             "enter again",
             entering_again(&mut they, &mut us),
         ),
-        (RLOCK.name, "hand-off to us, median / worst", woken(to_us)),
-        (
-            RLOCK.name,
-            "hand-off to them, median / worst",
-            woken(to_them),
-        ),
+    ];
+    rows.extend(hand_offs);
+    rows.extend([
         (
             RLOCK.name,
             "its watchdog renews; then it dies",
@@ -88,7 +84,7 @@ pub fn meet(effort: Effort) -> (String, Vec<Row>) {
             "beside our plain lock",
             beside_plain(&scene, &mut they),
         ),
-    ];
+    ]);
     rows.extend(fenced(&scene, &mut us, effort));
     rows.extend(fair(&scene, &mut us));
     rows.extend(read_write(&scene, &mut us));
@@ -148,31 +144,71 @@ fn entering_again(they: &mut Peer, us: &mut Peer) -> Outcome {
     Ok("yes, both".to_owned())
 }
 
+/// The times of hand-offs.
+struct HandOffs {
+    /// From the moment before their release is sent.
+    to_us: Times,
+    /// From the moment at which their release was published: what comes before is theirs.
+    to_us_from_publish: Times,
+    to_them: Times,
+}
+
 fn times(
     spec: &Spec,
+    server: &RedisServer,
     they: &mut Peer,
     us: &mut Peer,
     effort: Effort,
-) -> Result<(Times, Times), String> {
+) -> Result<HandOffs, String> {
     step(spec.name, "hand-off");
+    let monitor = Monitor::of(server)?;
     let to_us = classic::times_to_us(spec, they, us, effort)?;
-    Ok((to_us, classic::times_to_them(spec, they, us, effort)?))
-}
-
-fn split(times: Result<(Times, Times), String>) -> (Result<Times, String>, Result<Times, String>) {
-    match times {
-        Ok((to_us, to_them)) => (Ok(to_us), Ok(to_them)),
-        Err(error) => (Err(error.clone()), Err(error)),
-    }
-}
-
-/// Every second time within the limit: a machine that does other things as well is late now and then.
-fn woken(times: Result<Times, String>) -> Outcome {
-    let times = times?;
-    expect(times.median() < WOKEN, || {
-        format!("not woken within {WOKEN:?}: {}", times.text())
+    let is_theirs = |words: &[String]| {
+        words.len() == 3
+            && words[0].eq_ignore_ascii_case("publish")
+            && words[1].starts_with("redisson_lock__channel")
+    };
+    // Each release publishes: the odd ones are theirs, the even ones ours.
+    let of_all = || monitor.moments(is_theirs);
+    eventually("all releases are published", || {
+        of_all().len() == 2 * effort.hand_offs
     })?;
-    Ok(times.text())
+    let theirs: Vec<_> = of_all().into_iter().step_by(2).collect();
+    drop(monitor);
+    Ok(HandOffs {
+        to_us_from_publish: to_us.counted_from(&theirs),
+        to_us,
+        to_them: classic::times_to_them(spec, they, us, effort)?,
+    })
+}
+
+/// How both were woken: every second time within the limit, since a machine that does other things as well is late now
+/// and then.
+fn woken(kind: &'static str, times: Result<HandOffs, String>) -> [Row; 3] {
+    let judged = |of: fn(&HandOffs) -> &Times| {
+        let times = of(times.as_ref()?);
+        expect(times.median() < WOKEN, || {
+            format!("not woken within {WOKEN:?}: {}", times.text())
+        })?;
+        Ok(times.text())
+    };
+    [
+        (
+            kind,
+            "hand-off to us, median / worst",
+            judged(|times| &times.to_us),
+        ),
+        (
+            kind,
+            "the same from its publish on",
+            judged(|times| &times.to_us_from_publish),
+        ),
+        (
+            kind,
+            "hand-off to them, median / worst",
+            judged(|times| &times.to_them),
+        ),
+    ]
 }
 
 /// A lock without a lease is kept beyond the watchdog's time, and free at its end after they died.
@@ -292,16 +328,15 @@ fn fenced(scene: &Scene, us: &mut Peer, effort: Effort) -> Vec<Row> {
     step(FENCED.name, "tokens");
     let mut they = scene.peer(&FENCED);
     let exclusion = exclusion(&mut they, us);
-    let _warm = times(
-        &FENCED,
-        &mut they,
-        us,
-        Effort {
-            hand_offs: 2,
-            soak: 0,
-        },
+    let warm_up = Effort {
+        hand_offs: 2,
+        soak: 0,
+    };
+    let _warm = times(&FENCED, scene.first(), &mut they, us, warm_up);
+    let hand_offs = woken(
+        FENCED.name,
+        times(&FENCED, scene.first(), &mut they, us, effort),
     );
-    let (to_us, to_them) = split(times(&FENCED, &mut they, us, effort));
     let tokens = (|| {
         us.try_lock("fenced", TTL).at()?;
         let ours = number(&us.ask(&["token", "fenced"]))?;
@@ -314,16 +349,10 @@ fn fenced(scene: &Scene, us: &mut Peer, effort: Effort) -> Vec<Row> {
         })?;
         Ok(format!("do not compare: {theirs} came after {ours}"))
     })();
-    vec![
-        (FENCED.name, "exclude each other, 5 names", exclusion),
-        (FENCED.name, "hand-off to us, median / worst", woken(to_us)),
-        (
-            FENCED.name,
-            "hand-off to them, median / worst",
-            woken(to_them),
-        ),
-        (FENCED.name, "its tokens and ours", tokens),
-    ]
+    let mut rows = vec![(FENCED.name, "exclude each other, 5 names", exclusion)];
+    rows.extend(hand_offs);
+    rows.push((FENCED.name, "its tokens and ours", tokens));
+    rows
 }
 
 fn number(answer: &Answer) -> Result<u64, String> {

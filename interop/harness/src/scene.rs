@@ -82,28 +82,42 @@ impl Scene {
     }
 }
 
-/// Times of one kind.
+/// Times of one kind: from when to when, in microseconds since 1970.
 #[derive(Clone, Debug, Default)]
-pub struct Times(Vec<Duration>);
+pub struct Times(Vec<(u64, u64)>);
 
 impl Times {
-    /// Adds one, from two moments in microseconds. The clock may be read in the other order.
+    /// Adds one.
     pub fn add(&mut self, from: u64, to: u64) {
-        self.0.push(Duration::from_micros(to.saturating_sub(from)));
+        self.0.push((from, to));
+    }
+
+    /// The same, counted from other moments.
+    #[must_use]
+    pub fn counted_from(&self, moments: &[u64]) -> Self {
+        let times = moments.iter().zip(&self.0);
+        Self(times.map(|(from, (_, to))| (*from, *to)).collect())
+    }
+
+    /// The shortest first. The clock may be read in the other order.
+    fn sorted(&self) -> Vec<Duration> {
+        let times = self.0.iter().map(|(from, to)| to.saturating_sub(*from));
+        let mut times: Vec<_> = times.map(Duration::from_micros).collect();
+        times.sort_unstable();
+        times
     }
 
     /// That in the middle.
     #[must_use]
     pub fn median(&self) -> Duration {
-        let mut sorted = self.0.clone();
-        sorted.sort_unstable();
+        let sorted = self.sorted();
         sorted.get(sorted.len() / 2).copied().unwrap_or_default()
     }
 
     /// The longest.
     #[must_use]
     pub fn worst(&self) -> Duration {
-        self.0.iter().max().copied().unwrap_or_default()
+        self.sorted().last().copied().unwrap_or_default()
     }
 
     /// `median / worst ms`
