@@ -2,8 +2,9 @@
 //! there. What is skipped is named.
 //!
 //! A block ```` ```sh ```` is run by bash, which ends at the first command that fails. One with a file's name
-//! behind its language is written to that file, for those behind it; `needs-TOOL` is run only where the tool is installed. Blocks in Rust are
-//! run by rustdoc (see `src/guides.rs`).
+//! behind its language is written to that file, for those behind it; `needs-TOOL` is run only where the tool is
+//! installed and its server can be reached: etcd is started here, Consul is not. Blocks in Rust are run by rustdoc
+//! (see `src/guides.rs`).
 
 mod common;
 
@@ -11,7 +12,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use fencepost_interop::peer::{Spec, beside_us};
-use fencepost_tests::RedisServer;
+use fencepost_tests::{EtcdServer, RedisServer};
 
 /// A fenced block: the words behind the fence, and its text.
 struct Block {
@@ -71,17 +72,25 @@ fn run(name: &str, peer: Option<&'static str>) {
     let guide = std::fs::read_to_string(&guide).expect("the guide");
     let server = RedisServer::start();
     let dir = tempfile::tempdir().expect("a directory");
+    // An installed client alone is not enough: without a server of its own the block could only fail.
+    let etcd = is_installed("etcdctl").then(EtcdServer::start).flatten();
+    let can_run = |tool: &str| match tool {
+        "etcdctl" => etcd.is_some(),
+        "consul" => succeeds("consul", &["members"]),
+        other => is_installed(other),
+    };
+    let endpoint = etcd.as_ref().map_or("", EtcdServer::address);
     let mut runs = 0;
     for block in blocks(&guide) {
         if let Some(file) = block.file() {
             std::fs::write(dir.path().join(file), &block.text).expect("a file");
         } else if block.is("sh") {
             match block.needs() {
-                Some(tool) if !is_installed(tool) => {
-                    eprintln!("a block of docs/migrate/{name}.md is skipped: there is no {tool}");
+                Some(tool) if !can_run(tool) => {
+                    eprintln!("a block of docs/migrate/{name}.md is skipped: no {tool} with a server");
                 }
                 _ => {
-                    bash(&block.text, dir.path(), &server, peer);
+                    bash(&block.text, dir.path(), &server, endpoint, peer);
                     runs += 1;
                 }
             }
@@ -91,14 +100,19 @@ fn run(name: &str, peer: Option<&'static str>) {
 }
 
 fn is_installed(tool: &str) -> bool {
-    let found = Command::new("which")
-        .arg(tool)
-        .stdout(Stdio::null())
-        .status();
-    found.is_ok_and(|status| status.success())
+    succeeds("which", &[tool])
 }
 
-fn bash(script: &str, dir: &Path, server: &RedisServer, peer: Option<&str>) {
+fn succeeds(program: &str, args: &[&str]) -> bool {
+    let ended = Command::new(program)
+        .args(args)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status();
+    ended.is_ok_and(|status| status.success())
+}
+
+fn bash(script: &str, dir: &Path, server: &RedisServer, etcd: &str, peer: Option<&str>) {
     let fencepost = beside_us("fencepost");
     let ours = fencepost.parent().expect("its directory").to_owned();
     let mut path = vec![ours];
@@ -107,6 +121,8 @@ fn bash(script: &str, dir: &Path, server: &RedisServer, peer: Option<&str>) {
     bash.args(["300", "bash", "-euo", "pipefail", "-c", script])
         .current_dir(dir)
         .env("REDIS_URL", server.url())
+        .env("ETCDCTL_API", "3")
+        .env("ETCDCTL_ENDPOINTS", etcd)
         .env("XDG_STATE_HOME", dir)
         .env("XDG_CONFIG_HOME", dir);
     if let Some(peer) = peer {

@@ -16,11 +16,11 @@ pub(crate) mod scale;
 
 use std::time::Duration;
 
-use fencepost_tests::RedisServer;
+use fencepost_tests::{EtcdServer, RedisServer};
 use serde_json::{Value, json};
 
 use self::child::Replica;
-use self::etcd::{Etcd, EtcdLock};
+use self::etcd::EtcdLock;
 use self::http::Http;
 use crate::contender::{Contender, TTL};
 use crate::measure::{Seen, cycles};
@@ -121,12 +121,12 @@ pub(crate) async fn run(effort: Effort) {
         ("one Redis", urls[0].clone(), vec![urls[0].clone()]),
         ("five Redis", urls.join(","), urls.clone()),
     ];
-    let etcd = Etcd::start();
+    let etcd = EtcdServer::start();
     let mut beside: Option<Lane<EtcdLock>> = match &etcd {
         None => None,
         Some(etcd) => {
             let what = "etcd, v3/lock over HTTP".to_owned();
-            Some(Lane::new(what, etcd.clients(most).await, time).await)
+            Some(Lane::new(what, etcd::clients(etcd, most).await, time).await)
         }
     };
     println!(
