@@ -87,7 +87,9 @@ fn run(name: &str, peer: Option<&'static str>) {
         } else if block.is("sh") {
             match block.needs() {
                 Some(tool) if !can_run(tool) => {
-                    eprintln!("a block of docs/migrate/{name}.md is skipped: no {tool} with a server");
+                    eprintln!(
+                        "a block of docs/migrate/{name}.md is skipped: no {tool} with a server"
+                    );
                 }
                 _ => {
                     bash(&block.text, dir.path(), &server, endpoint, peer);

@@ -9,6 +9,7 @@ use tokio::time::timeout;
 use super::keeper::Source;
 use super::membership::{MOST_CHANGES, Server, incarnation};
 use super::options::RedisOptions;
+use super::reader::Reader;
 use crate::error::{Error, NodeError};
 use crate::runtime::clock::{Clock, SystemClock};
 use fencepost_core::quorum::membership::{Marker, Stage, Terms};
@@ -48,7 +49,7 @@ pub(crate) async fn close(
         let limit = options.connect_timeout;
         let closing = async {
             let way = opened.source.locate(limit).await?;
-            let (connection, _driver) = way.dial(limit, None).await?;
+            let (connection, _driver) = way.dial(limit, None, Reader::default()).await?;
             let server = Server {
                 connection: &connection,
                 options,

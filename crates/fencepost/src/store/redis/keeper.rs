@@ -10,7 +10,6 @@ use std::time::Duration;
 
 use redis::RedisConnectionInfo;
 use tokio::runtime::Handle;
-use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::gate::Gate;
@@ -19,6 +18,7 @@ use super::link::{Connection, Link};
 use super::membership::{Alarm, Guard, Member, Server};
 use super::options::RedisOptions;
 use super::plain::{self, ServerClock};
+use super::reader::{Driver, Reader};
 use super::replicas::Replicas;
 use super::retention;
 use super::roster::RosterEntry;
@@ -148,8 +148,9 @@ impl Way<'_> {
         &self,
         limit: Duration,
         on_push: Option<OnPush>,
+        reader: Reader,
     ) -> Result<(Connection, Driver), NodeError> {
-        let dialed = dial(&self.route, self.login, limit, on_push).await;
+        let dialed = dial(&self.route, self.login, limit, on_push, reader).await;
         dialed.map_err(|error| match &self.named {
             Some(named) => named.explained(error),
             None => error,
@@ -192,31 +193,6 @@ impl Drop for Keeper {
     }
 }
 
-/// A connection's own task, gone with this handle.
-pub(super) struct Driver(Option<JoinHandle<()>>);
-
-impl Driver {
-    /// Resolves when the connection is closed, once.
-    pub(super) async fn ended(&mut self) {
-        match &mut self.0 {
-            Some(task) => {
-                // Whether it ended or panicked: the connection is gone.
-                let _ = task.await;
-                self.0 = None;
-            }
-            None => std::future::pending().await,
-        }
-    }
-}
-
-impl Drop for Driver {
-    fn drop(&mut self) {
-        if let Some(task) = &self.0 {
-            task.abort();
-        }
-    }
-}
-
 /// What an attempt gave.
 struct Up {
     link: Arc<Link>,
@@ -230,11 +206,12 @@ pub(super) async fn dial(
     login: &RedisConnectionInfo,
     limit: Duration,
     on_push: Option<OnPush>,
+    reader: Reader,
 ) -> Result<(Connection, Driver), NodeError> {
     let unreachable = |error: std::io::Error| NodeError::Unreachable(error.to_string());
     let stream = route.open(limit).await.map_err(unreachable)?;
     let (wire, task) = Wire::over(stream, on_push);
-    let driver = Driver(Some(tokio::spawn(task)));
+    let driver = reader.run(task);
     let connection = Connection::new(wire);
     handshake::log_in(&connection, login).await?;
     Ok((connection, driver))
@@ -326,7 +303,9 @@ impl Keeper {
     ) -> Result<Up, NodeError> {
         let alarm = Arc::new(Alarm::default());
         let on_push = self.member.is_some().then(|| ring(&alarm));
-        let (connection, driver) = way.dial(limit, on_push).await?;
+        let (connection, driver) = way
+            .dial(limit, on_push, self.entry.reader().clone())
+            .await?;
         let named = way.named.clone();
         let facts = handshake::ask(&connection, Site::Server).await?;
         let now = self.clock.now();
@@ -398,7 +377,7 @@ impl Keeper {
         limit: Duration,
         run_id: Option<&str>,
     ) -> Result<Replicas, NodeError> {
-        let (connection, driver) = way.dial(limit, None).await?;
+        let (connection, driver) = way.dial(limit, None, self.entry.reader().clone()).await?;
         if handshake::run_id(&connection).await?.as_deref() != run_id {
             let why = "two connections to this address lead to two servers";
             return Err(NodeError::Disconnected(why.to_owned()));

@@ -20,6 +20,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use super::keeper::{Pauses, Source};
 use super::keys::Keys;
 use super::link::Connection;
+use super::reader::Reader;
 use super::resp::Message;
 use super::wire::{OnPush, Push};
 use super::{fault, handshake};
@@ -41,6 +42,7 @@ pub(super) struct Subscription {
     pub(super) scope: Scope,
     pub(super) followed: Followed,
     pub(super) connect_timeout: Duration,
+    pub(super) reader: Reader,
     /// Gone when no client listens any more.
     pub(super) sink: Weak<dyn WakeSink>,
 }
@@ -152,7 +154,7 @@ impl Subscription {
     async fn listen(&self, was_subscribed: &mut bool) -> Result<Infallible, NodeError> {
         let limit = self.connect_timeout;
         let way = self.source.locate(limit).await?;
-        let dial = way.dial(limit, Some(self.on_push()));
+        let dial = way.dial(limit, Some(self.on_push()), self.reader.clone());
         let (connection, mut driver) = self.within_time(dial).await?;
         tokio::select! {
             biased;

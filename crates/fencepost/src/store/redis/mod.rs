@@ -10,7 +10,7 @@
 //! - `survey`, `rights`: facts about a server, and the permissions that its user lacks.
 //! - `gate`, `link`: where calls wait for a connection, and one connection's calls.
 //! - `replicas`: votes that count only once replicas have them.
-//! - `wire`, `resp`: a connection of our own, and its protocol.
+//! - `wire`, `resp`, `reader`: a connection of our own, its protocol, and the task that runs all of a client.
 //! - `keeper`: connects, watches, reconnects.
 //! - `listener`: receives wake-ups.
 //! - `fault`: errors as a node reports them.
@@ -49,6 +49,7 @@ mod options;
 mod plain;
 mod prepared;
 mod queue;
+mod reader;
 mod released;
 mod replicas;
 mod resp;
@@ -281,6 +282,7 @@ impl Node for RedisNode {
             },
             followed: self.followed.clone(),
             connect_timeout: self.connect_timeout,
+            reader: self.entry.reader().clone(),
             sink: Arc::downgrade(&sink),
         };
         let task = self.runtime.spawn(listening.run()).abort_handle();

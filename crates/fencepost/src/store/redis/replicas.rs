@@ -14,8 +14,8 @@ use redis::{Value, from_redis_value};
 use tokio::sync::Mutex;
 
 use super::fault;
-use super::keeper::Driver;
 use super::link::Connection;
+use super::reader::Driver;
 use crate::error::NodeError;
 
 /// The TTL of the key that is written before each `WAIT`.

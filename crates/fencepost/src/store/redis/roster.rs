@@ -4,12 +4,18 @@
 //! may still count, the same server must not vote through another.
 
 use super::membership::Membership;
+use super::reader::Reader;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Which servers the nodes of one client have reached: shared by them, so that no server votes
 /// twice.
 #[derive(Clone, Default)]
-pub struct Roster(Arc<Mutex<Entries>>, Option<Arc<Membership>>);
+pub struct Roster {
+    entries: Arc<Mutex<Entries>>,
+    membership: Option<Arc<Membership>>,
+    /// Runs the connections of all of them.
+    reader: Reader,
+}
 
 #[derive(Default)]
 struct Entries {
@@ -27,11 +33,14 @@ struct Claim {
 impl Roster {
     /// A roster of nodes that vote only under the marker of their cluster.
     pub(crate) fn of(membership: Arc<Membership>) -> Self {
-        Self(Arc::default(), Some(membership))
+        Self {
+            membership: Some(membership),
+            ..Self::default()
+        }
     }
 
     pub(super) fn membership(&self) -> Option<&Arc<Membership>> {
-        self.1.as_ref()
+        self.membership.as_ref()
     }
 
     /// An entry for one node, removed when it is dropped.
@@ -51,7 +60,7 @@ impl Roster {
     }
 
     fn lock(&self) -> MutexGuard<'_, Entries> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -96,6 +105,11 @@ impl RosterEntry {
     /// Whether this is the client's only node.
     pub(super) fn is_alone(&self) -> bool {
         self.roster.lock().taken.len() == 1
+    }
+
+    /// Runs the connections of all nodes of the client.
+    pub(super) fn reader(&self) -> &Reader {
+        &self.roster.reader
     }
 
     /// Removes the entry.

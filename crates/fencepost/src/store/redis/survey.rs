@@ -17,6 +17,7 @@ use super::handshake::{self, Facts as Handshake};
 use super::keeper::{self, Opened, Source};
 use super::link::Connection;
 use super::options::RedisOptions;
+use super::reader::Reader;
 use super::scripts::Site;
 use super::sentinel::Named;
 use super::url::Place;
@@ -60,7 +61,7 @@ pub(crate) fn survey(
         let facts = async {
             let way = source.locate(limit).await?;
             // A connection of our own, so that a hostile server is bounded here too.
-            let connected = timeout(limit, way.dial(limit, None)).await;
+            let connected = timeout(limit, way.dial(limit, None, Reader::default())).await;
             let facts = match connected.unwrap_or(Err(NodeError::Timeout(limit))) {
                 Err(error) => Err(error),
                 Ok((connection, _driver)) => {
@@ -102,7 +103,11 @@ async fn survey_cluster(
     let facts = async {
         let route = cluster.route_of(rights::PROBE, limit).await?;
         let login = cluster.login();
-        let dialed = timeout(limit, keeper::dial(&route, login, limit, None)).await;
+        let dialed = timeout(
+            limit,
+            keeper::dial(&route, login, limit, None, Reader::default()),
+        )
+        .await;
         let dialed = dialed.unwrap_or(Err(NodeError::Timeout(limit)));
         let (connection, _driver) = dialed.map_err(|error| route.explained(error))?;
         let server = Server(connection);

@@ -15,6 +15,7 @@ use tokio::time::{sleep, timeout};
 
 use super::keeper::Source;
 use super::link::Connection;
+use super::reader::Reader;
 use super::wire::{OnPush, Push};
 use super::{fault, handshake};
 use crate::error::NodeError;
@@ -105,7 +106,7 @@ impl Work {
         asked: &mut mpsc::Receiver<Request>,
     ) -> Result<(), NodeError> {
         let way = self.source.locate(self.limit).await?;
-        let dial = way.dial(self.limit, Some(self.on_push()));
+        let dial = way.dial(self.limit, Some(self.on_push()), Reader::default());
         let (connection, mut driver) = self.within_time(dial).await?;
         let tracks = self.within_time(handshake::start_tracking(&connection));
         if !tracks.await? {

@@ -16,7 +16,6 @@
 //! belongs to, nor a push to a command: what it cannot read ends the connection.
 
 use std::collections::VecDeque;
-use std::future::Future;
 use std::io;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -164,7 +163,7 @@ struct Socket {
 }
 
 impl Wire {
-    /// Takes a stream over. The task must be spawned: it reads the answers, and ends with the
+    /// Takes a stream over. The task must be [run](super::reader::Reader): it reads the answers, and ends with the
     /// connection. On one that hears news, each command must have one answer: a command for each
     /// channel.
     pub(super) fn over(stream: Stream, on_push: Option<OnPush>) -> (Self, Task) {
@@ -462,20 +461,14 @@ enum ToDo {
     End,
 }
 
-impl Future for Task {
-    type Output = ();
-
-    /// Ends when the connection does.
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        let this = self.get_mut();
-        if !this.shared.process.is_this() {
-            this.shared.close_in_child();
-            return Poll::Ready(());
-        }
-        match this.to_do(cx) {
+impl Task {
+    /// Reads and writes what can be. Ready when the connection has ended. For a caller that has asked whose process
+    /// this is.
+    pub(super) fn turn(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        match self.to_do(cx) {
             ToDo::End => return Poll::Ready(()),
             ToDo::Write => {
-                let shared = &this.shared;
+                let shared = &self.shared;
                 let is_written = shared.write_all(&mut lock(&shared.socket), cx);
                 if !is_written && shared.outgoing().is_closed {
                     return Poll::Ready(());
@@ -484,16 +477,14 @@ impl Future for Task {
             ToDo::Read => {}
         }
         // Whether all is written or the rest waits for the socket: now there is time to read.
-        while ready!(this.read(cx)) {
-            if !this.hand_out(cx.waker()) {
+        while ready!(self.read(cx)) {
+            if !self.hand_out(cx.waker()) {
                 return Poll::Ready(());
             }
         }
         Poll::Ready(())
     }
-}
 
-impl Task {
     fn to_do(&self, cx: &mut Context<'_>) -> ToDo {
         let mut outgoing = self.shared.outgoing();
         if outgoing.is_closed {

@@ -16,6 +16,7 @@ use super::super::fault;
 use super::super::keeper::{self, Pauses};
 use super::super::link::Connection;
 use super::super::options::{RedisOptions, TlsOptions};
+use super::super::reader::Reader;
 use super::super::stream::Route;
 use super::super::url::Place;
 use super::url::ClusterSpec;
@@ -290,7 +291,7 @@ impl Map {
     async fn ask(&self, node: usize, has_answered: &mut bool) -> Result<Infallible, NodeError> {
         let limit = self.connect_timeout;
         let (route, login) = (&self.routes[node], self.login());
-        let dial = keeper::dial(route, login, limit, None);
+        let dial = keeper::dial(route, login, limit, None, Reader::default());
         let (connection, _driver) = within(limit, dial).await?;
         let mut my_id = redis::cmd("CLUSTER");
         let identity = send(&connection, my_id.arg("MYID"));

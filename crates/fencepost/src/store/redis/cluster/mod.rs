@@ -68,6 +68,7 @@ use super::link::{TOO_LATE, given_up};
 use super::listener::{self, Followed, Scope, Subscription};
 use super::membership::Membership;
 use super::options::RedisOptions;
+use super::reader::Reader;
 use super::released::{self, Released};
 use super::roster::Roster;
 use super::{list, queue};
@@ -366,6 +367,7 @@ impl Node for ClusterNode {
             },
             followed: self.followed.clone(),
             connect_timeout: self.cluster.shards.options.connect_timeout,
+            reader: Reader::default(),
             sink: Arc::downgrade(&sink),
         };
         let at_shards = ShardWakes {

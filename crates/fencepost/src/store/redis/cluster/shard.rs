@@ -23,11 +23,12 @@ use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout};
 
 use super::super::handshake;
-use super::super::keeper::{self, Driver, Pauses};
+use super::super::keeper::{self, Pauses};
 use super::super::keys::of_slot;
 use super::super::link::{Connection, Link};
 use super::super::membership::{Alarm, Membership};
 use super::super::options::RedisOptions;
+use super::super::reader::{Driver, Reader};
 use super::super::replicas::Replicas;
 use super::super::scripts::Site;
 use super::super::wire::Push;
@@ -277,7 +278,7 @@ impl Inner {
             })
         };
         let login = self.map.login();
-        let dialed = keeper::dial(&route, login, limit, Some(on_push)).await;
+        let dialed = keeper::dial(&route, login, limit, Some(on_push), Reader::default()).await;
         let (connection, driver) = dialed.map_err(|error| route.explained(error))?;
         let facts = handshake::ask(&connection, Site::Cluster).await?;
         facts.warn(&self.address(), &self.options);
@@ -286,7 +287,8 @@ impl Inner {
         let replicas = match self.map.spec.replicas {
             0 => None,
             needed => {
-                let (second, driver) = keeper::dial(&route, login, limit, None).await?;
+                let (second, driver) =
+                    keeper::dial(&route, login, limit, None, Reader::default()).await?;
                 if handshake::run_id(&second).await?.as_ref() != Some(&run_id) {
                     let why = "two connections to this address lead to two servers";
                     return Err(NodeError::Disconnected(why.to_owned()));

@@ -12,6 +12,7 @@ use super::super::handshake::Facts;
 use super::super::keeper;
 use super::super::keys::{of_slot, slot_of};
 use super::super::options::RedisOptions;
+use super::super::reader::Reader;
 use super::super::stream::Route;
 use super::map::{Map, WatchedMap, send, within};
 use super::shard::places;
@@ -148,7 +149,7 @@ struct Seen {
 async fn look(map: &Map, owner: &str, failover: Duration) -> Result<Seen, NodeError> {
     let route = map.route(owner)?;
     let limit = Duration::from_secs(1);
-    let dialed = keeper::dial(&route, map.login(), limit, None).await;
+    let dialed = keeper::dial(&route, map.login(), limit, None, Reader::default()).await;
     let (connection, _driver) = dialed.map_err(|error| route.explained(error))?;
     let mut config = redis::cmd("CONFIG");
     config.arg("GET").arg("min-replicas-*");

@@ -18,6 +18,7 @@ use tokio::time::{MissedTickBehavior, interval, sleep};
 use super::super::keeper::Source;
 use super::super::keys::slot_of;
 use super::super::listener::{Channels, Followed, Scope, Subscription};
+use super::super::reader::Reader;
 use super::map::Map;
 use crate::store::WakeSink;
 use fencepost_core::name::LockName;
@@ -117,6 +118,7 @@ impl ShardWakes {
             scope: Scope::Shard,
             followed: channels.clone(),
             connect_timeout: self.connect_timeout,
+            reader: Reader::default(),
             sink: Weak::clone(&self.sink),
         };
         let task = tokio::spawn(subscription.run()).abort_handle();

@@ -26,7 +26,8 @@ impl Client {
     fn new() -> (Self, DuplexStream) {
         let (ours, server) = duplex(1 << 20);
         let (wire, task) = Wire::over(Stream::over(ours), None);
-        tokio::spawn(task);
+        let mut task = task;
+        tokio::spawn(std::future::poll_fn(move |cx| task.turn(cx)));
         let link = Link::new(Connection::new(wire), None, SystemClock.now());
         let name = LockName::new("job").unwrap();
         let keys = Prefix::new("").unwrap().keys(&name).unwrap();

@@ -18,9 +18,10 @@ use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout};
 
 use super::fault;
-use super::keeper::{self, Driver, Pauses};
+use super::keeper::{self, Pauses};
 use super::link::Connection;
 use super::options::{RedisOptions, TlsOptions};
+use super::reader::{Driver, Reader};
 use super::stream::Route;
 use super::url::Place;
 use super::wire::Push;
@@ -236,7 +237,7 @@ impl Group {
     ) -> Result<Infallible, NodeError> {
         let limit = self.connect_timeout;
         let (route, login) = (&self.routes[sentinel], &self.spec.sentinel_login);
-        let dial = keeper::dial(route, login, limit, None);
+        let dial = keeper::dial(route, login, limit, None, Reader::default());
         let (connection, _driver) = within(limit, dial).await?;
         // Sentinels before 6.2 have none to tell.
         let identity = within(limit, send(&connection, redis::cmd("SENTINEL").arg("MYID"))).await;
@@ -292,7 +293,8 @@ impl Group {
             let login = &self.spec.sentinel_login;
             let limit = self.connect_timeout / 4;
             let asked = within(limit, async {
-                let (connection, _driver) = keeper::dial(route, login, limit, None).await?;
+                let (connection, _driver) =
+                    keeper::dial(route, login, limit, None, Reader::default()).await?;
                 let mut question = redis::cmd("SENTINEL");
                 send(&connection, question.arg("REPLICAS").arg(&self.spec.name)).await
             });
@@ -321,7 +323,13 @@ impl Group {
             }
         });
         let (route, login) = (&self.routes[sentinel], &self.spec.sentinel_login);
-        let dial = keeper::dial(route, login, self.connect_timeout, Some(on_push));
+        let dial = keeper::dial(
+            route,
+            login,
+            self.connect_timeout,
+            Some(on_push),
+            Reader::default(),
+        );
         let (connection, driver) = dial.await?;
         send(&connection, redis::cmd("SUBSCRIBE").arg("+switch-master")).await?;
         Ok((connection, driver))

@@ -7,6 +7,10 @@ use tokio::task::JoinHandle;
 
 use super::*;
 
+fn spawn(mut task: Task) -> JoinHandle<()> {
+    tokio::spawn(std::future::poll_fn(move |cx| task.turn(cx)))
+}
+
 /// A wire whose task runs, and the server's end of a pipe that holds so many bytes.
 fn wire(holds: usize) -> (Wire, DuplexStream, JoinHandle<()>) {
     wire_that_hears(holds, None)
@@ -15,7 +19,7 @@ fn wire(holds: usize) -> (Wire, DuplexStream, JoinHandle<()>) {
 fn wire_that_hears(holds: usize, on_push: Option<OnPush>) -> (Wire, DuplexStream, JoinHandle<()>) {
     let (ours, server) = duplex(holds);
     let (wire, task) = Wire::over(Stream::over(ours), on_push);
-    (wire, server, tokio::spawn(task))
+    (wire, server, spawn(task))
 }
 
 /// What was heard on the channel `c`, in order.
@@ -331,7 +335,7 @@ async fn those_who_are_answered_together_send_together() {
         writes: Arc::clone(&writes),
     };
     let (wire, task) = Wire::over(Stream::over(stream), None);
-    let _task = tokio::spawn(task);
+    let _task = spawn(task);
     let all: Vec<_> = (0..TASKS)
         .map(|_| {
             let wire = wire.clone();
