@@ -8,6 +8,9 @@
 //! | `child` | a replica in a process of its own |
 //! | `http` | a client that is as small as can be |
 //! | `etcd` | etcd, where it is installed |
+//!
+//! The control is HTTP by what the service is built on, with nothing behind it: what that and the library cost
+//! together, no service on top of both can be below.
 
 pub(crate) mod child;
 mod etcd;
@@ -19,7 +22,7 @@ use std::time::Duration;
 use fencepost_tests::{EtcdServer, RedisServer};
 use serde_json::{Value, json};
 
-use self::child::Replica;
+use self::child::{HTTP_ALONE, Replica};
 use self::etcd::EtcdLock;
 use self::http::Http;
 use crate::contender::{Contender, TTL};
@@ -129,6 +132,7 @@ pub(crate) async fn run(effort: Effort) {
             Some(Lane::new(what, etcd::clients(etcd, most).await, time).await)
         }
     };
+    let control = Replica::start(HTTP_ALONE);
     println!(
         "{:<42} {:>9} {:>9} {:>10} {:>10} {:>12}",
         "uncontended", "p50 us", "p99 us", "cycles/s 1", "at 64", "p99 us at 64"
@@ -143,13 +147,16 @@ pub(crate) async fn run(effort: Effort) {
         let mut plain = Lane::new(what("service, HTTP"), plain, time).await;
         let leased = ours::clients(&through, most).await;
         let mut leased = Lane::new(what("service, library with lease ids"), leased, time).await;
+        let bare = Plain::clients(&control.address, most).await;
+        let mut bare = Lane::new(what("HTTP with nothing behind it"), bare, time).await;
         for round in 0..effort.rounds {
             for at in 0..TASKS.len() {
-                for turn in 0..4 {
-                    match (round + turn) % 4 {
+                for turn in 0..5 {
+                    match (round + turn) % 5 {
                         0 => direct.turn(at, time).await,
                         1 => plain.turn(at, time).await,
                         2 => leased.turn(at, time).await,
+                        3 => bare.turn(at, time).await,
                         _ => {
                             if let Some(etcd) = &mut beside {
                                 etcd.turn(at, time).await;
@@ -162,12 +169,24 @@ pub(crate) async fn run(effort: Effort) {
         direct.print();
         plain.print();
         leased.print();
-        let (alone, served) = (&direct.seen, &plain.seen);
-        println!(
-            "{:<42} {:>8.2}x {:>29.2}x",
+        bare.print();
+        let (alone, served, bare) = (&direct.seen, &plain.seen, &bare.seen);
+        let p50 = |seen: &[Seen]| seen[0].acquire_micros(0.5);
+        let rate = |seen: &[Seen]| seen[1].cycles_per_second();
+        let ratios = |what: String, p50: f64, rate: f64| {
+            println!("{what:<42} {p50:>8.2}x {rate:>29.2}x");
+        };
+        ratios(
             what("service beside library"),
-            served[0].acquire_micros(0.5) / alone[0].acquire_micros(0.5),
-            served[1].cycles_per_second() / alone[1].cycles_per_second(),
+            p50(served) / p50(alone),
+            rate(served) / rate(alone),
+        );
+        // Time adds up, and at 64 tasks so does the processor time of all that shares these cores.
+        let reachable = 1.0 / (1.0 / rate(alone) + 1.0 / rate(bare));
+        ratios(
+            what("the most that is left beside HTTP"),
+            (p50(alone) + p50(bare)) / p50(alone),
+            reachable / rate(alone),
         );
     }
     match beside {
