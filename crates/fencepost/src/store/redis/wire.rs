@@ -115,6 +115,8 @@ const MANY: usize = 4;
 const TOGETHER: usize = 4;
 /// How much is read at once.
 const READ: usize = 4 * 1024;
+/// How often one connection is read in a turn: the others wait for their own meanwhile.
+const READS: usize = 8;
 /// A buffer that had to grow beyond that is not kept.
 const KEPT: usize = 64 * 1024;
 
@@ -477,12 +479,13 @@ impl Task {
             ToDo::Read => {}
         }
         // Whether all is written or the rest waits for the socket: now there is time to read.
-        while ready!(self.read(cx)) {
-            if !self.hand_out(cx.waker()) {
+        for _ in 0..READS {
+            if !ready!(self.read(cx)) || !self.hand_out(cx.waker()) {
                 return Poll::Ready(());
             }
         }
-        Poll::Ready(())
+        cx.waker().wake_by_ref();
+        Poll::Pending
     }
 
     fn to_do(&self, cx: &mut Context<'_>) -> ToDo {
