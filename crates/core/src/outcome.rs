@@ -199,6 +199,12 @@ pub enum NodeError {
          no-appendfsync-on-rewrite no, and wait until the append-only file is complete"
     )]
     NotDurable,
+    /// Configured as durable, but its ACL hides whether it syncs every write.
+    #[error(
+        "cannot see whether every write is synced: this user may not run CONFIG GET; \
+         run ACL SETUSER <user> +config|get"
+    )]
+    HidesSync,
     /// A lock service refuses the request permanently: no permission, or not supported.
     #[error("refused: {0}")]
     Refused(String),
@@ -271,6 +277,7 @@ impl NodeError {
                 | Self::HidesInfo
                 | Self::Differs(_)
                 | Self::NotDurable
+                | Self::HidesSync
                 | Self::Forked
                 | Self::CannotSave(_)
                 | Self::Unsuitable(_)

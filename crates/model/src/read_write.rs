@@ -127,6 +127,7 @@ impl ReadWrite {
                 tombstone: None,
                 ticket: Default::default(),
                 follower: None,
+                is_lease: false,
             },
         }
     }

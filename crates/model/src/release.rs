@@ -120,6 +120,7 @@ impl OneRelease {
                 tombstone: tombstone.then_some(ttl.get()),
                 ticket: Default::default(),
                 follower: None,
+                is_lease: false,
             },
         };
         let now = Now {

@@ -238,6 +238,7 @@ impl Service {
             tombstone: None,
             ticket: Default::default(),
             follower: None,
+            is_lease: false,
         };
         let _ = node.apply(&command, NOW);
     }

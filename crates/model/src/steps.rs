@@ -197,6 +197,7 @@ impl Locks {
                 tombstone: refuse.then_some(ttl.get()),
                 ticket: Default::default(),
                 follower: None,
+                is_lease: false,
             },
         }
     }

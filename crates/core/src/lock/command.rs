@@ -76,6 +76,9 @@ pub enum Command {
         /// The client of a waiter whose attempt follows at once. That client wakes its waiters
         /// itself, so the node does not.
         follower: Option<ClientId>,
+        /// Whether a lease is released, on every node, and not what a failed attempt was granted on
+        /// some of them: then the head of the queue need not wait until other nodes wake it too.
+        is_lease: bool,
     },
     /// Release whatever a lease of the lock service holds, under any attempt, and refuse the lease
     /// from now on: its client may have sent an acquire that arrives later. A lease whose id the
@@ -155,6 +158,9 @@ pub enum Repair {
     /// Only if the register is not above the token: the validity of a detached lock may have been
     /// interrupted, and any holder since then raised the register.
     UnlessOvertaken,
+    /// Never: for a lock that may be extended by several processes at a time. What one of them acquires
+    /// again, another would take for held all the time.
+    Never,
 }
 
 /// The place of an acquire among the waiters.

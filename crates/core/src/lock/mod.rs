@@ -327,8 +327,12 @@ impl LockState {
 
     /// Whether a value that this node has forgotten may have held the lock without interruption.
     fn may_repair(&self, value: &AttemptValue, token: FencingToken, repair: Repair) -> bool {
-        let is_overtaken = repair == Repair::UnlessOvertaken && self.register > token;
-        !is_overtaken && !self.has_tombstone(value) && !self.was_evicted(value)
+        let may = match repair {
+            Repair::Always => true,
+            Repair::UnlessOvertaken => self.register <= token,
+            Repair::Never => false,
+        };
+        may && !self.has_tombstone(value) && !self.was_evicted(value)
     }
 
     /// Whether this value was evicted by a steal: a repair must not bring it back.

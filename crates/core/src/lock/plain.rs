@@ -11,7 +11,7 @@
 
 use std::time::Duration;
 
-use super::{Command, Holder, LockState, Precedence};
+use super::{Command, Holder, LockState, Precedence, Reply, TicketDisposition};
 use crate::words::ticket::TicketId;
 use crate::words::token::FencingToken;
 use crate::words::ttl::Ttl;
@@ -62,11 +62,39 @@ pub enum Verdict {
     },
 }
 
+impl Verdict {
+    /// Whether the lock was acquired in vain, and has to be released first.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn is_undone(self) -> bool {
+        matches!(self, Self::Tombstoned | Self::AskScript { is_taken: true })
+    }
+}
+
 impl<'c> PlainAcquire<'c> {
     /// `None` if it takes a script: tickets, readers, reentrant locks, foreign values, and tokens
     /// that no clock proposes.
     #[must_use]
     pub fn of(command: &'c Command) -> Option<Self> {
+        let (acquire, turn) = Self::with_turn(command)?;
+        match turn {
+            // The grant has to remove it from the queue.
+            Precedence::Ticket(_) => None,
+            _ => Some(acquire),
+        }
+    }
+
+    /// The same for a waiter in the queue, with its ticket: a short script can do it, if it is the
+    /// head of the queue.
+    #[must_use]
+    pub fn by_turn(command: &'c Command) -> Option<(Self, &'c TicketId)> {
+        match Self::with_turn(command)? {
+            (acquire, Precedence::Ticket(ticket)) => Some((acquire, ticket)),
+            _ => None,
+        }
+    }
+
+    fn with_turn(command: &'c Command) -> Option<(Self, &'c Precedence)> {
         let Command::Acquire {
             value,
             ttl,
@@ -76,20 +104,15 @@ impl<'c> PlainAcquire<'c> {
         else {
             return None;
         };
-        let may_pass = match turn {
-            Precedence::MayPass => true,
-            Precedence::PassNobody => false,
-            // The grant has to remove it from the queue.
-            Precedence::Ticket(_) => return None,
-        };
         let is_token = *proposed > FencingToken::ZERO && *proposed < FencingToken::MAX;
         let fits = is_token && value.has_token() && !value.is_reentrant();
-        fits.then_some(Self {
+        let acquire = Self {
             value,
             ttl: *ttl,
             proposed: *proposed,
-            may_pass,
-        })
+            may_pass: *turn == Precedence::MayPass,
+        };
+        fits.then_some((acquire, turn))
     }
 
     /// Whether to look for a tombstone of its lease: its client chose the lease id and may have
@@ -113,6 +136,35 @@ impl<'c> PlainAcquire<'c> {
         }
     }
 
+    /// The reply to the attempt, where `SET` answered this holder. `None`: the script is asked.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn reply(&self, verdict: Verdict, holder: Option<Holder>) -> Option<Reply> {
+        match (verdict, holder) {
+            (Verdict::Granted, _) => Some(Reply::Granted {
+                register: self.proposed,
+                evicted: None,
+            }),
+            (Verdict::NotRaised, _) => Some(Reply::NotRaised(self.proposed)),
+            (Verdict::Held, Some(holder)) => Some(Reply::Held(holder)),
+            (Verdict::Tombstoned, _) => Some(Reply::Tombstoned),
+            (Verdict::Held, None) | (Verdict::AskScript { .. }, _) => None,
+        }
+    }
+
+    /// Releases what was acquired in vain.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn undo(&self) -> Command {
+        Command::Release {
+            value: self.value.clone(),
+            tombstone: None,
+            ticket: TicketDisposition::default(),
+            follower: None,
+            is_lease: false,
+        }
+    }
+
     /// Whether this waiter goes first. Its ticket may have expired: only the script, which reads
     /// the time, can decide.
     fn is_behind(&self, head: Option<&TicketId>) -> bool {
@@ -131,6 +183,31 @@ impl LockState {
             self.hold(acquire.value, acquire.ttl, acquire.proposed, now);
         }
         holder
+    }
+
+    /// The commands behind `SET`, which answered `holder`: other clients' commands may have come between. `head`: of
+    /// the queue in which the lock is waited for.
+    #[doc(hidden)]
+    pub fn follow_set(
+        &mut self,
+        acquire: &PlainAcquire<'_>,
+        holder: Option<&Holder>,
+        head: Option<&TicketId>,
+    ) -> Verdict {
+        let lifted = self.lift(acquire.proposed);
+        acquire.decide(&Seen {
+            holder: holder.map(|holder| &holder.value),
+            lifted,
+            head,
+            is_tombstoned: self.is_tombstoned(acquire),
+        })
+    }
+
+    /// `ZRANGE`: the head of the queue.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn head(&self) -> Option<&TicketId> {
+        self.queue.first().map(|waiting| &waiting.id)
     }
 
     /// `EXISTS`: whether the attempt's lease was released.

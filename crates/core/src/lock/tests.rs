@@ -85,6 +85,7 @@ fn release(who: &str) -> Command {
         tombstone: None,
         ticket: Default::default(),
         follower: None,
+        is_lease: false,
     }
 }
 
@@ -94,6 +95,7 @@ fn withdraw(who: &str, tombstone: Duration) -> Command {
         tombstone: Some(tombstone),
         ticket: Default::default(),
         follower: None,
+        is_lease: false,
     }
 }
 
@@ -330,6 +332,23 @@ fn an_extend_of_an_uninterrupted_lease_repairs_whatever_the_register_says() {
         repair: Repair::Always,
     };
     assert_eq!(bench.ask(&extend("a", 7)), Reply::NotHeld(None));
+    let of_several = match uninterrupted("a") {
+        Command::Extend {
+            value,
+            ttl,
+            token,
+            entries,
+            ..
+        } => Command::Extend {
+            value,
+            ttl,
+            token,
+            entries,
+            repair: Repair::Never,
+        },
+        other => other,
+    };
+    assert_eq!(bench.ask(&of_several), Reply::NotHeld(None));
     assert_eq!(bench.ask(&uninterrupted("a")), Reply::Repaired);
     assert!(matches!(
         bench.ask(&uninterrupted("b")),
@@ -343,7 +362,7 @@ fn an_extend_of_an_uninterrupted_lease_repairs_whatever_the_register_says() {
 #[test]
 fn whoever_was_stolen_from_never_has_the_lock_again_by_a_repair() {
     let mut bench = Bench::after(&[acquire("a", 7), steal("thief", 8), release("thief")]);
-    for repair in [Repair::Always, Repair::UnlessOvertaken] {
+    for repair in [Repair::Always, Repair::UnlessOvertaken, Repair::Never] {
         let renewal = Command::Extend {
             value: value("a"),
             ttl: ttl(TTL),

@@ -34,6 +34,11 @@ impl LockState {
             Command::Enqueue { tickets, .. } => tickets.iter().any(|ticket| ticket.id == *id),
             _ => false,
         };
+        let everywhere = match command {
+            Command::Release { is_lease, .. } => *is_lease,
+            Command::ReleaseLease { .. } => true,
+            _ => false,
+        };
         let called = self.how_many_are_called();
         let is_new = |waiting: &&Waiting| !before.contains(&waiting.id);
         let first = self.queue[..called].iter().filter(is_new);
@@ -44,6 +49,7 @@ impl LockState {
                 wake(Wake {
                     ticket: next.id.clone(),
                     first,
+                    everywhere: first && everywhere,
                     slot: None,
                 });
             }

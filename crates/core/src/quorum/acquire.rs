@@ -86,7 +86,7 @@ pub struct AcquireTally {
     votes: Vec<Vote>,
     /// How often all nodes were asked to raise their registers above everything seen.
     rounds: u32,
-    evicted: Option<Owner>,
+    evicted: Option<AttemptValue>,
 }
 
 /// How often an attempt raises its token above everything seen before it gives up to a concurrent
@@ -137,7 +137,6 @@ impl AcquireTally {
             // No token is larger.
             Ok(Reply::NotRaised(FencingToken::MAX)) => Vote::Failed(NodeError::Exhausted),
             Ok(Reply::Granted { register, evicted }) => {
-                let evicted = evicted.map(|value| value.owner());
                 self.evicted = self.evicted.take().or(evicted);
                 self.granted(node, register, true)
             }
@@ -270,7 +269,7 @@ impl AcquireTally {
 
     /// The holder that a steal evicted.
     #[must_use]
-    pub fn evicted(&self) -> Option<&Owner> {
+    pub fn evicted(&self) -> Option<&AttemptValue> {
         self.evicted.as_ref()
     }
 

@@ -5,7 +5,7 @@
 //! harm in counting it; a flushed or evicted key leads to none.
 
 use super::tally::{Ballot, Verdict, loss, verdict};
-use super::{Quorum, reordered, unexpected_reply};
+use super::{NodeSet, Quorum, reordered, unexpected_reply};
 use crate::lock::{Holder, Reply};
 use crate::outcome::{LossReason, NodeError, NodeOutcome};
 use crate::words::value::AttemptValue;
@@ -88,6 +88,18 @@ impl ExtendTally {
             _ => None,
         });
         loss(holders, thieves)
+    }
+
+    /// The nodes that answered that they do not hold the lock, and nobody else does.
+    #[must_use]
+    pub fn forgotten(&self) -> NodeSet {
+        let mut nodes = NodeSet::NONE;
+        for (node, vote) in self.votes.iter().enumerate() {
+            if matches!(vote, Vote::NotHeld(None)) {
+                nodes.insert(node);
+            }
+        }
+        nodes
     }
 
     /// The same round with its nodes in another order: for the model check.

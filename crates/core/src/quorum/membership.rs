@@ -22,6 +22,9 @@ const SHORTEST_RETENTION: Duration = Duration::from_secs(60 * 60);
 /// How far a server's clock may go back without restarting a quarantine.
 const CLOCK_SLACK_US: u64 = 1_000_000;
 
+/// Why a node of a closed cluster is refused.
+const CLOSING: &str = "its cluster is being replaced; use the new node list";
+
 /// The minimum retention of fence registers for this `max_ttl`: an attempt must be over long before
 /// what it has seen is forgotten.
 #[must_use]
@@ -163,6 +166,13 @@ impl fmt::Display for Marker {
     }
 }
 
+/// Whether this is a marker, perhaps of another version: on a server without a cluster the key is
+/// anybody's.
+#[must_use]
+pub fn is_marker(text: &str) -> bool {
+    text.starts_with("fencepost-marker ")
+}
+
 /// Not a marker of this version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unreadable;
@@ -283,8 +293,7 @@ pub fn judge(terms: &Terms, node: usize, marker: &Marker, sight: &Sight) -> Verd
         return Verdict::Refuse(difference);
     }
     if marker.stage == Stage::Closing {
-        let why = "its cluster is being replaced; use the new node list";
-        return Verdict::Refuse(why.to_owned());
+        return Verdict::Refuse(CLOSING.to_owned());
     }
     let durable = marker.durable && sight.syncs != Some(false);
     if marker.stage == Stage::Pending {
@@ -316,6 +325,15 @@ pub fn judge(terms: &Terms, node: usize, marker: &Marker, sight: &Sight) -> Verd
             }
         }
     }
+}
+
+/// Why a client that keeps no marker must not use a node with this one: others vote there under
+/// other terms.
+#[must_use]
+pub fn outside(terms: &Terms, marker: &Marker) -> Option<String> {
+    let is_closing = marker.stage == Stage::Closing;
+    let closing = is_closing.then(|| CLOSING.to_owned());
+    terms.difference(marker).or(closing)
 }
 
 /// Whether a connection that voted under one marker may keep voting under another. Every write has

@@ -23,6 +23,16 @@
 //! shard that had failed over and does not vote itself. It votes only once *no* shard may have
 //! forgotten, which is normally at once; then it is stamped. Migrating a slot in normal operation
 //! costs its holders nothing.
+//!
+//! *The shard that it came from* may be gone by then: emptied, replaced or lost, and its markers with
+//! it. So every shard records the [`Owners`] seen so far, and no slot is stamped before all of them
+//! have recorded all owners. Where one of those owns nothing any more, nobody can tell what it had
+//! forgotten: for `max_ttl + 2 F` from when that is noticed, slots are not stamped anywhere. It is
+//! noticed by answers that name an owner of every slot and were asked for after the record was read:
+//! the owners of before were named by a majority, which these answers have heard from again.
+//!
+//! Not seen is a shard that gets its first slot, fails over and is emptied before any client has
+//! looked.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -114,6 +124,16 @@ impl Slots {
         (now < owned.until).then_some(owned.range.owner.as_str())
     }
 
+    /// Whether a majority of the nodes has answered within that time, and knows no owner of the slot.
+    #[must_use]
+    pub fn is_unowned(&self, slot: u16, now: Moment, within: Duration) -> bool {
+        let words = self.words.iter().flatten();
+        let knows_none = |word: &&Word| {
+            now < word.asked + within && !word.ranges.iter().any(|range| range.has(slot))
+        };
+        words.filter(knows_none).count() >= self.needed()
+    }
+
     /// Every range named by a majority, including those that no longer count.
     #[must_use]
     pub fn owned(&self) -> &[Owned] {
@@ -124,6 +144,18 @@ impl Slots {
     pub fn slots_of<'a>(&'a self, owner: &'a str) -> impl Iterator<Item = u16> + 'a {
         let own = self.owned.iter().filter(move |o| o.range.owner == owner);
         own.flat_map(|owned| owned.range.first..=owned.range.last)
+    }
+
+    /// All owners, if every slot has one that was named by answers to questions asked at that moment or later.
+    #[must_use]
+    pub fn owners_since(&self, asked: Moment, within: Duration) -> Option<BTreeSet<String>> {
+        let fresh = || {
+            let fresh = self.owned.iter();
+            fresh.filter(|owned| owned.until >= asked + within)
+        };
+        let slots = fresh().map(|owned| usize::from(owned.range.last - owned.range.first) + 1);
+        let is_whole = slots.sum::<usize>() == usize::from(SLOTS);
+        is_whole.then(|| fresh().map(|owned| owned.range.owner.clone()).collect())
     }
 
     fn agreed(&self, within: Duration) -> Vec<Owned> {
@@ -197,6 +229,74 @@ impl Stamp {
     }
 }
 
+/// The owners that a shard has recorded, beside its marker. A slot that comes to it comes from one of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Owners {
+    /// Their ids.
+    pub ids: BTreeSet<String>,
+    /// When one of them was last missed, in microseconds of the shard's clock.
+    pub missed_us: u64,
+}
+
+impl Owners {
+    /// The lines stored behind a marker.
+    #[must_use]
+    pub fn written(&self) -> String {
+        let ids: Vec<&str> = self.ids.iter().map(String::as_str).collect();
+        format!("owners {}\nmissed_us {}\n", ids.join(","), self.missed_us)
+    }
+
+    /// What was stored behind a marker, if it was.
+    #[must_use]
+    pub fn read(text: &str) -> Option<Self> {
+        let field = |key: &str| {
+            let mut fields = text.lines().filter_map(|line| line.split_once(' '));
+            fields.find_map(|(name, value)| (name == key).then_some(value))
+        };
+        let ids = field("owners")?.split(',').filter(|id| !id.is_empty());
+        Some(Self {
+            ids: ids.map(str::to_owned).collect(),
+            missed_us: field("missed_us")?.parse().ok()?,
+        })
+    }
+
+    /// What two records of one shard say together.
+    #[must_use]
+    pub fn and(mut self, other: Self) -> Self {
+        self.ids.extend(other.ids);
+        self.missed_us = self.missed_us.max(other.missed_us);
+        self
+    }
+
+    /// Whether a recorded owner is none of these.
+    #[must_use]
+    pub fn misses_any(&self, owners: &BTreeSet<String>) -> bool {
+        !self.ids.is_subset(owners)
+    }
+
+    /// The record once these are all the owners there are.
+    #[must_use]
+    pub fn replaced(&self, owners: BTreeSet<String>, now_us: u64) -> Self {
+        let missed_us = match self.misses_any(&owners) {
+            true => now_us,
+            // A clock that went back begins anew.
+            false => self.missed_us.min(now_us),
+        };
+        Self {
+            ids: owners,
+            missed_us,
+        }
+    }
+
+    /// For how long no slot is stamped on account of one that was missed.
+    #[must_use]
+    pub fn left(&self, now_us: u64, quarantine: Duration) -> Option<Duration> {
+        let passed = Duration::from_micros(now_us.saturating_sub(self.missed_us));
+        let left = quarantine.saturating_sub(passed);
+        (!left.is_zero()).then_some(left)
+    }
+}
+
 #[cfg(test)]
 mod every_order;
 
@@ -251,6 +351,53 @@ mod tests {
         assert_eq!(slots.owner(7, at(1)), None);
         slots.on_answer(2, Some("b"), at(1), all, F);
         assert_eq!(slots.owner(7, at(1)), Some("a"));
+    }
+
+    #[test]
+    fn all_owners_are_known_only_by_answers_asked_since() {
+        let set = |ids: &[&str]| Some(ids.iter().map(|id| (*id).to_owned()).collect());
+        let mut slots = Slots::of(3);
+        let all = ranges(&[(0, 99, "a"), (100, 16_383, "b")]);
+        slots.on_answer(0, None, at(100), all.clone(), F);
+        slots.on_answer(1, None, at(102), all.clone(), F);
+        assert_eq!(slots.owners_since(at(100), F), set(&["a", "b"]));
+        assert_eq!(slots.owners_since(at(101), F), None, "one of three");
+        // Slots without an owner may be those of anybody.
+        let rest = ranges(&[(100, 16_383, "b")]);
+        slots.on_answer(1, None, at(103), rest.clone(), F);
+        slots.on_answer(2, None, at(103), rest, F);
+        assert_eq!(slots.owners_since(at(100), F), None);
+        assert!(slots.is_unowned(99, at(103), F) && !slots.is_unowned(100, at(103), F));
+        assert!(!slots.is_unowned(99, at(113), F), "too long ago");
+        let after = ranges(&[(0, 16_383, "b")]);
+        slots.on_answer(1, None, at(104), after.clone(), F);
+        slots.on_answer(2, None, at(104), after, F);
+        assert_eq!(slots.owners_since(at(104), F), set(&["b"]));
+    }
+
+    #[test]
+    fn an_owner_that_is_missed_keeps_slots_from_being_stamped() {
+        const W: Duration = Duration::from_secs(60);
+        let set = |ids: &[&str]| ids.iter().map(|id| (*id).to_owned()).collect();
+        let second = 1_000_000;
+        let record = Owners::default().replaced(set(&["a", "b"]), 100 * second);
+        assert_eq!(record.left(100 * second, W), None, "nobody is missed");
+        let grown = record.replaced(set(&["a", "b", "c"]), 101 * second);
+        assert_eq!(grown.left(101 * second, W), None);
+        assert_eq!(Owners::read(&grown.written()), Some(grown.clone()));
+        assert_eq!(Owners::read("fencepost-marker 1\nnode 0\n"), None);
+        let missed = grown.replaced(set(&["a", "c"]), 102 * second);
+        assert_eq!(missed.left(102 * second, W), Some(W));
+        // It comes back, and what was said of it stays.
+        let back = missed.replaced(set(&["a", "b", "c"]), 122 * second);
+        assert_eq!(back.left(122 * second, W), Some(2 * W / 3));
+        assert_eq!(back.left(162 * second, W), None);
+        // A clock that goes back makes it longer and never shorter.
+        let early = back.replaced(set(&["a", "b", "c"]), 50 * second);
+        assert_eq!(early.left(50 * second, W), Some(W));
+        // Any place of a shard may know of one that the others do not.
+        let both = record.and(missed);
+        assert!(both.misses_any(&set(&["a", "b"])) && both.missed_us == 102 * second);
     }
 
     #[test]

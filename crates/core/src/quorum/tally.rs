@@ -121,7 +121,8 @@ pub enum Possession {
 }
 
 impl Possession {
-    /// From the nodes' replies: the holder there, if any; `None` for nodes that did not answer.
+    /// From the nodes' replies: the holder there, if any; `None` for nodes that did not answer, and for those
+    /// without a holder that may have forgotten one.
     pub fn of<'a>(
         quorum: Quorum,
         answers: impl Iterator<Item = Option<Option<&'a Holder>>> + Clone,

@@ -5,10 +5,11 @@
 //!
 //! A waiter queues on all nodes, and keeps its ticket by showing it again within the ticket's lease.
 //! A node on which the lock is released wakes the first waiter, and tells the second, which acts only
-//! if the lock is still free a moment later. The first makes its attempt as soon as a majority of the
-//! nodes has woken it. If the lock is released by its own client, that hands it off: the attempt goes
-//! right behind the release. A waiter that is not woken looks by itself: the first one when the
-//! holder's time is up, each of them once a second. A client that reaches fewer nodes than a majority
+//! if the lock is still free a moment later. The first makes its attempt as soon as a node says that a
+//! lease was released, which goes to all nodes; otherwise, and once more if that was too early, when a
+//! majority of the nodes has woken it. If the lock is released by its own client, that hands it off: the
+//! attempt goes right behind the release. A waiter that is not woken looks by itself: the first one when
+//! the holder's time is up, each of them once a second. A client that reaches fewer nodes than a majority
 //! withdraws its tickets until it reaches more.
 //!
 //! Behind a holder that knows of no queue no waiter is woken. There the head lets the nodes say when the
@@ -31,7 +32,7 @@ use std::time::Duration;
 
 use super::backoff::{Backoff, spread};
 use super::view::QueueView;
-use crate::lock::NodeQueue;
+use crate::lock::{Holder, NodeQueue};
 use crate::outcome::{NodeError, NodeOutcome};
 use crate::quorum::{NodeSet, Quorum};
 use crate::words::moment::Moment;
@@ -168,6 +169,13 @@ impl LockQueue {
         waiter.is_some_and(|waiter| waiter.phase == Phase::Woken)
     }
 
+    /// Whether this waiter has seen the lock held, or others before it.
+    #[must_use]
+    pub fn is_held_up(&self, waiter: WaiterId) -> bool {
+        let waiter = self.waiters.get(&waiter);
+        waiter.is_some_and(|waiter| waiter.is_held_up)
+    }
+
     /// The waiter's ticket, as an attempt shows it.
     #[must_use]
     pub fn ticket(&self, waiter: WaiterId) -> Option<Ticket> {
@@ -186,6 +194,30 @@ impl LockQueue {
         let (_, first) = self.first()?;
         // Readers go together, and which of them may go is for the nodes to say.
         (!first.id.is_reader()).then(|| first.id.clone())
+    }
+
+    /// Whether these answers to [`QueueAction::Show`] say all that matters, so that the nodes that are
+    /// missing need not be waited for: everybody has a number, and the lock is held by one of us, or
+    /// free for the first.
+    #[must_use]
+    pub fn knows_enough(&self, answers: &[Result<NodeQueue, NodeError>]) -> bool {
+        let view = QueueView::new(self.quorum, answers.to_vec());
+        let mut shown = self.shown.iter().enumerate();
+        let has_number = |(n, (id, _)): (usize, &(WaiterId, NodeSet))| {
+            view.is_settled(n) || self.waiters.get(id).is_some_and(|waiter| waiter.is_settled)
+        };
+        if !view.is_enough() || self.slots.is_some() || !shown.all(has_number) {
+            return false;
+        }
+        let ids: Vec<_> = self.shown.iter().map(|(id, _)| *id).collect();
+        let Some((n, first)) = self.first_shown(&ids) else {
+            return false;
+        };
+        let mode = self.waiters[&first].id.mode();
+        let is_ours = |holder: &Holder| holder.value.is_ours();
+        let is_held = view.possession().holder().is_some_and(is_ours);
+        let is_open = || view.place(n) == Some(1) && view.opens_in(n, mode) == Some(Duration::ZERO);
+        is_held || is_open()
     }
 
     /// Takes in what happened, and says what to do.
@@ -220,7 +252,9 @@ impl LockQueue {
             QueueEvent::AttemptStarted(waiter) => {
                 if let Some(waiter) = self.waiters.get_mut(&waiter) {
                     waiter.phase = Phase::Attempting;
-                    waiter.woken_by = NodeSet::NONE;
+                    if !std::mem::take(&mut waiter.is_early) {
+                        waiter.woken_by = NodeSet::NONE;
+                    }
                 }
             }
             QueueEvent::AttemptFailed { waiter, share } => {
@@ -323,11 +357,16 @@ impl LockQueue {
             self.passed_over_since.get_or_insert(now);
             return self.look_by(now + HEAD_START);
         }
+        // The release is in flight to the other nodes too, and nearly always before the attempt. Otherwise
+        // it goes again when a majority has woken it. A ticket whose number is not agreed on may be the
+        // head of one node only.
+        let is_early = wake.everywhere && waiter.is_settled && waiter.woken_by.is_empty();
         waiter.woken_by.insert(node);
         waiter.freed(wake.slot);
-        let by_enough = waiter.woken_by.len() >= self.quorum.needed();
-        let goes = by_enough && waiter.phase != Phase::Attempting;
+        let by_majority = waiter.woken_by.len() >= self.quorum.needed();
+        let goes = (is_early || by_majority) && waiter.phase != Phase::Attempting;
         if goes {
+            waiter.is_early = is_early && !by_majority;
             waiter.wake(id, actions);
         }
         self.soon.reset();
@@ -510,6 +549,9 @@ impl LockQueue {
         let opens_in = view.opens_in(n, mode);
         let holder = view.holder();
         self.is_foreign = holder.is_some_and(|holder| !holder.value.is_ours());
+        if opens_in != Some(Duration::ZERO) || !is_first {
+            self.hold_up(shown);
+        }
         if opens_in == Some(Duration::ZERO) {
             let passed_over = self.passed_over_since;
             let long_enough = passed_over.is_some_and(|since| now >= since + HEAD_START);
@@ -534,6 +576,14 @@ impl LockQueue {
         }
         let next = self.next_look_after(view, mode, is_first, opens_in, share);
         self.look_by(now + next);
+    }
+
+    fn hold_up(&mut self, shown: &[WaiterId]) {
+        for id in shown {
+            if let Some(waiter) = self.waiters.get_mut(id) {
+                waiter.is_held_up = true;
+            }
+        }
     }
 
     /// How long to wait before the next look at a lock that is not free for us.

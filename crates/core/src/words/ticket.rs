@@ -264,6 +264,8 @@ pub struct Wake {
     /// Whether it is the head of the queue, or one of the readers there. The second waiter is woken
     /// too, and acts only if the lock is still free a moment later: the head may be dead.
     pub first: bool,
+    /// Whether the lock is released on every node, and not only on the one that says so.
+    pub everywhere: bool,
     /// The released slot of a semaphore. `None` for a lock, and for the new head of a semaphore's
     /// queue.
     pub slot: Option<usize>,

@@ -15,6 +15,7 @@
 //! uses, so that ours can be told apart. It has no room for a label.
 
 use std::fmt::{self, Write as _};
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -50,10 +51,21 @@ pub struct InvalidLabel {
 /// let owner = fencepost_core::Owner::new("billing@web-3").expect("no control characters");
 /// assert_eq!(owner.to_string(), "billing@web-3");
 /// ```
-#[derive(Clone, PartialEq, Eq, Hash)]
-pub struct Owner(Arc<str>);
+#[derive(Clone)]
+pub struct Owner {
+    label: Arc<str>,
+    /// Whether a node reported no label but the value alone.
+    is_value: bool,
+}
 
 impl Owner {
+    fn of(label: impl Into<Arc<str>>) -> Self {
+        Self {
+            label: label.into(),
+            is_value: false,
+        }
+    }
+
     /// Your own label: at most 200 bytes, no control characters.
     ///
     /// # Errors
@@ -63,7 +75,7 @@ impl Owner {
         if label.len() > LONGEST_OWNER || label.chars().any(char::is_control) {
             return Err(InvalidLabel { bytes: label.len() });
         }
-        Ok(Self(label.into()))
+        Ok(Self::of(label))
     }
 
     /// A label cut to what is valid: no control characters, and not too long.
@@ -76,32 +88,54 @@ impl Owner {
             }
             short.push(c);
         }
-        Self(short.into())
+        Self::of(short)
     }
 
     /// A label as a node reported it.
     #[must_use]
     pub fn readable(label: &str) -> Self {
         let readable: String = label.chars().filter(|c| !c.is_control()).collect();
-        Self(readable.into())
+        Self::of(readable)
     }
 
     /// The label as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
-        &self.0
+        &self.label
+    }
+
+    /// Whether it is the holder's whole value, since it has no label: a client of another library,
+    /// or a reentrant lock. Knowing a value is enough to release the lock.
+    #[must_use]
+    pub fn is_value(&self) -> bool {
+        self.is_value
+    }
+}
+
+/// By the text alone.
+impl PartialEq for Owner {
+    fn eq(&self, other: &Self) -> bool {
+        self.label == other.label
+    }
+}
+
+impl Eq for Owner {}
+
+impl Hash for Owner {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.label.hash(state);
     }
 }
 
 impl fmt::Display for Owner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
+        self.label.fmt(f)
     }
 }
 
 impl fmt::Debug for Owner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&self.0, f)
+        fmt::Debug::fmt(&self.label, f)
     }
 }
 
@@ -247,9 +281,14 @@ impl AttemptValue {
     /// could otherwise act for this one.
     #[must_use]
     pub fn labelled(random: u128, owner: &Owner) -> Self {
-        let mut value = String::with_capacity(RANDOM_DIGITS + 1 + owner.0.len());
-        // Writing to a string cannot fail.
-        let _ = write!(value, "{random:0RANDOM_DIGITS$x}:{owner}");
+        let mut value = String::with_capacity(RANDOM_DIGITS + 1 + owner.label.len());
+        // Each attempt makes one: formatting would take longer than all the rest.
+        for place in (0..RANDOM_DIGITS).rev() {
+            let digit = (random >> (4 * place)) as usize & 0xf;
+            value.push(char::from(b"0123456789abcdef"[digit]));
+        }
+        value.push(':');
+        value.push_str(&owner.label);
         Self(value.into())
     }
 
@@ -383,7 +422,12 @@ impl AttemptValue {
             Some((_, label)) if !self.is_reentrant() => {
                 LeaseAttempt::parse(label).map_or(label, |(_, owner)| owner)
             }
-            _ => &*self.0,
+            _ => {
+                return Owner {
+                    is_value: true,
+                    ..Owner::readable(&self.0)
+                };
+            }
         };
         Owner::readable(label)
     }
@@ -479,6 +523,7 @@ mod tests {
         let two = AttemptValue::labelled(2, &owner);
         assert_ne!(one, two);
         assert_eq!(one.owner(), owner);
+        assert!(!one.owner().is_value());
         assert_eq!(one.unique_part().len(), RANDOM_DIGITS);
         assert!(one.as_str().ends_with(":web-3:4711:billing"));
     }
@@ -487,6 +532,7 @@ mod tests {
     fn a_foreign_value_is_all_label() {
         let foreign = AttemptValue::reported("my_random_value");
         assert_eq!(foreign.owner().as_str(), "my_random_value");
+        assert!(foreign.owner().is_value());
         assert_eq!(foreign.unique_part(), "my_random_value");
     }
 
@@ -502,6 +548,7 @@ mod tests {
         assert!(one.is_ours() && one.is_reentrant());
         assert_eq!(one.unique_part(), uuid);
         assert_eq!(one.owner().as_str(), one.as_str());
+        assert!(one.owner().is_value());
     }
 
     #[test]

@@ -49,6 +49,7 @@ fn give_back(who: &str, ticket: TicketDisposition) -> Command {
         tombstone: None,
         ticket,
         follower: None,
+        is_lease: false,
     }
 }
 

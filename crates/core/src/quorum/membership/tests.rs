@@ -182,6 +182,28 @@ fn what_differs_is_named_with_both_values() {
     assert!(matches!(closing, Verdict::Refuse(_)), "{closing:?}");
 }
 
+/// Lists of one or two nodes keep no marker, and yet must not vote beside a cluster.
+#[test]
+fn a_client_that_keeps_no_marker_is_outside_a_cluster_with_another_list() {
+    let of_three = marker(Stage::Active);
+    for list in [&["a"][..], &["a", "b"], &["a", "d"]] {
+        for (stage, _) in Stage::ALL {
+            let why = outside(&terms(list), &marker(stage));
+            let why = why.unwrap_or_else(|| panic!("{list:?} {stage:?}"));
+            assert!(
+                why.contains("a,b,c") && why.ends_with(&list.join(",")),
+                "{why}"
+            );
+        }
+    }
+    assert_eq!(outside(&terms(&["c", "a", "b"]), &of_three), None);
+    let mut other = terms(&["a", "b", "c"]);
+    other.max_ttl *= 2;
+    assert!(outside(&other, &of_three).is_some(), "another max_ttl");
+    let closing = outside(&terms(&["a", "b", "c"]), &marker(Stage::Closing));
+    assert_eq!(closing.as_deref(), Some(CLOSING));
+}
+
 // Every order of events: clients of overlapping lists make clusters on the same nodes, look when they
 // look, are delayed between a look and what follows from it, give up and undo.
 

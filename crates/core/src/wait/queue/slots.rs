@@ -24,7 +24,7 @@ use crate::words::ticket::TICKET_LEASE;
 /// to it of which it is not told. A ticket that is dropped nevertheless comes back with its number. Not rarer: where
 /// the waiters before it are gone without a trace, a free slot waits for one ticket lease and this; with 2.4 s the
 /// simulation finds a slot left free for too long (semaphore, seed 1056).
-const POLL_FAR: Duration = Duration::from_millis(2000);
+const POLL_FAR: Duration = Duration::from_millis(2200);
 
 /// It is well in time if the nodes take half a second to answer.
 const _: () = assert!(POLL_FAR.as_millis() + 500 <= TICKET_LEASE.as_millis());

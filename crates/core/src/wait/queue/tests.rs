@@ -50,6 +50,7 @@ fn woken(node: usize, waiter: WaiterId, first: bool) -> QueueEvent {
     let wake = Wake {
         ticket: ticket(waiter),
         first,
+        everywhere: false,
         slot: None,
     };
     QueueEvent::Woken { node, waiter, wake }
@@ -181,6 +182,7 @@ fn a_wake_up_for_another_ticket_is_nobodys() {
     let wake = Wake {
         ticket: foreign,
         first: true,
+        everywhere: false,
         slot: None,
     };
     let event = QueueEvent::Woken {
@@ -334,6 +336,104 @@ fn an_attempt_answers_the_wake_ups_before_it() {
     queue.on(failed, at(102));
     let actions = queue.on(woken(1, 1, true), at(103));
     assert_eq!(wakes(&actions), [], "one node only since then");
+}
+
+/// A node says that a lease was released, which goes to all nodes.
+fn released(node: usize, waiter: WaiterId) -> QueueEvent {
+    let QueueEvent::Woken { mut wake, .. } = woken(node, waiter, true) else {
+        unreachable!("that is what it makes");
+    };
+    wake.everywhere = true;
+    QueueEvent::Woken { node, waiter, wake }
+}
+
+#[test]
+fn when_a_lease_is_released_the_head_goes_at_the_first_word_of_it() {
+    let mut queue = settled(1);
+    assert_eq!(wakes(&queue.on(released(2, 1), at(100))), [1]);
+    queue.on(QueueEvent::AttemptStarted(1), at(101));
+    assert_eq!(wakes(&queue.on(released(0, 1), at(102))), [], "it is going");
+}
+
+/// Its attempt was faster than the release.
+#[test]
+fn whoever_went_too_early_goes_again_once_when_a_majority_has_woken_it() {
+    let mut queue = settled(1);
+    let failed = || QueueEvent::AttemptFailed {
+        waiter: 1,
+        share: WHOLE,
+    };
+    for during in [false, true] {
+        assert_eq!(wakes(&queue.on(released(0, 1), at(100))), [1]);
+        queue.on(QueueEvent::AttemptStarted(1), at(101));
+        let again = match during {
+            false => {
+                assert_eq!(wakes(&queue.on(failed(), at(102))), []);
+                queue.on(released(1, 1), at(103))
+            }
+            true => {
+                assert_eq!(wakes(&queue.on(released(1, 1), at(102))), []);
+                queue.on(failed(), at(103))
+            }
+        };
+        assert_eq!(wakes(&again), [1], "during: {during}");
+        queue.on(QueueEvent::AttemptStarted(1), at(104));
+        assert_eq!(wakes(&queue.on(failed(), at(105))), []);
+    }
+}
+
+/// On another node another may be the head.
+#[test]
+fn a_waiter_without_an_agreed_number_waits_for_a_majority() {
+    let mut queue = queue();
+    queue.on(joined(1), at(0));
+    assert_eq!(wakes(&queue.on(released(0, 1), at(1))), []);
+    assert_eq!(wakes(&queue.on(released(1, 1), at(2))), [1]);
+}
+
+#[test]
+fn a_look_need_not_wait_for_all_nodes_when_a_majority_says_all_that_matters() {
+    let mut queue = queue();
+    queue.on(joined(1), at(0));
+    look(&mut queue, 0);
+    let silent = || Err(NodeError::Timeout(ms(1)));
+    let free = || node(None, &[0]);
+    let held = || node(Some((&ours(), Some(1000))), &[0]);
+    let foreign = || node(Some(("theirs", Some(1000))), &[0]);
+    let mut other_number = free();
+    if let Ok(queue) = &mut other_number {
+        queue.places[0].number = TicketNumber::saturating(7);
+    }
+    assert!(queue.knows_enough(&[free(), free(), silent()]));
+    assert!(queue.knows_enough(&[silent(), held(), held()]));
+    assert!(!queue.knows_enough(&[held(), free(), silent()]), "split");
+    assert!(
+        !queue.knows_enough(&[free(), silent(), silent()]),
+        "too few"
+    );
+    assert!(
+        !queue.knows_enough(&[foreign(), foreign(), silent()]),
+        "nobody will wake us"
+    );
+    assert!(
+        !queue.knows_enough(&[free(), other_number, silent()]),
+        "no number is agreed on"
+    );
+}
+
+#[test]
+fn a_waiter_is_held_up_by_a_holder_and_by_those_before_it() {
+    for (answer, is_held_up) in [
+        (node(None, &[0]), false),
+        (node(Some((&ours(), Some(1000))), &[0]), true),
+        (node(None, &[1]), true),
+    ] {
+        let mut queue = queue();
+        queue.on(joined(1), at(0));
+        look(&mut queue, 0);
+        queue.on(all(answer), at(1));
+        assert_eq!(queue.is_held_up(1), is_held_up);
+    }
 }
 
 #[test]

@@ -15,9 +15,13 @@ pub(super) struct Waiter {
     pub(super) is_settled: bool,
     /// Whether any node has told its place yet.
     pub(super) has_place: bool,
+    /// Whether it has seen the lock held, or others before it.
+    pub(super) is_held_up: bool,
     pub(super) phase: Phase,
     /// The nodes that have said that it is its turn.
     pub(super) woken_by: NodeSet,
+    /// Whether it goes although no majority has: what the others say counts for the next time.
+    pub(super) is_early: bool,
     /// The slots that were said to be free, the latest last.
     freed: Vec<usize>,
     pub(super) is_watched: bool,
@@ -41,8 +45,10 @@ impl Waiter {
             number: Standing::Proposed(proposed),
             is_settled: false,
             has_place: false,
+            is_held_up: false,
             phase: Phase::Waiting,
             woken_by: NodeSet::NONE,
+            is_early: false,
             freed: Vec::new(),
             is_watched,
             is_worried: false,

@@ -28,6 +28,7 @@ fn told(node: usize, waiter: WaiterId, first: bool, slot: Option<usize>) -> Queu
     let wake = Wake {
         ticket: ticket(waiter),
         first,
+        everywhere: false,
         slot,
     };
     QueueEvent::Woken { node, waiter, wake }
@@ -58,7 +59,7 @@ fn whoever_is_not_the_head_never_looks_at_the_slots_by_itself() {
     let (mut far, _) = waiting(1, 5);
     look(&mut far, 1000);
     far.on(all(node(None, &[5])), at(1000));
-    assert_eq!(far.next_look(), at(3000));
+    assert_eq!(far.next_look(), at(3200));
     // Told that it is the head now, it looks.
     for node in [0, 1] {
         queue.on(told(node, 1, true, None), at(100));
@@ -127,6 +128,7 @@ fn told_fair(node: usize, first: bool, slot: Option<usize>) -> QueueEvent {
     let wake = Wake {
         ticket,
         first,
+        everywhere: false,
         slot,
     };
     let waiter = 1;
