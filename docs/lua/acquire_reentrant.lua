@@ -61,19 +61,19 @@ local function leave(queue, leases, id)
   end
   return was_there
 end
--- The first two waiters, after expired tickets were dropped.
+-- The first two waiters, after expired tickets were dropped, and whether there were any.
 local function next_waiters(queue, leases)
-  local next = call('ZRANGE', queue, 0, 1)
+  local next, dropped = call('ZRANGE', queue, 0, 1), false
   if next[1] then
     local silent = call('ZRANGEBYSCORE', leases, '-inf', now_us())
     if silent[1] then
       for _, id in ipairs(silent) do
         leave(queue, leases, id)
       end
-      next = call('ZRANGE', queue, 0, 1)
+      next, dropped = call('ZRANGE', queue, 0, 1), true
     end
   end
-  return next
+  return next, dropped
 end
 -- Acquires the lock if it is free and it is the caller's turn.
 -- KEYS: lock, register, tombstone, queue, leases, tombstone of the lease (or none). ARGV: value, ttl ms, proposed token,

@@ -86,8 +86,8 @@ local function register(fences, lock)
 end
 -- Extends the lock; acquires it again where it was forgotten.
 -- KEYS: lock, register, tombstone, victims of a steal, tombstone of the lease (or none). ARGV: value, ttl ms, token,
--- whether a forgotten lock is acquired again ('always', or 'compares': not if the register is above the token), the
--- holder's number of entries.
+-- whether a forgotten lock is acquired again ('always', 'compares': not if the register is above the token, or 'never'),
+-- the holder's number of entries.
 local holder = look(KEYS[1], ARGV[1])
 if holder and not is_mine(holder) then
   return {'not held', holder, redis.call('PTTL', KEYS[1])}
@@ -108,7 +108,7 @@ if not holder then
   if thief then
     return {'stolen', thief}
   end
-  if (ARGV[4] == 'compares' and known > token) or redis.call('EXISTS', KEYS[3], KEYS[5] or KEYS[3]) > 0 then
+  if ARGV[4] == 'never' or (ARGV[4] == 'compares' and known > token) or redis.call('EXISTS', KEYS[3], KEYS[5] or KEYS[3]) > 0 then
     return {'not held'}
   end
 end

@@ -39,19 +39,19 @@ local function leave(queue, leases, id)
   end
   return was_there
 end
--- The first two waiters, after expired tickets were dropped.
+-- The first two waiters, after expired tickets were dropped, and whether there were any.
 local function next_waiters(queue, leases)
-  local next = call('ZRANGE', queue, 0, 1)
+  local next, dropped = call('ZRANGE', queue, 0, 1), false
   if next[1] then
     local silent = call('ZRANGEBYSCORE', leases, '-inf', now_us())
     if silent[1] then
       for _, id in ipairs(silent) do
         leave(queue, leases, id)
       end
-      next = call('ZRANGE', queue, 0, 1)
+      next, dropped = call('ZRANGE', queue, 0, 1), true
     end
   end
-  return next
+  return next, dropped
 end
 -- Keeps the queue for another lease of its tickets, in milliseconds. Both keys have the same TTL, a little longer than needed,
 -- so that it is not set each time.
@@ -104,7 +104,7 @@ local function tell(queue, place, id, except)
   end
 end
 -- Wakes the waiters that may now acquire the lock and could not before, and the next one; not those that see by themselves.
-local function wake(queue, before, except, after, second)
+local function wake(queue, before, except, after, second, first)
   local told, news = {}, false
   for _, id in ipairs(before) do
     told[id] = true
@@ -112,7 +112,7 @@ local function wake(queue, before, except, after, second)
   for _, id in ipairs(after) do
     if not told[id] then
       news = true
-      tell(queue, 1, id, except)
+      tell(queue, first or 1, id, except)
     end
   end
   if news and second then
@@ -140,8 +140,10 @@ end
 -- KEYS: lock, queue, leases, register. ARGV: lease ms, largest skew us, then for each ticket: its id, its number, and whether
 -- that is 'proposed' or 'agreed'.
 -- A look that changes nothing is what waiting costs while nothing happens: it asks for nothing twice, or in vain.
-local holder = whoever_holds(KEYS[1])
-local next = next_waiters(KEYS[2], KEYS[3])
+-- The queue for all slots of a semaphore is that of a name which is never held.
+local for_slots = string.find(KEYS[1], '}.*:semaphore$')
+local holder = not for_slots and whoever_holds(KEYS[1])
+local next, dropped = next_waiters(KEYS[2], KEYS[3])
 local before = next[1] and called(KEYS[2], holder, next)
 local is_empty = not before
 local shown, changed, some_fair = {}, false, false
@@ -188,7 +190,9 @@ for i = 3, #ARGV, 3 do
   is_empty = false
 end
 stand_together()
-if #ARGV > 2 then
+-- For slots, where order is no promise, the first two keep the queue for all others, who look less often. If those two are
+-- gone and it ends before it is moved, the others come back with their numbers.
+if not for_slots or some_fair or changed or dropped or shown[next[1]] or shown[next[2]] then
   keep_queue(KEYS[2], KEYS[3], lease)
 end
 if changed then
@@ -210,8 +214,9 @@ end
 local reply = {'line', holder, holder and call('PTTL', KEYS[1]), head or false, left or false}
 local size = #reply
 for i = 3, #ARGV, 3 do
-  local rank = call('ZRANK', KEYS[2], ARGV[i])
-  reply[size + 1], reply[size + 2] = shown[ARGV[i]], rank < in_front and 0 or rank
+  local id = ARGV[i]
+  local rank = id == head and 0 or id == next[2] and 1 or call('ZRANK', KEYS[2], id)
+  reply[size + 1], reply[size + 2] = shown[id], rank < in_front and 0 or rank
   size = size + 2
 end
 return reply

@@ -1,6 +1,6 @@
 -- The common case: the holder releases an exclusive lock, and the next waiter is a writer. It comes first, because the
 -- rest starts by defining functions, which costs a server as much again.
-if ARGV[2] == '0' and ARGV[4] ~= 'returns' and string.byte(ARGV[1], 33) == 58 then
+if ARGV[2] == '0' and ARGV[5] ~= 'returns' and string.byte(ARGV[1], 33) == 58 then
   local call, queue = redis.call, KEYS[2]
   local stored = redis.pcall('GET', KEYS[1])
   if type(stored) == 'string' and string.sub(stored, 1, 33) == string.sub(ARGV[1], 1, 33) then
@@ -10,15 +10,17 @@ if ARGV[2] == '0' and ARGV[4] ~= 'returns' and string.byte(ARGV[1], 33) == 58 th
       local time = call('TIME')
       is_usual = string.sub(next[1], 49, 49) ~= 'r'
         and call('ZCOUNT', KEYS[3], '-inf', time[1] * 1000000 + time[2]) == 0
-        and not (ARGV[4] == 'leaves' and call('ZSCORE', queue, ARGV[5]))
+        and not (ARGV[5] == 'leaves' and call('ZSCORE', queue, ARGV[6]))
     end
     if is_usual then
       -- A waiter for any slot is woken with the number of the released one.
       local slot = next[1] and string.match(KEYS[1], '}.*:semaphore:(%d+)$')
-      for place, id in ipairs(next) do
+      -- The head last: a server writes first to whom it has published last.
+      for place = #next, 1, -1 do
+        local id = next[place]
         local client = string.sub(id, 1, 32)
-        if client ~= ARGV[3] then
-          local message = place .. (slot and ':' .. slot .. ':' or '') .. id
+        if client ~= ARGV[4] then
+          local message = (place == 1 and ARGV[3] or place) .. (slot and ':' .. slot .. ':' or '') .. id
           redis.pcall('PUBLISH', 'fencepost:wake:' .. client, message)
         end
       end
@@ -94,19 +96,19 @@ local function leave(queue, leases, id)
   end
   return was_there
 end
--- The first two waiters, after expired tickets were dropped.
+-- The first two waiters, after expired tickets were dropped, and whether there were any.
 local function next_waiters(queue, leases)
-  local next = call('ZRANGE', queue, 0, 1)
+  local next, dropped = call('ZRANGE', queue, 0, 1), false
   if next[1] then
     local silent = call('ZRANGEBYSCORE', leases, '-inf', now_us())
     if silent[1] then
       for _, id in ipairs(silent) do
         leave(queue, leases, id)
       end
-      next = call('ZRANGE', queue, 0, 1)
+      next, dropped = call('ZRANGE', queue, 0, 1), true
     end
   end
-  return next
+  return next, dropped
 end
 -- Keeps the queue for another lease of its tickets, in milliseconds. Both keys have the same TTL, a little longer than needed,
 -- so that it is not set each time.
@@ -159,7 +161,7 @@ local function tell(queue, place, id, except)
   end
 end
 -- Wakes the waiters that may now acquire the lock and could not before, and the next one; not those that see by themselves.
-local function wake(queue, before, except, after, second)
+local function wake(queue, before, except, after, second, first)
   local told, news = {}, false
   for _, id in ipairs(before) do
     told[id] = true
@@ -167,7 +169,7 @@ local function wake(queue, before, except, after, second)
   for _, id in ipairs(after) do
     if not told[id] then
       news = true
-      tell(queue, 1, id, except)
+      tell(queue, first or 1, id, except)
     end
   end
   if news and second then
@@ -193,22 +195,23 @@ local function keep_for_readers(lock, readers, now)
 end
 -- Releases the lock, and wakes the next waiters.
 -- KEYS: lock, queue, leases, tombstone, readers, victims of a steal. ARGV: value, ms to refuse this attempt for
--- (0: do not), the client that follows by itself (or none), what happens to the caller's ticket ('stays', 'leaves' or
--- 'returns'), and for the latter two the ticket: id, and number and lease ms.
+-- (0: do not), what the head of the queue is told ('0' if a lease is released on every node, '1' otherwise), the client that
+-- follows by itself (or none), what happens to the caller's ticket ('stays', 'leaves' or 'returns'), and for the latter two
+-- the ticket: id, and number and lease ms.
 local holder = look(KEYS[1], ARGV[1])
 if ARGV[2] ~= '0' then
   call('SET', KEYS[4], '1', 'PX', ARGV[2])
 end
 local next = next_waiters(KEYS[2], KEYS[3])
 local before = next[1] and called(KEYS[2], holder, next)
-local untold = {[ARGV[3]] = true}
-if ARGV[4] == 'leaves' then
-  if before and leave(KEYS[2], KEYS[3], ARGV[5]) then
+local untold = {[ARGV[4]] = true}
+if ARGV[5] == 'leaves' then
+  if before and leave(KEYS[2], KEYS[3], ARGV[6]) then
     next = nil
   end
-elseif ARGV[4] == 'returns' then
-  untold[ARGV[5]] = true
-  stand(KEYS[2], KEYS[3], tonumber(ARGV[6]), ARGV[5], tonumber(ARGV[7]))
+elseif ARGV[5] == 'returns' then
+  untold[ARGV[6]] = true
+  stand(KEYS[2], KEYS[3], tonumber(ARGV[7]), ARGV[6], tonumber(ARGV[8]))
   next = nil
 end
 local writes = is_mine(holder)
@@ -221,7 +224,8 @@ elseif holder == shared then
   after = keep_for_readers(KEYS[1], KEYS[5], now)
 end
 if before then
-  wake(KEYS[2], before, untold, called(KEYS[2], after, next))
+  local woken, second = called(KEYS[2], after, next)
+  wake(KEYS[2], before, untold, woken, second, ARGV[3])
 end
 if writes then
   -- Our next waiters are woken before others look.

@@ -47,19 +47,19 @@ local function leave(queue, leases, id)
   end
   return was_there
 end
--- The first two waiters, after expired tickets were dropped.
+-- The first two waiters, after expired tickets were dropped, and whether there were any.
 local function next_waiters(queue, leases)
-  local next = call('ZRANGE', queue, 0, 1)
+  local next, dropped = call('ZRANGE', queue, 0, 1), false
   if next[1] then
     local silent = call('ZRANGEBYSCORE', leases, '-inf', now_us())
     if silent[1] then
       for _, id in ipairs(silent) do
         leave(queue, leases, id)
       end
-      next = call('ZRANGE', queue, 0, 1)
+      next, dropped = call('ZRANGE', queue, 0, 1), true
     end
   end
-  return next
+  return next, dropped
 end
 -- The value of the lock's key while readers hold it. Only then are the readers' expiries, in microseconds, valid.
 local shared = 'fencepost:shared'
@@ -98,7 +98,7 @@ local function tell(queue, place, id, except)
   end
 end
 -- Wakes the waiters that may now acquire the lock and could not before, and the next one; not those that see by themselves.
-local function wake(queue, before, except, after, second)
+local function wake(queue, before, except, after, second, first)
   local told, news = {}, false
   for _, id in ipairs(before) do
     told[id] = true
@@ -106,7 +106,7 @@ local function wake(queue, before, except, after, second)
   for _, id in ipairs(after) do
     if not told[id] then
       news = true
-      tell(queue, 1, id, except)
+      tell(queue, first or 1, id, except)
     end
   end
   if news and second then
@@ -155,7 +155,8 @@ elseif holder == shared then
   after = keep_for_readers(KEYS[1], KEYS[5], now)
 end
 if before then
-  wake(KEYS[2], before, {}, called(KEYS[2], after, next))
+  local woken, second = called(KEYS[2], after, next)
+  wake(KEYS[2], before, {}, woken, second, 0)
 end
 if held_by then
   -- Our next waiters are woken before others look.

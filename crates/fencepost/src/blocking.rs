@@ -81,7 +81,8 @@ impl Builder {
     /// # Errors
     /// As [`connect`](Self::connect), and [`ErrorKind::NoThread`](crate::ErrorKind::NoThread).
     pub fn blocking(self) -> Result<Client, Error> {
-        start(self.connect())
+        // The background thread's runtime has.
+        start(self.runtime_has_io().connect())
     }
 }
 

@@ -13,7 +13,7 @@ use crate::driver::in_flight::InFlight;
 use crate::driver::shared::Shared;
 use crate::error::{Cause, Error, LossReason, NodeOutcome};
 use crate::inspect::status::Status;
-use fencepost_core::lock::{Command, Repair, Snapshot, TicketDisposition};
+use fencepost_core::lock::{Command, Holder, Repair, Snapshot, TicketDisposition};
 use fencepost_core::name::LockName;
 use fencepost_core::quorum::{ReleaseStep, ReleaseTally};
 use fencepost_core::token::FencingToken;
@@ -110,7 +110,7 @@ impl DetachedLock {
             ttl,
             access,
             ticket: None,
-            repair: Repair::UnlessOvertaken,
+            repair: Repair::Never,
             outlives: false,
         }
     }
@@ -144,11 +144,10 @@ pub(crate) async fn extend_seen(
     seen: &Status,
 ) -> Result<Duration, Error> {
     match check(seen, detached, shared.coordinator.quorum.needed()) {
-        // A look cannot tell a steal from an expiry: a release can.
-        Err(lost) if lost.loss() == Some(&LossReason::Expired) => {
-            let released = release(shared, detached).await;
-            return Err(released.err().filter(Error::is_lost).unwrap_or(lost));
-        }
+        // A look cannot tell a steal from an expiry, nor a node that has forgotten from one that never held
+        // the lock: only votes can. Whoever was promised the lock may still rely on the nodes that have it.
+        // But nodes that forgot it would raise their registers to whatever token comes with the command.
+        Err(lost) if lost.loss() == Some(&LossReason::Expired) && fits(seen, detached) => {}
         checked => checked?,
     }
     extend_as(shared, detached, ttl, access(seen, detached)).await
@@ -186,11 +185,8 @@ async fn extend_as(
                 false => Ok(left),
             }
         }
-        Err(NotExtended::Lost(why)) => {
-            // Nodes that acquired it again must not count as having held it throughout.
-            let _ = coordinator.release(claim, None, None, open).await;
-            Err(detached.lost(why))
-        }
+        // Released nowhere: another process may extend the same lock, and was promised it meanwhile.
+        Err(NotExtended::Lost(why)) => Err(detached.lost(why)),
         Err(NotExtended::TooLate) => Err(detached.lost(LossReason::Expired)),
         Err(NotExtended::NoQuorum(nodes)) => {
             Err(coordinator.no_quorum_of(detached.name.clone(), nodes))
@@ -206,6 +202,7 @@ pub(crate) async fn release(shared: &Shared, detached: &DetachedLock) -> Result<
         tombstone: Some(shared.max_ttl.get()),
         ticket: TicketDisposition::Stays,
         follower: None,
+        is_lease: true,
     };
     let answers = coordinator.ask_all(&detached.name, &command).await;
     let mut votes = ReleaseTally::new(coordinator.quorum);
@@ -224,16 +221,14 @@ pub(crate) async fn release(shared: &Shared, detached: &DetachedLock) -> Result<
 
 /// Whether an extension can succeed, by the nodes' replies.
 fn check(seen: &Status, detached: &DetachedLock, needed: usize) -> Result<(), Error> {
-    let hold = |lock: &Snapshot| {
+    let has_it = |lock: &&Snapshot| {
         let mut holders = lock.holder.iter().chain(&lock.readers);
-        let hold = holders.find(|holder| holder.value == detached.value);
-        hold.map(|hold| hold.token)
+        holders.any(|holder| holder.value == detached.value)
     };
-    let has_it = |lock: &&Snapshot| hold(lock).is_some();
     let answers = || seen.nodes.iter().filter_map(|node| node.lock.as_ref().ok());
     let unknown = seen.nodes.len() - answers().count();
-    let tokens: Vec<_> = answers().filter_map(hold).collect();
-    if tokens.len() + unknown < needed {
+    let known = answers().filter(has_it).count();
+    if known + unknown < needed {
         return Err(detached.lost(match &seen.holder {
             Some(holder) => LossReason::Stolen {
                 by: holder.owner.clone(),
@@ -241,7 +236,7 @@ fn check(seen: &Status, detached: &DetachedLock, needed: usize) -> Result<(), Er
             None => LossReason::Expired,
         }));
     }
-    if tokens.len() < needed {
+    if known < needed {
         let nodes = seen.nodes.iter().map(|node| crate::error::NodeReport {
             node: node.node.clone(),
             outcome: match &node.lock {
@@ -256,10 +251,7 @@ fn check(seen: &Status, detached: &DetachedLock, needed: usize) -> Result<(), Er
             nodes: nodes.collect(),
         }));
     }
-    // A majority certified the token, and a majority still holds the lock: they share a node. Nodes
-    // store no token for a reader.
-    let fits = |token: &Option<FencingToken>| token.is_none_or(|token| token == detached.token);
-    if !tokens.iter().any(fits) {
+    if !fits(seen, detached) {
         return Err(Error::from(Cause::InvalidOption {
             option: "token",
             why: format!(
@@ -269,6 +261,30 @@ fn check(seen: &Status, detached: &DetachedLock, needed: usize) -> Result<(), Er
         }));
     }
     Ok(())
+}
+
+/// Whether the token may be the one that was certified for this value. A majority certified it, and a
+/// majority still holds the lock: they share a node.
+///
+/// Nodes store no token for a reader, but one that certified it has a register of at least the token.
+/// Refusing a larger one means that no extension raises a register above what some node has: a reader
+/// could exhaust the tokens of a name otherwise.
+fn fits(seen: &Status, detached: &DetachedLock) -> bool {
+    let is_its = |holder: &&Holder| holder.value == detached.value;
+    let answers = seen.nodes.iter().filter_map(|node| node.lock.as_ref().ok());
+    let mut is_unknown = true;
+    for lock in answers {
+        let fits = match lock.holder.iter().find(is_its) {
+            Some(holder) => holder.token.is_none_or(|token| token == detached.token),
+            None if lock.readers.iter().any(|it| is_its(&it)) => lock.register >= detached.token,
+            None => continue,
+        };
+        if fits {
+            return true;
+        }
+        is_unknown = false;
+    }
+    is_unknown
 }
 
 /// Whether it belongs to a reader. One node's word is enough: a reader never becomes a writer.

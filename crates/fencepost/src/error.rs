@@ -110,6 +110,8 @@ impl HolderStatus {
 pub(crate) enum HeldBy {
     /// This client holds the lock.
     One(HolderStatus),
+    /// The same, of an attempt whose caller goes on waiting: for how long was not asked.
+    Unasked(Owner),
     /// These clients hold it on some nodes each, none on a majority.
     Split(Vec<Owner>),
     /// The lock is free, but no token could be certified: concurrent attempts were faster each
@@ -127,6 +129,7 @@ impl HeldBy {
                 "lock \"{name}\" is held by {owner}{}",
                 expiry(*remaining)
             ),
+            Self::Unasked(owner) => write!(f, "lock \"{name}\" is held by {owner}"),
             Self::Split(owners) => {
                 write!(f, "lock \"{name}\" is split between ")?;
                 for (place, owner) in owners.iter().enumerate() {
@@ -162,6 +165,13 @@ pub(crate) enum Cause {
     },
     #[error(fmt = unreachable_store)]
     Unreachable {
+        needed: usize,
+        nodes: Vec<NodeReport>,
+    },
+    // Only clusters of servers are replaced.
+    #[cfg_attr(not(feature = "redis"), allow(dead_code))]
+    #[error(fmt = half_replaced)]
+    HalfReplaced {
         needed: usize,
         nodes: Vec<NodeReport>,
     },
@@ -222,7 +232,7 @@ impl Error {
             Cause::Held { waited: None, .. } => ErrorKind::Held,
             Cause::Held { .. } => ErrorKind::Timeout,
             Cause::NoQuorum { .. } => ErrorKind::NoQuorum,
-            Cause::Unreachable { .. } => ErrorKind::Unreachable,
+            Cause::Unreachable { .. } | Cause::HalfReplaced { .. } => ErrorKind::Unreachable,
             Cause::TooLate { .. } => ErrorKind::TooLate,
             Cause::Lost { .. } => ErrorKind::Lost,
             Cause::NotOpen { .. } => ErrorKind::NotOpen,
@@ -269,7 +279,9 @@ impl Error {
     #[must_use]
     pub fn nodes(&self) -> &[NodeReport] {
         match &self.0 {
-            Cause::NoQuorum { nodes, .. } | Cause::Unreachable { nodes, .. } => nodes,
+            Cause::NoQuorum { nodes, .. }
+            | Cause::Unreachable { nodes, .. }
+            | Cause::HalfReplaced { nodes, .. } => nodes,
             _ => &[],
         }
     }
@@ -338,6 +350,34 @@ impl Error {
             self.kind(),
             Held | Timeout | NoQuorum | Unreachable | TooLate | NotOpen
         )
+    }
+
+    /// The same error with every client in it named in another way: for a service, which shows nobody
+    /// the value of a client of another library.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn naming(mut self, name: impl Fn(&Owner) -> Owner) -> Self {
+        match &mut self.0 {
+            Cause::Held { by, .. } => match by {
+                HeldBy::One(holder) => holder.owner = name(&holder.owner),
+                HeldBy::Unasked(owner) => *owner = name(owner),
+                HeldBy::Split(owners) => owners.iter_mut().for_each(|it| *it = name(it)),
+                HeldBy::Overtaken => {}
+            },
+            Cause::NoQuorum { nodes, .. } | Cause::Unreachable { nodes, .. } => {
+                for node in nodes {
+                    if let NodeOutcome::Held { by, .. } = &mut node.outcome {
+                        *by = name(by);
+                    }
+                }
+            }
+            Cause::Lost {
+                why: LossReason::Stolen { by },
+                ..
+            } => *by = name(by),
+            _ => {}
+        }
+        self
     }
 
     pub(crate) fn cause(&self) -> &Cause {
@@ -464,6 +504,16 @@ fn unreachable_store(
 ) -> fmt::Result {
     let all = nodes.len();
     write!(f, "cannot connect: {needed} of {all} nodes are needed")?;
+    list(nodes, f)
+}
+
+fn half_replaced(needed: &usize, nodes: &[NodeReport], f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    write!(
+        f,
+        "the old cluster is closed and the new one is not open, so no lock can be acquired: all \
+         {needed} new nodes are needed; when they are up, run the same command again, or with \
+         another server in the place of a dead one"
+    )?;
     list(nodes, f)
 }
 

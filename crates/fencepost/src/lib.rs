@@ -154,6 +154,7 @@ pub use detached::DetachedLock;
 pub use driver::waiters::Progress;
 pub use election::{Campaign, Election, Leader, Leadership, Observer};
 pub use error::{Error, ErrorKind, HolderStatus, LossReason, NodeError, NodeOutcome, NodeReport};
+pub use fencepost_core::lock::{Holder, Snapshot};
 pub use fencepost_core::{
     AttemptValue, Drift, FencingToken, InvalidSession, InvalidToken, LockName, Owner, SessionId,
     Ttl,

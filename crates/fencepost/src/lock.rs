@@ -57,7 +57,7 @@ mod tests {
 
     use tokio::time::Instant;
 
-    use crate::Client;
+    use crate::{Client, LockOptions};
 
     const fn ms(millis: u64) -> Duration {
         Duration::from_millis(millis)
@@ -78,6 +78,67 @@ mod tests {
         tokio::time::sleep(ms(695)).await;
         lease.release().await.unwrap();
         assert!(waiting.await.unwrap().is_ok(), "free before the end");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_try_is_one_attempt_whatever_options_follow() {
+        let locks = Client::memory().unwrap();
+        let options = LockOptions::new().ttl(ms(10_000)).timeout(ms(60_000));
+        let _writer = locks.read_write("job").write().await.unwrap();
+        let _permit = locks.semaphore("pool", 1).acquire().await.unwrap();
+        let _entered = locks.reentrant("entered").lock().await.unwrap();
+        let _leader = locks.election("leader").campaign("first").await.unwrap();
+        let begin = Instant::now();
+        let refused = [
+            locks.try_lock("job").options(options).await.err(),
+            locks.try_lock_all(["job"]).options(options).await.err(),
+            locks
+                .read_write("job")
+                .try_read()
+                .options(options)
+                .await
+                .err(),
+            locks
+                .read_write("job")
+                .try_write()
+                .options(options)
+                .await
+                .err(),
+            locks
+                .semaphore("pool", 1)
+                .try_acquire()
+                .options(options)
+                .await
+                .err(),
+            locks
+                .reentrant("entered")
+                .try_lock()
+                .options(options)
+                .await
+                .err(),
+            locks
+                .election("leader")
+                .try_campaign("second")
+                .options(options)
+                .await
+                .err(),
+        ];
+        for error in refused {
+            let error = error.expect("it is held");
+            assert!(error.is_held(), "{error}");
+        }
+        assert_eq!(begin.elapsed(), Duration::ZERO);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_deadline_of_a_lease_in_memory_is_of_tokios_clock() {
+        let locks = Client::memory().unwrap();
+        tokio::time::advance(ms(100_000)).await;
+        let lease = locks.lock("job").ttl(ms(10_000)).await.unwrap();
+        let several = locks.lock_all(["a", "b"]).ttl(ms(10_000)).await.unwrap();
+        let earliest = Instant::now() + ms(9_000);
+        assert!(Instant::from_std(lease.deadline()) > earliest);
+        assert!(Instant::from_std(several.deadline()) > earliest);
     }
 
     #[tokio::test(start_paused = true)]

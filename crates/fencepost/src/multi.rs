@@ -89,7 +89,8 @@ impl MultiLease {
     /// When the first of them ends, unless renewed: see [`Lease::deadline`].
     #[must_use]
     pub fn deadline(&self) -> Instant {
-        Instant::now() + self.remaining()
+        // A task's own clock, which a test may pause.
+        tokio::time::Instant::now().into_std() + self.remaining()
     }
 
     /// Whether all of them are ours right now, by our own clock.

@@ -103,6 +103,8 @@ pub(crate) struct Ask<T> {
     pub(crate) options: LockOptions,
     pub(crate) watcher: Option<Watcher>,
     pub(crate) on_behalf: Option<OnBehalf>,
+    /// A single attempt, whatever the options say.
+    is_once: bool,
 }
 
 impl<T> Ask<T> {
@@ -113,12 +115,21 @@ impl<T> Ask<T> {
             options: LockOptions::new(),
             watcher: None,
             on_behalf: None,
+            is_once: false,
         }
     }
 
     /// A single attempt.
     pub(crate) fn once(mut self) -> Self {
-        self.options.timeout = Some(Duration::ZERO);
+        self.is_once = true;
+        self
+    }
+
+    /// With the limit that it has when all options are known.
+    pub(crate) fn limited(mut self) -> Self {
+        if self.is_once {
+            self.options.timeout = Some(Duration::ZERO);
+        }
         self
     }
 }
@@ -135,7 +146,7 @@ macro_rules! request {
         pub struct $request(pub(crate) $crate::options::Ask<$what>);
 
         impl $request {
-            /// All options at once.
+            /// All options at once. A `try_` request stays a single attempt.
             pub fn options(mut self, options: $crate::LockOptions) -> Self {
                 self.0.options = options;
                 self
@@ -250,7 +261,7 @@ macro_rules! request {
             type IntoFuture = std::pin::Pin<Box<dyn Future<Output = Self::Output> + Send>>;
 
             fn into_future(self) -> Self::IntoFuture {
-                Box::pin($acquire(self.0))
+                Box::pin($acquire(self.0.limited()))
             }
         }
     };

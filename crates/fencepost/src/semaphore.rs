@@ -45,8 +45,9 @@ use fencepost_core::name::LockName;
 ///   slot.
 /// - **No polling.** A request that finds all permits taken waits in the single queue of all slots,
 ///   and is [woken](crate::LockRequest#how-it-waits) by the first release. It makes one attempt at a
-///   time, so it never holds two. A client with waiters costs each node one command a second, for
-///   any number of waiters and slots; the head of the queue needs one more to look at all slots.
+///   time, so it never holds two. A client with waiters runs one script on each node about every two
+///   seconds, near the head every second, for any number of waiters and slots; the head of the queue also looks at all
+///   slots once a second.
 /// - With [`fair`](crate::LockOptions::fair), permits are granted in the order of the queue.
 ///
 /// # Changing k

@@ -43,10 +43,18 @@ impl AnyOf<'_> {
             return Box::pin(self.served_by(service)).await;
         }
         let limit = self.spec.budget.limit();
-        let outcome = match self.is_behind_our_own() {
+        let was_over = self.spec.budget.is_over();
+        let outcome = match self.expects_to_wait() {
             true => Box::pin(self.wait()).await,
             false => match self.first_try().await {
-                Ok(Some(found)) => Ok(found),
+                Ok(Some(found)) => {
+                    shared.waiters.found_free(&self.names[0]);
+                    Ok(found)
+                }
+                // It had no time left to wait in: who holds it, and for how long?
+                Err(error) if error.is_refusal() && self.spec.budget.is_over() && !was_over => {
+                    Box::pin(self.at_once()).await
+                }
                 Err(error) if !self.spec.budget.goes_on_after(&error) => Err(error),
                 Ok(None) | Err(_) => Box::pin(self.wait()).await,
             },
@@ -62,9 +70,12 @@ impl AnyOf<'_> {
         }
     }
 
-    /// Whether others of this client are in the queue already: an attempt would be one for nothing.
-    fn is_behind_our_own(&self) -> bool {
-        self.shared.waiters.is_waited_for(&self.queue()) && !self.spec.budget.is_over()
+    /// Whether an attempt would be one for nothing: others of this client are in the queue already, or
+    /// requests for this lock have had to wait.
+    fn expects_to_wait(&self) -> bool {
+        let (waiters, queue) = (&self.shared.waiters, self.queue());
+        (waiters.is_waited_for(&queue) || waiters.expects_to_wait(&queue))
+            && !self.spec.budget.is_over()
     }
 
     /// Before it waits. `None` when all are taken.
@@ -175,6 +186,10 @@ impl AnyOf<'_> {
             Err(error) => Err(error),
         };
         if outcome.is_ok() {
+            match waiter.is_held_up() {
+                true => shared.waiters.had_to_wait(&queue),
+                false => shared.waiters.found_free(&queue),
+            }
             waiter.served();
             waiting.served(clock.now().since(began));
         }

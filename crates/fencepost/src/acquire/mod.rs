@@ -32,11 +32,11 @@ use crate::events;
 use crate::lease::Lease;
 use crate::options::{Ask, LockOptions, Watcher};
 pub(crate) use any::{AnyOf, Found};
+use fencepost_core::AttemptValue;
 use fencepost_core::lock::{Precedence, Repair};
 use fencepost_core::name::LockName;
 use fencepost_core::ticket::{Ticket, TicketMode};
 use fencepost_core::ttl::Ttl;
-use fencepost_core::{AttemptValue, Owner};
 
 /// What all attempts of one request have in common. The wait begins when it is made.
 #[derive(Clone, Debug)]
@@ -165,7 +165,8 @@ pub(crate) async fn attempt(
     ticket: Option<Ticket>,
 ) -> Result<Lease, Error> {
     let claim = spec.claim(shared, name, ticket)?;
-    let grant = take(shared, &claim, &Take::Free(turn)).await?;
+    let goes_on = !spec.budget.is_over();
+    let grant = take(shared, &claim, &Take::Free { turn, goes_on }).await?;
     Ok(Lease::new(shared.clone(), grant, spec.limits))
 }
 
@@ -189,7 +190,7 @@ pub(crate) async fn steal(
     name: LockName,
     ttl: Duration,
     on_behalf: Option<OnBehalf>,
-) -> Result<(Lease, Option<Owner>), Error> {
+) -> Result<(Lease, Option<AttemptValue>), Error> {
     let spec = Spec::new(shared, LockOptions::new().ttl(ttl))?.on_behalf(on_behalf);
     let claim = spec.claim(shared, name, None)?;
     let mut grant = take(shared, &claim, &Take::Stolen).await?;

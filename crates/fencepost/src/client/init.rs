@@ -9,9 +9,10 @@ use tokio::time::{Instant, sleep, timeout};
 use super::builder::{Builder, RestartPolicy, Source, invalid};
 use crate::error::{Cause, Error, NodeError, NodeOutcome, NodeReport};
 use crate::store::Node;
-use crate::store::open::{is_redis, split_urls};
-use crate::store::redis::{Closed, Membership, Roster, close};
+use crate::store::open::{is_cluster, is_redis, split_urls};
+use crate::store::redis::{Closed, Membership, Roster, close, preview};
 use fencepost_core::quorum::Quorum;
+use fencepost_core::quorum::membership::Terms;
 use fencepost_core::ttl::Ttl;
 
 /// The time limit for all nodes together.
@@ -102,9 +103,13 @@ impl Builder {
         self.restart_policy = Some(RestartPolicy::Delay);
         let addresses = self.addresses()?;
         let old = match Quorum::of(options.replace.len()) {
-            Some(old) => self.close_old(old, quorum, &options).await?,
+            Some(old) => {
+                self.check_new(quorum, &addresses, &options).await?;
+                self.close_old(old, quorum, &options).await?
+            }
             None => None,
         };
+        let is_closed = old.is_some();
         let InitOptions { durable, fresh, .. } = options;
         let membership = Membership::new(
             addresses,
@@ -126,9 +131,52 @@ impl Builder {
         while membership.is_pending_anywhere() && Instant::now() < end {
             sleep(Duration::from_millis(10)).await;
         }
+        let needed = quorum.nodes();
+        Err(Error::from(match is_closed {
+            true => Cause::HalfReplaced {
+                needed,
+                nodes: reasons,
+            },
+            false => Cause::Unreachable {
+                needed,
+                nodes: reasons,
+            },
+        }))
+    }
+
+    /// Fails before anything is closed if the new cluster could not be opened.
+    async fn check_new(
+        &self,
+        new: Quorum,
+        addresses: &[String],
+        options: &InitOptions,
+    ) -> Result<(), Error> {
+        let is_server = |url: &&String| {
+            url.split_once(':')
+                .is_some_and(|(s, _)| is_redis(s) && !is_cluster(s))
+        };
+        let urls = self.nodes.iter().filter_map(|source| match source {
+            Source::Url(url) => Some(url).filter(is_server).cloned(),
+            _ => None,
+        });
+        let retention = self.checked_retention()?;
+        let terms = Terms::new(addresses.to_vec(), self.max_ttl, retention);
+        let redis = self.redis_options(new)?;
+        let (urls, old) = (urls.collect::<Vec<_>>(), &options.replace);
+        let outcomes = preview(&urls, old, &terms, options.durable, &redis).await?;
+        if outcomes.iter().all(|(_, outcome)| outcome.is_ok()) {
+            return Ok(());
+        }
+        let report = |(node, outcome): (String, Result<(), NodeError>)| NodeReport {
+            node,
+            outcome: match outcome {
+                Ok(()) => NodeOutcome::Agreed,
+                Err(error) => NodeOutcome::Failed(error),
+            },
+        };
         Err(Error::from(Cause::Unreachable {
-            needed: quorum.nodes(),
-            nodes: reasons,
+            needed: new.nodes(),
+            nodes: outcomes.into_iter().map(report).collect(),
         }))
     }
 
@@ -203,7 +251,16 @@ impl Builder {
         }
         let is_alone = quorum.nodes() == 1 && !has_group;
         if is_alone || !all_servers || !self.is_delayed(quorum) {
-            return Ok(Roster::default());
+            // Whoever says that nobody shall look at what a node forgets is not told of others either.
+            if self.restart_policy == Some(RestartPolicy::Trust) {
+                return Ok(Roster::default());
+            }
+            let (addresses, retention) = (self.addresses()?, self.checked_retention()?);
+            return Ok(Roster::outside(Terms::new(
+                addresses,
+                self.max_ttl,
+                retention,
+            )));
         }
         let membership = Membership::new(
             self.addresses()?,

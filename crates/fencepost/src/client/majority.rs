@@ -2,7 +2,9 @@
 
 use std::task::Poll;
 
-use crate::driver::coordinator::Coordinator;
+use tokio::time::sleep;
+
+use crate::driver::coordinator::{Coordinator, REPORT_PATIENCE};
 use crate::error::{Cause, Error, NodeError, NodeOutcome};
 
 /// Waits until a majority of the nodes answers, or too many do not.
@@ -13,6 +15,7 @@ pub(super) async fn wait_for_majority(coordinator: &Coordinator) -> Result<(), E
         .map(|node| node.hello())
         .collect();
     let mut outcomes = vec![NodeOutcome::Pending; greetings.len()];
+    let mut patience = None;
     std::future::poll_fn(|cx| {
         for (greeting, outcome) in greetings.iter_mut().zip(&mut outcomes) {
             if *outcome == NodeOutcome::Pending
@@ -31,7 +34,13 @@ pub(super) async fn wait_for_majority(coordinator: &Coordinator) -> Result<(), E
         if there >= coordinator.quorum.needed() {
             Poll::Ready(Ok(()))
         } else if there + open < coordinator.quorum.needed() {
-            Poll::Ready(Err(()))
+            if open == 0 {
+                return Poll::Ready(Err(()));
+            }
+            // Decided. But a healthy node that is told of as silent sends people to the wrong machine.
+            let limit = REPORT_PATIENCE.min(coordinator.node_timeout());
+            let patience = patience.get_or_insert_with(|| Box::pin(sleep(limit)));
+            patience.as_mut().poll(cx).map(Err)
         } else {
             Poll::Pending
         }

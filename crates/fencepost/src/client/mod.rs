@@ -55,6 +55,9 @@ pub struct Stolen {
     pub lease: Lease,
     /// The previous holder.
     pub from: Option<Owner>,
+    /// The lease of the lock service that it was held under, for its replicas.
+    #[doc(hidden)]
+    pub from_lease: Option<LeaseId>,
 }
 
 impl Client {
@@ -68,6 +71,8 @@ impl Client {
     /// | `rediss://…` | the same over TLS |
     /// | `redis+unix:///path/to/socket` | the same over a Unix socket |
     /// | `valkey://`, `valkeys://`, `valkey+unix://` | the same three |
+    /// | `redis+sentinel://s1,s2,s3/mymaster` | a Sentinel group: one node whose address moves |
+    /// | `redis+cluster://n1,n2,n3` | a Redis Cluster: one node |
     /// | `https://host[:port]`, or `http://` on this machine | a lock service, `fencepost serve`: several URLs are its replicas (feature `service`) |
     ///
     /// Returns as soon as a majority of the nodes answers. Write a comma inside a password as
@@ -313,7 +318,11 @@ impl Client {
     ) -> Result<Stolen, Error> {
         let name = LockName::new(name)?;
         let (lease, from) = acquire::steal(&self.shared, name, ttl, on_behalf).await?;
-        Ok(Stolen { lease, from })
+        Ok(Stolen {
+            lease,
+            from: from.as_ref().map(AttemptValue::owner),
+            from_lease: from.and_then(|value| Some(value.lease_attempt()?.lease)),
+        })
     }
 
     /// For a replica of the lock service: see [`leased`].
@@ -369,8 +378,8 @@ impl Client {
 
     /// The locks known to the nodes, and their holders.
     ///
-    /// On Redis the names come from the fence registers, with `SCAN` and never with `KEYS`. So it
-    /// lists what fencepost has locked within the last 24 hours, and no other key of the server. A
+    /// On Redis the names come from the fence registers, with `ZSCAN` and never with `KEYS`. So it
+    /// lists what fencepost has locked within the retention (24 hours unless set), and no other key of the server. A
     /// lock used only by clients in other languages has no register and is not listed; ask for its
     /// [`status`](Self::status) by name.
     ///

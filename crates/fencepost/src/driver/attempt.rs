@@ -1,10 +1,14 @@
 //! One attempt to acquire, in flight on all nodes. Dropped before it succeeded, it releases what it may have got.
 
 use std::num::NonZeroU32;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::{Sleep, timeout};
 
 use super::calls::Calls;
-use super::coordinator::{Claim, Coordinator, Grant, Take};
+use super::coordinator::{Claim, Coordinator, Grant, REPORT_PATIENCE, Take};
 use super::in_flight::InFlight;
 use super::release::{ReleaseTask, Terms};
 use crate::error::{Error, HeldBy, HolderStatus, NodeError};
@@ -22,6 +26,8 @@ pub(super) struct Attempt<'a> {
     votes: AcquireTally,
     pub(super) round: Calls,
     late: InFlight,
+    /// Whether its caller goes on waiting if it fails.
+    goes_on: bool,
     /// It has succeeded, or has been released.
     over: bool,
 }
@@ -36,11 +42,12 @@ impl<'a> Attempt<'a> {
         let proposed = coordinator.proposal(&claim, now);
         let mut round = Calls::default();
         let command = match take {
-            Take::Free(turn) => claim.acquire(proposed, turn.clone()),
+            Take::Free { turn, .. } => claim.acquire(proposed, turn.clone()),
             Take::Stolen => claim.steal(proposed, Vec::new()),
             Take::Over(from) => claim.steal(proposed, from.clone()),
         };
-        let request = Request::new(&claim.name, command);
+        let goes_on = matches!(take, Take::Free { goes_on: true, .. });
+        let request = Request::new(&claim.name, command).needs_expiry(!goes_on);
         let nodes = coordinator.nodes.iter().map(|node| &**node).enumerate();
         round.send(&request, now, nodes, coordinator.quorum.decisive());
         Self {
@@ -50,6 +57,7 @@ impl<'a> Attempt<'a> {
             votes: AcquireTally::new(coordinator.quorum),
             round,
             late: InFlight::default(),
+            goes_on,
             over: false,
         }
     }
@@ -92,9 +100,25 @@ impl<'a> Attempt<'a> {
         self.round.start();
     }
 
+    /// Hears the nodes that have not answered yet for a moment, if there is no quorum and somebody will be told
+    /// of each of them. What is decided stays so.
+    pub(super) async fn hear_others(&mut self, mut timer: Pin<&mut Sleep>, limit: Duration) {
+        if self.goes_on || !matches!(self.votes.denial(), Denial::NoQuorum) {
+            return;
+        }
+        let hear = async {
+            while !self.round.is_empty() {
+                let (node, answer) = self.round.next(timer.as_mut(), limit).await;
+                self.answered(node, answer);
+            }
+        };
+        let _ = timeout(REPORT_PATIENCE, hear).await;
+    }
+
     pub(super) fn denied(&self) -> Error {
         let name = self.claim.name.clone();
         match self.votes.denial() {
+            Denial::Held { by, .. } if self.goes_on => Error::not_free(name, HeldBy::Unasked(by)),
             Denial::Held {
                 by: owner,
                 token,

@@ -33,11 +33,15 @@ use fencepost_core::quorum::{
 use fencepost_core::ticket::{ClientId, TICKET_LEASE, Ticket, TicketId};
 use fencepost_core::token::FencingToken;
 use fencepost_core::ttl::{Drift, Ttl};
-use fencepost_core::value::{AttemptValue, Owner};
+use fencepost_core::value::AttemptValue;
 use fencepost_core::wait::backoff::spread;
 
 /// How long the slow nodes are waited for at the least once a majority has told of its queue.
 const LEAST_PATIENCE: Duration = Duration::from_millis(2);
+
+/// How long nodes that have not answered yet are still heard once there can be no quorum: it changes nothing,
+/// but the error tells of each of them.
+pub(crate) const REPORT_PATIENCE: Duration = Duration::from_millis(50);
 
 /// All nodes of one client, and what it takes to ask them.
 pub(crate) struct Coordinator {
@@ -64,7 +68,11 @@ pub(crate) struct Coordinator {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Take {
     /// If it is free and it is our turn.
-    Free(Precedence),
+    Free {
+        turn: Precedence,
+        /// Whether the caller goes on waiting where it is not: then nobody needs to know for how long.
+        goes_on: bool,
+    },
     /// From its holder, if it has one.
     Stolen,
     /// From exactly these, or if it is free: they are earlier attempts of the same lease.
@@ -99,12 +107,14 @@ impl Claim {
         may_still_arrive: bool,
         ticket: TicketDisposition,
         follower: Option<ClientId>,
+        is_lease: bool,
     ) -> Command {
         Command::Release {
             value: self.value.clone(),
             tombstone: may_still_arrive.then(|| self.ttl.get()),
             ticket,
             follower,
+            is_lease,
         }
     }
 
@@ -188,7 +198,7 @@ pub(crate) struct Grant {
     /// What was still in flight when it was decided.
     pub(crate) late: InFlight,
     /// The holder that a steal evicted.
-    pub(crate) evicted: Option<Owner>,
+    pub(crate) evicted: Option<AttemptValue>,
 }
 
 /// Why a lease was not extended.
@@ -290,6 +300,7 @@ impl Coordinator {
                 }
                 AcquireStep::Certified(token) => break token,
                 AcquireStep::Blocked => {
+                    attempt.hear_others(timer.as_mut(), limit).await;
                     let error = attempt.denied();
                     attempt.ends(claim.ticket_returns());
                     return Err(error);
@@ -352,6 +363,28 @@ impl Coordinator {
                 }
             }
         }
+        let decided = self.clock.now();
+        if claim.repair == Repair::Never && !round.is_empty() {
+            // Which nodes have forgotten the lock is known only now that it counts as held.
+            let patience = decided.since(start).max(LEAST_PATIENCE);
+            timer.as_mut().reset(Instant::now() + patience);
+            while !round.is_empty() && !timer.is_elapsed() {
+                let (node, answer) = round.next(timer.as_mut(), patience).await;
+                under_way.ended.answered(node, &answer);
+                votes.answered(node, answer);
+            }
+        }
+        if claim.repair == Repair::Never {
+            let again = Claim {
+                repair: Repair::UnlessOvertaken,
+                ..claim.clone()
+            };
+            let request = Request::new(&claim.name, again.extend(token, entries));
+            for node in votes.forgotten().iter() {
+                round.add(node, self.nodes[node].send(&request));
+            }
+            round.start();
+        }
         if self.clock.now() >= until {
             return Err(NotExtended::TooLate);
         }
@@ -373,6 +406,7 @@ impl Coordinator {
             ticket: claim.ticket_leaves(),
             follower,
             held_with,
+            is_lease: true,
         };
         let mut release = ReleaseTask::begin(self, claim, terms, self.all(), late);
         release.start();
@@ -394,10 +428,13 @@ impl Coordinator {
         }
     }
 
-    /// Releases a lock on these nodes in the background. It names no follower: its caller may block
+    /// Releases a lease on these nodes in the background. It names no follower: its caller may block
     /// the thread for long afterwards, or end the program.
     pub(crate) fn spawn_release(self: &Arc<Self>, claim: Claim, nodes: NodeSet, late: InFlight) {
-        let terms = Terms::of(claim.ticket_leaves());
+        let terms = Terms {
+            is_lease: true,
+            ..Terms::of(claim.ticket_leaves())
+        };
         drop(ReleaseTask::begin(self, claim, terms, nodes, late));
     }
 
@@ -473,8 +510,12 @@ impl Coordinator {
         Queueing(round)
     }
 
-    /// What the nodes answer to that: all that come with a majority, or soon after it.
-    pub(crate) async fn queued(&self, mut asked: Queueing) -> Vec<Result<NodeQueue, NodeError>> {
+    /// What the nodes answer to that: what is enough, or all that come with a majority, or soon after it.
+    pub(crate) async fn queued(
+        &self,
+        mut asked: Queueing,
+        is_enough: impl Fn(&[Result<NodeQueue, NodeError>]) -> bool,
+    ) -> Vec<Result<NodeQueue, NodeError>> {
         let start = Instant::now();
         let mut limit = self.node_timeout;
         let mut timer = pin!(sleep(limit));
@@ -489,6 +530,9 @@ impl Coordinator {
             };
             heard += usize::from(answers[node].is_ok());
             if heard == self.quorum.needed() {
+                if is_enough(&answers) {
+                    break;
+                }
                 // A slow node gets as much time again, and no more: the majority's answers must not wait.
                 let patience = start.elapsed().max(LEAST_PATIENCE);
                 timer.as_mut().reset(Instant::now() + patience);
@@ -530,6 +574,10 @@ impl Coordinator {
     /// other.
     pub(crate) fn spread(&self, time: Duration) -> Duration {
         spread(time, self.randomness.share())
+    }
+
+    pub(crate) fn node_timeout(&self) -> Duration {
+        self.node_timeout
     }
 
     /// How each node has voted so far.

@@ -33,15 +33,18 @@ pub(super) struct Terms {
     /// The token of the lease, where the answers are awaited. A release that is not awaited must take effect by one command:
     /// the process may end before the node can be asked again.
     pub(super) held_with: Option<FencingToken>,
+    /// Whether it is that of a lease, and not of a failed attempt.
+    pub(super) is_lease: bool,
 }
 
 impl Terms {
-    /// Of a release whose answers are not awaited.
+    /// Of what a failed attempt was granted.
     pub(super) fn of(ticket: TicketDisposition) -> Self {
         Self {
             ticket,
             follower: None,
             held_with: None,
+            is_lease: false,
         }
     }
 }
@@ -64,7 +67,7 @@ impl ReleaseTask {
         let left_out = unresolved.released(nodes);
         let request = |tombstone| {
             let (ticket, follower) = (terms.ticket.clone(), terms.follower.clone());
-            let command = claim.release(tombstone, ticket, follower);
+            let command = claim.release(tombstone, ticket, follower, terms.is_lease);
             Request::new(&claim.name, command).held_with(terms.held_with)
         };
         // Sent before what follows, if they have something left to send.
@@ -174,7 +177,8 @@ impl Delivery {
         let until = coordinator.clock.now() + self.claim.ttl.get();
         if outbox.put(
             self.claim.name.clone(),
-            self.claim.release(true, TicketDisposition::Stays, None),
+            self.claim
+                .release(true, TicketDisposition::Stays, None, false),
             until,
         ) {
             let (clock, randomness) = (&coordinator.clock, &coordinator.randomness);

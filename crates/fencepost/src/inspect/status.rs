@@ -2,12 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::future::join_all;
+use tokio::time::timeout;
 
 use crate::driver::coordinator::Coordinator;
 use crate::error::HolderStatus;
 use crate::error::NodeError;
+use crate::store::Node;
 use fencepost_core::lock::{Command, Holder, Reply, Snapshot};
 use fencepost_core::name::LockName;
 use fencepost_core::quorum::Quorum;
@@ -27,8 +30,8 @@ pub struct Status {
     /// The holder on a majority of the nodes. All readers together are one holder, called
     /// "readers", until the last of them expires.
     pub holder: Option<HolderStatus>,
-    /// Whether a client holds it on a majority of the nodes. `None` if nodes that did not answer
-    /// could complete a majority.
+    /// Whether a client holds it on a majority of the nodes. `None` if nodes that did not answer, or may have
+    /// forgotten it, could complete a majority.
     pub held: Option<bool>,
     /// The clients that hold it on some nodes each, in node order, if none is known to hold it on a
     /// majority: while several attempt to acquire it, or after nodes were lost.
@@ -55,30 +58,50 @@ pub struct NodeStatus {
     pub node: String,
     /// Its report, or why there is none.
     pub lock: Result<Snapshot, NodeError>,
+    /// How long it does not vote yet, because it may have forgotten locks.
+    pub quarantine: Option<Duration>,
+}
+
+impl NodeStatus {
+    /// Whether it can tell who holds the lock: it answered, and either has a holder or cannot have forgotten
+    /// one.
+    #[must_use]
+    pub fn can_tell(&self) -> bool {
+        let lock = self.lock.as_ref();
+        lock.is_ok_and(|lock| lock.holder.is_some() || self.quarantine.is_none())
+    }
+
+    async fn of(node: &dyn Node, answer: Result<Reply, NodeError>) -> Self {
+        let lock = match answer {
+            Ok(Reply::Snapshot(snapshot)) => Ok(snapshot),
+            Ok(other) => Err(NodeError::Other(format!("unexpected reply: {other:?}"))),
+            Err(error) => Err(error),
+        };
+        // It has just answered, so that this is known. Whoever has lost it meanwhile must not wait for it.
+        let quarantine = match &lock {
+            Ok(_) => match timeout(Duration::ZERO, node.hello()).await {
+                Ok(Err(NodeError::Quarantined(left))) => Some(left),
+                _ => None,
+            },
+            Err(_) => None,
+        };
+        Self {
+            node: node.address().to_owned(),
+            lock,
+            quarantine,
+        }
+    }
 }
 
 impl Status {
     pub(crate) async fn ask(coordinator: &Arc<Coordinator>, name: LockName) -> Self {
         let answers = coordinator.ask_all(&name, &Command::Inspect).await;
-        let nodes = coordinator
-            .nodes()
-            .iter()
-            .zip(answers)
-            .map(|(node, answer)| {
-                let lock = match answer {
-                    Ok(Reply::Snapshot(snapshot)) => Ok(snapshot),
-                    Ok(other) => Err(NodeError::Other(format!("unexpected reply: {other:?}"))),
-                    Err(error) => Err(error),
-                };
-                NodeStatus {
-                    node: node.address().to_owned(),
-                    lock,
-                }
-            });
-        let nodes: Vec<_> = nodes.collect();
+        let asked = coordinator.nodes().iter().zip(answers);
+        let nodes = asked.map(|(node, answer)| NodeStatus::of(&**node, answer));
+        let nodes = join_all(nodes).await;
         let seen = || nodes.iter().filter_map(|node| node.lock.as_ref().ok());
         let answers = nodes.iter().map(|node| {
-            let lock = node.lock.as_ref().ok()?;
+            let lock = node.lock.as_ref().ok().filter(|_| node.can_tell())?;
             Some(lock.holder.as_ref())
         });
         let possession = Possession::of(coordinator.quorum, answers);

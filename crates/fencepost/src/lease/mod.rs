@@ -115,7 +115,8 @@ impl Lease {
     /// does not.
     #[must_use]
     pub fn deadline(&self) -> Instant {
-        Instant::now() + self.remaining()
+        // A task's own clock, which a test may pause.
+        tokio::time::Instant::now().into_std() + self.remaining()
     }
 
     /// Whether the lock is ours right now, by our own clock.

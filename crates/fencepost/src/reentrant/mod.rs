@@ -55,8 +55,10 @@ use fencepost_core::value::Owner;
 /// exclude and wake each other. The key is the lock's name itself (after the
 /// [prefix](crate::Builder::prefix), if any), a hash with one field: `uuid:number` of its holder,
 /// [`Lease::value`] of its guards. The field's value is the number of entries. A release publishes
-/// `0` on `redisson_lock__channel:{name}`; our waiters also subscribe to that channel. A field has
-/// no room for a label. Redisson's default lease of 30 s is also [ours](crate::Builder::ttl).
+/// `0` on `redisson_lock__channel:{name}`; our waiters also subscribe to that channel. On a Redis
+/// Cluster Redisson publishes and subscribes in the lock's shard (`SPUBLISH`), so there neither is
+/// woken by the other: our waiters poll once a second, and Redisson's sleep until our key would
+/// expire. A field has no room for a label. Redisson's default lease of 30 s is also [ours](crate::Builder::ttl).
 ///
 /// The count is sent with the renewals, not when it changes: any number above zero excludes others,
 /// and only its owner ever lowers it. So a node that missed a renewal, or came back empty, is

@@ -114,6 +114,8 @@ pub struct ShardFacts {
     pub slots: usize,
     /// Why it could not be reached.
     pub fault: Option<String>,
+    /// For how long it does not vote.
+    pub quarantine: Option<Duration>,
     /// The number of replicas that may be promoted.
     pub promotable: Option<usize>,
     /// `min-replicas-to-write`

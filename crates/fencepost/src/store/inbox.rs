@@ -117,6 +117,7 @@ mod tests {
             tombstone: None,
             ticket: TicketDisposition::Stays,
             follower: None,
+            is_lease: false,
         };
         Inbox::of(&command).unwrap()
     }

@@ -61,6 +61,9 @@ pub struct Request {
     /// Of a release whose answer is awaited: the token of the lease. So a node knows what it has stored, and may ask again
     /// where that is not so.
     pub held_with: Option<FencingToken>,
+    /// Of an acquire: whether a refusal tells when the holder's time ends. A node that would have to ask once more may leave
+    /// it out otherwise.
+    pub needs_expiry: bool,
     #[cfg(feature = "redis")]
     made: OnceLock<Arc<dyn Any + Send + Sync>>,
 }
@@ -73,8 +76,18 @@ impl Request {
             name: name.clone(),
             command,
             held_with: None,
+            needs_expiry: true,
             #[cfg(feature = "redis")]
             made: OnceLock::new(),
+        }
+    }
+
+    /// The same for an acquire whose refusal tells when the holder's time ends, or need not.
+    #[must_use]
+    pub fn needs_expiry(self, needs_expiry: bool) -> Self {
+        Self {
+            needs_expiry,
+            ..self
         }
     }
 

@@ -92,6 +92,20 @@ pub(crate) fn check_reach(urls: &[&str]) -> Result<(), Error> {
                 .into(),
         }));
     }
+    #[cfg(feature = "redis")]
+    {
+        let reach = || urls.iter().map(|url| (url, super::redis::is_local(url)));
+        let is_mixed = reach().any(|(_, is_local)| is_local == Some(false));
+        let local = reach().find(|(_, is_local)| *is_local == Some(true));
+        if let Some((url, _)) = local.filter(|_| is_mixed) {
+            return Err(Error::from(Cause::InvalidUrl {
+                url: super::redis::address(url)?,
+                why: "it is local to this machine, so every host has another server there, and \
+                      other nodes are not; give the name by which all clients reach this server"
+                    .into(),
+            }));
+        }
+    }
     // Duplicates are reported by the caller, which opens them.
     let is_one = urls.iter().all(|url| *url == urls[0]);
     match urls.iter().find(of_one) {

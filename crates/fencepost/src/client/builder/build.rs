@@ -189,6 +189,7 @@ impl Builder {
         ServiceOptions {
             token: token.or_else(|| std::env::var(TOKEN_VARIABLE).ok()),
             allow_plaintext: self.allow_plaintext,
+            steal: self.service_steal.clone(),
             connect_timeout: self.connect_timeout,
             #[cfg(feature = "tls")]
             tls: self.tls.clone(),

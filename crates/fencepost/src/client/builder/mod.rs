@@ -23,6 +23,8 @@ use crate::store::Node;
 use crate::store::open::split_urls;
 #[cfg(feature = "redis")]
 use crate::store::redis::TlsOptions;
+#[cfg(feature = "service")]
+use crate::store::service::StealTerms;
 #[cfg(feature = "sqlite")]
 use crate::store::sqlite::HolderProcess;
 use fencepost_core::SessionId;
@@ -30,8 +32,10 @@ use fencepost_core::ttl::Drift;
 
 /// Whether a Redis server that restarted recently, and may have forgotten locks, may vote.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum RestartPolicy {
-    /// Votes at once. The default for one or two nodes.
+    /// Votes at once. The default for one or two nodes, which are refused all the same if they belong
+    /// to a cluster of other servers; if it is set, nobody looks at that either.
     Trust,
     /// Does not vote for `max_ttl`, whatever its settings are now; and several servers vote only
     /// under a marker that names their cluster (see [`Builder::init`]). The default for three and
@@ -73,6 +77,7 @@ pub struct Builder {
     prefix: String,
     owner: Option<String>,
     is_replica: bool,
+    runtime_has_io: bool,
     session: Option<SessionId>,
     pub(super) restart_policy: Option<RestartPolicy>,
     #[cfg(feature = "sqlite")]
@@ -83,6 +88,8 @@ pub struct Builder {
     service_token: Option<String>,
     #[cfg(feature = "service")]
     allow_plaintext: bool,
+    #[cfg(feature = "service")]
+    service_steal: StealTerms,
 }
 
 impl Builder {
@@ -103,6 +110,7 @@ impl Builder {
             prefix: String::new(),
             owner: None,
             is_replica: false,
+            runtime_has_io: false,
             session: None,
             restart_policy: None,
             #[cfg(feature = "sqlite")]
@@ -113,6 +121,8 @@ impl Builder {
             service_token: None,
             #[cfg(feature = "service")]
             allow_plaintext: false,
+            #[cfg(feature = "service")]
+            service_steal: StealTerms::default(),
         }
     }
 
@@ -170,7 +180,7 @@ impl Builder {
         self
     }
 
-    /// Default limit on how long a lease of [`Client::lock`] may last: none unless set; see [`LockOptions::max_hold`](crate::LockOptions::max_hold). Unlimited renewal means that a holder that hangs holds for ever.
+    /// Default limit on how long a lease of [`Client::lock`] may last: none unless set; see [`LockOptions::max_hold`](crate::LockOptions::max_hold). Without a limit, a holder that hangs keeps the lock for as long as it renews.
     pub fn max_hold(mut self, time: Duration) -> Self {
         self.max_hold = Some(time);
         self
@@ -252,6 +262,18 @@ impl Builder {
         self
     }
 
+    /// For the program: what a lock service is told when this client steals a lock from it. It logs the
+    /// reason, and overwrites what fencepost did not write only if it is told so.
+    #[cfg(feature = "service")]
+    #[doc(hidden)]
+    pub fn service_steal(mut self, reason: impl Into<String>, overwrite_foreign: bool) -> Self {
+        self.service_steal = StealTerms {
+            reason: reason.into(),
+            overwrite_foreign,
+        };
+        self
+    }
+
     /// The certificate authority for `rediss://` and `https://`, as PEM, instead of the system's.
     #[cfg(feature = "tls")]
     pub fn tls_ca(mut self, pem: impl Into<Vec<u8>>) -> Self {
@@ -284,6 +306,13 @@ impl Builder {
     #[doc(hidden)]
     pub fn around_tasks(mut self, around: Around) -> Self {
         self.around_tasks = Some(around);
+        self
+    }
+
+    /// The client's runtime has I/O enabled (`enable_io`, `enable_all`), as servers need it. With a file it lets the
+    /// loss of a lease be told as soon as the machine resumes from a suspend; without, up to a second later.
+    pub fn runtime_has_io(mut self) -> Self {
+        self.runtime_has_io = true;
         self
     }
 

@@ -48,13 +48,14 @@ impl Builder {
     /// Whether there are nodes that are reached over sockets: then the runtime must have I/O
     /// enabled. A file does not need it, and asking a runtime without I/O would panic.
     pub(super) fn has_io(&self) -> bool {
-        self.nodes.iter().any(|source| match source {
-            Source::Url(url) => !url.starts_with("file:") && !url.starts_with("memory:"),
-            #[cfg(feature = "sqlite")]
-            Source::File(_) => false,
-            Source::Made(_) => false,
-            Source::Service(_) => true,
-        })
+        self.runtime_has_io
+            || self.nodes.iter().any(|source| match source {
+                Source::Url(url) => !url.starts_with("file:") && !url.starts_with("memory:"),
+                #[cfg(feature = "sqlite")]
+                Source::File(_) => false,
+                Source::Made(_) => false,
+                Source::Service(_) => true,
+            })
     }
 
     pub(in crate::client) fn open_nodes(

@@ -13,6 +13,7 @@ mod task;
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, SystemTime};
 
@@ -24,22 +25,23 @@ use fencepost_core::name::LockName;
 use fencepost_core::ticket::{ClientId, Ticket, TicketId, TicketMode};
 use fencepost_core::token::FencingToken;
 use fencepost_core::value::{LeaseId, Owner};
+use fencepost_core::wait::crowd::Crowds;
 use fencepost_core::wait::queue::QueueEvent;
 use task::QueueTask;
 pub(crate) use task::{Next, Update};
 
-/// How a wait goes on: who holds the lock, how long still, and the place in the queue.
+/// Progress of a wait: the holder, its remaining time, and the place in the queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Progress {
     /// Who holds the lock on a majority of the nodes. `None` while it passes from one to the next.
     pub holder: Option<Owner>,
-    /// Who has it on some nodes each, in the order of the nodes, where nobody is known to have it on a
+    /// The clients that hold it on some nodes each, in node order, if none is known to hold it on a
     /// majority.
     pub split: Vec<Owner>,
     /// The holder's own token.
     pub token: Option<FencingToken>,
-    /// How long still, if nothing happens before. `None` when it has no end.
+    /// Remaining time of the hold unless it is renewed. `None` without an expiry.
     pub remaining: Option<Duration>,
     /// The place in the queue: 1 is next.
     pub place: Option<usize>,
@@ -48,7 +50,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Since about when the holder has it: see [`HolderStatus::since`](crate::HolderStatus::since).
+    /// Approximately since when it is held: see [`HolderStatus::since`](crate::HolderStatus::since).
     #[must_use]
     pub fn since(&self) -> Option<SystemTime> {
         self.token?.proposed_at(SystemTime::now())
@@ -61,6 +63,9 @@ pub(crate) struct WaitRegistry {
     client: ClientId,
     owner: Owner,
     lists: Mutex<Lists>,
+    crowds: Mutex<Crowds>,
+    /// There are some: nearly always there are not.
+    is_any_crowded: AtomicBool,
     /// Made by the first waiter: a client that never waits listens to no node.
     listeners: OnceLock<Vec<Listener>>,
     /// What receives the notices of each node.
@@ -83,6 +88,8 @@ impl WaitRegistry {
             client,
             owner,
             lists: Mutex::default(),
+            crowds: Mutex::default(),
+            is_any_crowded: AtomicBool::new(false),
             listeners: OnceLock::new(),
             sinks: OnceLock::new(),
         })
@@ -174,6 +181,36 @@ impl WaitRegistry {
     /// Whether this client waits for that lock.
     pub(crate) fn is_waited_for(&self, name: &LockName) -> bool {
         self.queue(name).is_some_and(|queue| queue.is_waited_in())
+    }
+
+    /// Whether a request for that lock will have to wait, as far as can be told.
+    pub(crate) fn expects_to_wait(&self, name: &LockName) -> bool {
+        self.is_any_crowded.load(Ordering::Relaxed)
+            && self
+                .crowds()
+                .expects_to_wait(name, self.coordinator.clock.now())
+    }
+
+    /// A request for that lock had to wait.
+    pub(crate) fn had_to_wait(&self, name: &LockName) {
+        self.crowds()
+            .had_to_wait(name, self.coordinator.clock.now());
+        self.is_any_crowded.store(true, Ordering::Relaxed);
+    }
+
+    /// A request found that lock free.
+    pub(crate) fn found_free(&self, name: &LockName) {
+        if self.is_any_crowded.load(Ordering::Relaxed) {
+            let mut crowds = self.crowds();
+            crowds.found_free(name);
+            self.is_any_crowded
+                .store(!crowds.is_empty(), Ordering::Relaxed);
+        }
+    }
+
+    fn crowds(&self) -> MutexGuard<'_, Crowds> {
+        // A panic while it was locked cannot have left it half changed.
+        self.crowds.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The waiter of ours to which a release of ours hands the lock off: its attempt is sent right
@@ -292,6 +329,11 @@ impl WaiterGuard {
     /// The ticket, to be shown by an attempt.
     pub(crate) fn ticket(&self) -> Option<Ticket> {
         self.queue.ticket(self.sequence)
+    }
+
+    /// Whether the lock was held, or others were before it.
+    pub(crate) fn is_held_up(&self) -> bool {
+        self.queue.is_held_up(self.sequence)
     }
 
     /// The lock is acquired. What is left of the ticket goes with the lock.

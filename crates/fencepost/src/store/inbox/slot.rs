@@ -24,22 +24,25 @@ pub(crate) struct ReplySlot {
 }
 
 impl ReplySlot {
-    /// The node has given the usual reply.
-    pub(crate) fn usual(mut self) {
+    /// The node has given the usual reply. Whether its owner waited for it: nobody does once enough others have.
+    pub(crate) fn usual(mut self) -> bool {
         let Some(inbox) = self.inbox.take() else {
-            return;
+            return false;
         };
         let bit = 1 << self.node;
         let given = inbox.given.fetch_or(bit, Ordering::SeqCst) | bit;
         // In this order: whoever is woken by another node's unusual reply, and misses this one, has changed it before.
-        if given.count_ones() >= inbox.wakes_at.load(Ordering::SeqCst) {
+        let (given, wakes_at) = (given.count_ones(), inbox.wakes_at.load(Ordering::SeqCst));
+        if given >= wakes_at {
             inbox.owner.wake();
         }
+        given <= wakes_at || wakes_at == ALWAYS
     }
 
-    /// What the node has replied comes to this.
-    pub(crate) fn goes_on(mut self, call: Call) {
+    /// What the node has replied comes to this, which its owner waited for.
+    pub(crate) fn goes_on(mut self, call: Call) -> bool {
         self.report(call);
+        true
     }
 
     fn report(&mut self, call: Call) {

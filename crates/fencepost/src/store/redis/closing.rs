@@ -1,18 +1,22 @@
-//! Closes a cluster that is to be replaced: none of its nodes votes any more.
+//! Closes a cluster that is to be replaced: none of its nodes votes any more; and looks before that
+//! whether another can be opened.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use tokio::runtime::Handle;
 use tokio::time::timeout;
 
+use super::address;
 use super::keeper::Source;
 use super::membership::{MOST_CHANGES, Server, incarnation};
 use super::options::RedisOptions;
 use super::reader::Reader;
+use super::sentinel::Named;
 use crate::error::{Error, NodeError};
 use crate::runtime::clock::{Clock, SystemClock};
-use fencepost_core::quorum::membership::{Marker, Stage, Terms};
+use fencepost_core::quorum::membership::{Marker, Stage, Terms, outside};
 
 /// A closed cluster, which another may replace.
 #[derive(Clone, Debug)]
@@ -38,16 +42,98 @@ pub(crate) async fn close(
     urls: &[String],
     options: &RedisOptions,
 ) -> Result<Vec<(String, Result<Closed, NodeError>)>, Error> {
+    let old = terms_of(urls)?;
+    each(urls, options, |server, _| {
+        let old = old.clone();
+        Box::pin(async move { close_one(&server, &old).await })
+    })
+    .await
+}
+
+/// Whether a cluster on these terms can be opened at these URLs once the old one is closed: each
+/// server is up, may vote, and belongs to no third cluster. Changes nothing.
+///
+/// # Errors
+/// [`Error`] for an invalid URL.
+pub(crate) async fn preview(
+    urls: &[String],
+    old: &[String],
+    new: &Terms,
+    durable: bool,
+    options: &RedisOptions,
+) -> Result<Vec<(String, Result<(), NodeError>)>, Error> {
+    let old = terms_of(old)?;
+    let looked = each(urls, options, |server, named| {
+        let (old, new) = (old.clone(), new.clone());
+        Box::pin(async move { look_at_one(&server, named, &old, &new, durable).await })
+    });
+    let mut seen = Vec::<(String, String)>::new();
+    let mut outcomes = Vec::new();
+    for (label, outcome) in looked.await? {
+        let outcome = outcome.and_then(|run_id| {
+            if let Some((_, other)) = seen.iter().find(|(known, _)| *known == run_id) {
+                return Err(NodeError::SameServer(other.clone()));
+            }
+            seen.push((run_id, label.clone()));
+            Ok(())
+        });
+        outcomes.push((label, outcome));
+    }
+    Ok(outcomes)
+}
+
+/// The process, if it may join the new cluster.
+async fn look_at_one(
+    server: &Server<'_>,
+    named: Option<&Named>,
+    old: &Terms,
+    new: &Terms,
+    durable: bool,
+) -> Result<String, NodeError> {
+    let look = server.look().await?;
+    if let Some(named) = named {
+        named.check_fencing(look.facts.fencing)?;
+    }
+    let sight = look.sight()?;
+    if durable && sight.syncs != Some(true) {
+        return Err(NodeError::NotDurable);
+    }
+    let Some(raw) = look.marker else {
+        return Ok(sight.run_id);
+    };
+    let marker: Marker = raw.parse().map_err(|_| unreadable())?;
+    // A command that is repeated goes on where it stopped.
+    let is_old = marker.terms.nodes() == old.nodes();
+    match outside(new, &marker).filter(|_| !is_old) {
+        Some(why) => Err(NodeError::Differs(format!(
+            "it belongs to another cluster: {why}"
+        ))),
+        None => Ok(sight.run_id),
+    }
+}
+
+/// The list of these servers; the other settings are whatever they are.
+fn terms_of(urls: &[String]) -> Result<Terms, Error> {
+    let labels = urls.iter().map(|url| address(url));
+    let labels = labels.collect::<Result<_, _>>()?;
+    Ok(Terms::new(labels, Duration::ZERO, Duration::ZERO))
+}
+
+/// What comes of it on each of these servers, all at once.
+async fn each<T>(
+    urls: &[String],
+    options: &RedisOptions,
+    act: impl for<'s> Fn(Server<'s>, Option<&'s Named>) -> BoxFuture<'s, Result<T, NodeError>> + Sync,
+) -> Result<Vec<(String, Result<T, NodeError>)>, Error> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let mut sources = Vec::new();
     for url in urls {
         sources.push(Source::open(url, options, &clock, &Handle::current())?);
     }
-    let labels = sources.iter().map(|opened| opened.label.clone()).collect();
-    let old = Terms::new(labels, Duration::ZERO, Duration::ZERO);
-    let closing = sources.into_iter().map(async |opened| {
+    let act = &act;
+    let acting = sources.into_iter().map(async |opened| {
         let limit = options.connect_timeout;
-        let closing = async {
+        let acting = async {
             let way = opened.source.locate(limit).await?;
             let (connection, _driver) = way.dial(limit, None, Reader::default()).await?;
             let server = Server {
@@ -55,13 +141,17 @@ pub(crate) async fn close(
                 options,
                 tracks: false,
             };
-            close_one(&server, &old).await
+            act(server, way.named.as_ref()).await
         };
-        let closed = timeout(2 * limit, closing).await;
-        let closed = closed.unwrap_or(Err(NodeError::Timeout(2 * limit)));
-        (opened.label, closed)
+        let outcome = timeout(2 * limit, acting).await;
+        let outcome = outcome.unwrap_or(Err(NodeError::Timeout(2 * limit)));
+        (opened.label, outcome)
     });
-    Ok(futures_util::future::join_all(closing).await)
+    Ok(futures_util::future::join_all(acting).await)
+}
+
+fn unreadable() -> NodeError {
+    NodeError::Differs("its marker cannot be read by this version".to_owned())
 }
 
 async fn close_one(server: &Server<'_>, old: &Terms) -> Result<Closed, NodeError> {
@@ -71,9 +161,7 @@ async fn close_one(server: &Server<'_>, old: &Terms) -> Result<Closed, NodeError
         let Some(raw) = look.marker else {
             return Err(NodeError::Differs("it belongs to no cluster".to_owned()));
         };
-        let marker: Marker = raw.parse().map_err(|_| {
-            NodeError::Differs("its marker cannot be read by this version".to_owned())
-        })?;
+        let marker: Marker = raw.parse().map_err(|_| unreadable())?;
         if marker.terms.nodes() != old.nodes() {
             let (theirs, ours) = (marker.terms.nodes().join(","), old.nodes().join(","));
             let why = format!("its node list is {theirs}; expected the list to replace, {ours}");

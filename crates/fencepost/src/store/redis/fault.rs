@@ -3,6 +3,8 @@
 //! It must never report a mere refusal for something that may have taken effect: whatever is not a
 //! reply of the server is [`NodeError::Disconnected`].
 
+use std::borrow::Cow;
+
 use redis::{ErrorKind, RedisError, ServerErrorKind};
 
 use crate::error::NodeError;
@@ -22,6 +24,24 @@ const CODES: [&str; 8] = [
 /// Whether the server replied at all.
 pub(super) fn is_answer(error: &RedisError) -> bool {
     !matches!(error.kind(), ErrorKind::Io | ErrorKind::Parse)
+}
+
+/// A foreign client's value may be any bytes: what is no text is shown as hex, so that two that differ
+/// look different.
+pub(super) fn text_or_hex(bytes: &[u8]) -> Cow<'_, str> {
+    use std::fmt::Write;
+    match std::str::from_utf8(bytes) {
+        Ok(text) => Cow::Borrowed(text),
+        Err(_) => {
+            let mut hex = String::with_capacity(2 + 2 * bytes.len());
+            hex.push_str("0x");
+            for byte in bytes {
+                // Writing to a string cannot fail.
+                let _ = write!(hex, "{byte:02x}");
+            }
+            Cow::Owned(hex)
+        }
+    }
 }
 
 /// Whether the script is missing, which proves that nothing ran.

@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep, timeout};
 use super::gate::Gate;
 use super::handshake::{self, Memory};
 use super::link::{Connection, Link};
-use super::membership::{Alarm, Guard, Member, Server};
+use super::membership::{Alarm, Guard, LOOK_EVERY, Member, Server, check_outside};
 use super::options::RedisOptions;
 use super::plain::{self, ServerClock};
 use super::reader::{Driver, Reader};
@@ -196,6 +196,7 @@ impl Drop for Keeper {
 /// What an attempt gave.
 struct Up {
     link: Arc<Link>,
+    connection: Connection,
     driver: Driver,
     named: Option<Named>,
 }
@@ -237,6 +238,7 @@ impl Keeper {
             match self.attempt(&mut memory).await {
                 Ok(Up {
                     link,
+                    connection,
                     mut driver,
                     named,
                 }) => {
@@ -250,6 +252,7 @@ impl Keeper {
                         () = driver.ended() => NodeError::Disconnected("closed".to_owned()),
                         reason = link.until_useless(limit, &*self.clock) => reason,
                         reason = link.until_forgotten(&self.label, &self.options, &*self.clock) => reason,
+                        reason = self.until_outside(&connection) => reason,
                         reason = until_moved(named.as_ref()) => reason,
                         never = retention::enforce(&link, &self.label, self.options.retention, &*self.clock) => match never {},
                     };
@@ -322,6 +325,7 @@ impl Keeper {
         let (server_clock, clock) = (&self.server_clock, &*self.clock);
         let is_plain = !self.options.scripts_only
             && plain::prepare(&connection, &facts, before, server_clock, clock).await?;
+        let kept = connection.clone();
         let link = match &self.member {
             Some(member) => {
                 let member = member.named(named.clone());
@@ -338,6 +342,9 @@ impl Keeper {
                 Link::new(connection, left.map(|left| now + left), now).guarded(guard)
             }
             None => {
+                if let Some(terms) = self.entry.outside() {
+                    check_outside(&connection, terms, &self.label).await?;
+                }
                 let max_ttl = self.options.quarantine;
                 let quarantine =
                     max_ttl.and_then(|max_ttl| facts.quarantine(max_ttl, born_after, now));
@@ -365,9 +372,24 @@ impl Keeper {
         let link = Arc::new(link);
         Ok(Up {
             link,
+            connection: kept,
             driver,
             named,
         })
+    }
+
+    /// Resolves when the server belongs to a cluster on other terms, which a client without a marker
+    /// learns by looking only.
+    async fn until_outside(&self, connection: &Connection) -> NodeError {
+        let Some(terms) = self.entry.outside() else {
+            return std::future::pending().await;
+        };
+        loop {
+            sleep(LOOK_EVERY).await;
+            if let Err(why) = check_outside(connection, terms, &self.label).await {
+                return why;
+            }
+        }
     }
 
     /// A second connection to the same server, to wait for its replicas.

@@ -269,9 +269,8 @@ impl Link {
         if let Command::Release { value, .. } = command {
             self.released.note(value);
         }
-        let on_answer = Box::new(move |answers| posted.answered(answers));
         let usual = plain::usual_answers(count);
-        self.connection.0.post(commands, count, usual, on_answer);
+        self.connection.0.post(commands, count, usual, posted);
         true
     }
 
@@ -356,26 +355,16 @@ impl Link {
         before: u64,
         clock: &dyn Clock,
     ) -> Result<Reply, NodeError> {
+        if plain::is_no_script(answers) {
+            // For the next ones. That it did not work shows there.
+            let load = scripts::load_short(&prepared.command);
+            let _ = self.send(&load, clock).await;
+        }
         if let Command::Release { .. } = prepared.command {
-            return self.unusual_release(answers, prepared, before, clock).await;
+            return self.by_script(None, prepared, before, clock).await;
         }
         let outcome = plain::read(&prepared.command, answers);
         self.plain_reply(prepared, outcome, before, clock).await
-    }
-
-    /// Carries out a release of which the short script has done nothing.
-    async fn unusual_release(
-        &self,
-        answer: &Value,
-        prepared: &Prepared,
-        before: u64,
-        clock: &dyn Clock,
-    ) -> Result<Reply, NodeError> {
-        if plain::is_no_script(answer) {
-            // For the next ones. That it did not work shows there.
-            let _ = self.send(&scripts::load_release_held(), clock).await;
-        }
-        self.by_script(None, prepared, before, clock).await
     }
 
     /// Carries out one command by its script; `before` is how many releases there were before it.
@@ -426,6 +415,13 @@ impl Link {
         match outcome {
             Outcome::Decided(Verdict::Granted) => Ok(usual_reply(command)),
             Outcome::Decided(Verdict::NotRaised) => Ok(Reply::NotRaised(*proposed)),
+            Outcome::Held(Stored { value, token }) if !prepared.needs_expiry => {
+                Ok(Reply::Held(Holder {
+                    value,
+                    token,
+                    remaining: None,
+                }))
+            }
             Outcome::Held(Stored { value, token }) => {
                 let mut pttl = redis::cmd("PTTL");
                 let left = self.send(pttl.arg(&keys.lock), clock).await;
@@ -507,6 +503,7 @@ impl Link {
             tombstone: None,
             ticket: TicketDisposition::Stays,
             follower: None,
+            is_lease: false,
         };
         let mut sent = self.send(&scripts::by_digest(&release, keys), clock).await;
         if sent.as_ref().is_err_and(fault::is_no_script) {
@@ -605,7 +602,7 @@ impl Link {
 }
 
 /// A command that was posted.
-struct Posted {
+pub(super) struct Posted {
     link: Arc<Link>,
     prepared: Arc<Prepared>,
     clock: Arc<dyn Clock>,
@@ -617,10 +614,10 @@ struct Posted {
 }
 
 impl Posted {
-    /// In the task of the connection, before whatever comes later on it.
-    fn answered(mut self, answers: Answers) {
+    /// In the task of the connection, before whatever comes later on it. Whether it was waited for.
+    pub(super) fn answered(mut self, answers: Answers) -> bool {
         let Some(slot) = self.slot.take() else {
-            return;
+            return false;
         };
         self.link.note_answer(self.number, &*self.clock);
         let command = &self.prepared.command;
@@ -650,7 +647,7 @@ impl Posted {
                 true => link.confirmed(reply).await,
                 false => Ok(reply),
             }
-        }));
+        }))
     }
 }
 

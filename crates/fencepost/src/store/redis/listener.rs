@@ -310,12 +310,15 @@ fn read(Message { channel, payload }: Message<'_>, followed: &Followed) -> Optio
     }
 }
 
-/// A place, 1 or 2; the number of the released slot between colons, if any; and the ticket.
+/// A place: 1 for the head of the queue, or 0 if the lock is released on every node; 2 for the next one. Then
+/// the number of the released slot between colons, if any; and the ticket.
 fn wake_up(payload: &[u8]) -> Option<Wake> {
     let text = std::str::from_utf8(payload).ok()?;
-    let (first, rest) = match text.split_at_checked(1)? {
-        ("1", rest) => (true, rest),
-        ("2", rest) => (false, rest),
+    let (place, rest) = text.split_at_checked(1)?;
+    let (first, everywhere) = match place {
+        "0" => (true, true),
+        "1" => (true, false),
+        "2" => (false, false),
         _ => return None,
     };
     let (slot, ticket) = match rest.strip_prefix(':') {
@@ -329,6 +332,7 @@ fn wake_up(payload: &[u8]) -> Option<Wake> {
     Some(Wake {
         ticket,
         first,
+        everywhere,
         slot,
     })
 }

@@ -74,7 +74,7 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 
-pub(crate) use closing::{Closed, close};
+pub(crate) use closing::{Closed, close, preview};
 pub use cluster::ClusterNode;
 use cluster::ClusterSpec;
 pub(crate) use membership::Membership;
@@ -100,6 +100,26 @@ pub fn script_sources() -> impl Iterator<Item = &'static str> {
     scripts::sources(scripts::Site::Server)
 }
 
+/// Whether the server at this URL, or each of a group's Sentinels, is one of this machine's alone;
+/// `None` if that is not the URL of one.
+pub(crate) fn is_local(url: &str) -> Option<bool> {
+    match url.split_once(':') {
+        Some((scheme, _)) if !is_redis(scheme) || is_cluster(scheme) => None,
+        // A group's own name is the same for all, wherever its Sentinels are asked.
+        Some((scheme, rest)) if is_group(scheme) => {
+            let hosts = rest.trim_start_matches('/').split('/').next()?;
+            let hosts = hosts.rsplit('@').next()?;
+            let mut hosts = hosts.split(',');
+            let is_remote = hosts.any(|host| {
+                let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
+                !url::is_loopback(name)
+            });
+            is_remote.then_some(false)
+        }
+        _ => Some(Target::parse(url).ok()?.place.is_local()),
+    }
+}
+
 /// The address of the server at this URL, without user and password.
 pub(crate) fn address(url: &str) -> Result<String, Error> {
     match url.split_once(':') {
@@ -109,7 +129,7 @@ pub(crate) fn address(url: &str) -> Result<String, Error> {
     }
 }
 
-use super::open::{is_cluster, is_group};
+use super::open::{is_cluster, is_group, is_redis};
 use super::{Call, Inbox, Listener, Names, Node, Queued, Request, WakeSink};
 use crate::error::{Cause, Error, NodeError};
 use crate::runtime::clock::{Clock, Moment};

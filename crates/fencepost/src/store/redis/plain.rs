@@ -10,6 +10,10 @@
 //! its own release, on a connection that was given up, would hold the lock without a holder. So before another
 //! connection takes over, the server closes the one before ([`Predecessor`]); where it may not be asked to,
 //! or hides what tells the two apart, scripts are used.
+//!
+//! A release stays a script also where the server compares and deletes by one command (`DELIFEQ` of Valkey 9,
+//! `DELEX` of Redis 8.4). Such a command wakes nobody: the client would have to look at the queue in the same write,
+//! and wake the waiters by another round, which it may not live to send.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
@@ -31,7 +35,7 @@ use fencepost_core::value::Stored;
 /// The first Redis whose `SET` takes `NX` and `GET` together. Every Valkey calls itself a later one.
 const SINCE_VERSION: u32 = 7;
 /// How many commands a release is, an acquire, and one for a lease id that a client of the service chose.
-const RELEASE: usize = 1;
+const SHORT_SCRIPT: usize = 1;
 const ACQUIRE: usize = 3;
 const ACQUIRE_LEASED: usize = 4;
 /// A connection that no server has, to ask whether it would close one.
@@ -156,7 +160,10 @@ pub(super) fn commands(
     held_with: Option<FencingToken>,
 ) -> Option<(Vec<u8>, usize)> {
     if let (Command::Release { .. }, Some(token)) = (command, held_with) {
-        return Some((release(command, keys, token)?, RELEASE));
+        return Some((release(command, keys, token)?, SHORT_SCRIPT));
+    }
+    if let Some(commands) = acquire_turn(command, keys) {
+        return Some((commands, SHORT_SCRIPT));
     }
     let acquire = PlainAcquire::of(command)?;
     let (mut token, mut ttl) = (itoa::Buffer::new(), itoa::Buffer::new());
@@ -196,11 +203,17 @@ fn release(command: &Command, keys: &Keys, token: FencingToken) -> Option<Vec<u8
     let Command::Release {
         value,
         tombstone: None,
-        ticket: TicketDisposition::Stays,
+        ticket,
         follower: None,
+        is_lease: true,
     } = command
     else {
         return None;
+    };
+    let leaves = match ticket {
+        TicketDisposition::Stays => None,
+        TicketDisposition::Leaves(id) => Some(id),
+        TicketDisposition::Returns { .. } => return None,
     };
     if value.is_reentrant() {
         return None;
@@ -209,13 +222,39 @@ fn release(command: &Command, keys: &Keys, token: FencingToken) -> Option<Vec<u8
     let token = digits.format(token.get());
     let (unique, label) = value.as_str().split_once(':')?;
     let mut bytes = Vec::with_capacity(384);
-    begin(&mut bytes, "EVALSHA", 7);
+    begin(&mut bytes, "EVALSHA", if leaves.is_some() { 8 } else { 7 });
     for word in [scripts::release_held(), "3", &keys.lock] {
         text(&mut bytes, &[word]);
     }
     text(&mut bytes, &keys.queue().parts());
     text(&mut bytes, &keys.leases().parts());
     text(&mut bytes, &[unique, ":", token, ":", label]);
+    if let Some(id) = leaves {
+        text(&mut bytes, &[id.as_str()]);
+    }
+    Some(bytes)
+}
+
+/// An acquire by a waiter that was woken, by a script of its own: it finds itself at the head of the queue, and the lock free.
+fn acquire_turn(command: &Command, keys: &Keys) -> Option<Vec<u8>> {
+    let (acquire, ticket) = PlainAcquire::by_turn(command)?;
+    if keys.is_slot() || acquire.looks_for_tombstone() {
+        return None;
+    }
+    let (mut token, mut ttl) = (itoa::Buffer::new(), itoa::Buffer::new());
+    let token = token.format(acquire.proposed.get());
+    let (unique, label) = acquire.value.as_str().split_once(':')?;
+    let mut bytes = Vec::with_capacity(448);
+    begin(&mut bytes, "EVALSHA", 11);
+    for word in [scripts::acquire_turn(), "4", &keys.lock, keys.register()] {
+        text(&mut bytes, &[word]);
+    }
+    text(&mut bytes, &keys.queue().parts());
+    text(&mut bytes, &keys.leases().parts());
+    text(&mut bytes, &[unique, ":", token, ":", label]);
+    for word in [ttl.format(acquire.ttl.as_millis()), token, ticket.as_str()] {
+        text(&mut bytes, &[word]);
+    }
     Some(bytes)
 }
 
@@ -223,7 +262,7 @@ fn release(command: &Command, keys: &Keys, token: FencingToken) -> Option<Vec<u8
 /// may be others that mean the same: see [`is_usual`].
 pub(super) fn usual_answers(count: usize) -> &'static [&'static [u8]] {
     match count {
-        RELEASE => &[b":1\r\n"],
+        SHORT_SCRIPT => &[b":1\r\n"],
         ACQUIRE => &[b"$-1\r\n:1\r\n*0\r\n", b"_\r\n:1\r\n*0\r\n"],
         ACQUIRE_LEASED => &[b"$-1\r\n:1\r\n*0\r\n:0\r\n", b"_\r\n:1\r\n*0\r\n:0\r\n"],
         _ => &[],
@@ -234,7 +273,7 @@ pub(super) fn usual_answers(count: usize) -> &'static [&'static [u8]] {
 /// before it and without a tombstone, if one was looked for; or released. There are as many answers as commands.
 pub(super) fn is_usual(command: &Command, answers: &Value) -> bool {
     match answers {
-        Value::Int(1) => matches!(command, Command::Release { .. }),
+        Value::Int(1) => PlainAcquire::of(command).is_none(),
         Value::Array(each) => matches!(&each[..],
             [Value::Nil, Value::Int(1), Value::Array(waiters)]
             | [Value::Nil, Value::Int(1), Value::Array(waiters), Value::Int(0)]
@@ -286,8 +325,20 @@ pub(super) fn read(command: &Command, answers: &Value) -> Outcome {
         error: NodeError::Other(format!("an answer that makes no sense: {answers:?}")),
         is_taken: true,
     };
-    let Value::Array(each) = answers else {
-        return nonsense();
+    let each = match answers {
+        // The short script has done nothing.
+        Value::Int(0) => return Outcome::Decided(Verdict::AskScript { is_taken: false }),
+        answer if is_no_script(answer) => {
+            return Outcome::Decided(Verdict::AskScript { is_taken: false });
+        }
+        Value::ServerError(error) => {
+            return Outcome::Failed {
+                error: fault::node_error(&RedisError::from(error.clone())),
+                is_taken: true,
+            };
+        }
+        Value::Array(each) => each,
+        _ => return nonsense(),
     };
     let Some(acquire) = PlainAcquire::of(command) else {
         return nonsense();
@@ -300,7 +351,7 @@ pub(super) fn read(command: &Command, answers: &Value) -> Outcome {
     match set {
         Value::Nil => {}
         Value::BulkString(bytes) => {
-            let holder = Stored::parse(&String::from_utf8_lossy(bytes));
+            let holder = Stored::parse(&fault::text_or_hex(bytes));
             let verdict = acquire.decide(&Seen {
                 holder: Some(&holder.value),
                 lifted: false,

@@ -19,6 +19,8 @@ pub(super) struct Prepared {
     pub(super) command: Command,
     /// Of an awaited release: the token of the lease.
     held_with: Option<FencingToken>,
+    /// Of an acquire: whether a refusal tells when the holder's time ends.
+    pub(super) needs_expiry: bool,
     plain: OnceLock<Option<(Vec<u8>, usize)>>,
     script: OnceLock<Vec<u8>>,
 }
@@ -44,6 +46,7 @@ impl Prepared {
             keys,
             command,
             held_with: None,
+            needs_expiry: true,
             plain: OnceLock::new(),
             script: OnceLock::new(),
         }
@@ -64,6 +67,7 @@ impl Prepared {
         let made = Self::new(prefix, &request.name, request.command.clone())?;
         let made = Arc::new(Self {
             held_with: request.held_with,
+            needs_expiry: request.needs_expiry,
             ..made
         });
         request.keep(Arc::clone(&made));

@@ -4,8 +4,7 @@
 //! may have been sent, and a command that arrives after its own release must never acquire the
 //! lock: nothing would release it.
 
-use std::collections::VecDeque;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use fencepost_core::lock::Command;
 use fencepost_core::value::AttemptValue;
@@ -13,48 +12,60 @@ use fencepost_core::value::AttemptValue;
 /// How many are kept.
 const KEPT: usize = 1024;
 
-/// The releases that were sent, in order.
-#[derive(Default)]
-pub(super) struct Released(Mutex<Latest>);
+/// The releases that were sent, in order. Each command asks how many there have been, and nearly none which: so nothing
+/// is locked here, and of each value only a fingerprint is kept. Two values of one fingerprint cost an attempt that is
+/// given up.
+pub(super) struct Released {
+    /// How many there have been.
+    count: AtomicU64,
+    /// The fingerprints of the latest, each where its number says.
+    latest: Box<[AtomicU64]>,
+}
 
-#[derive(Default)]
-struct Latest {
-    /// How many there were before the kept ones.
-    forgotten: u64,
-    kept: VecDeque<AttemptValue>,
+impl Default for Released {
+    fn default() -> Self {
+        Self {
+            count: AtomicU64::new(0),
+            latest: (0..KEPT).map(|_| AtomicU64::new(0)).collect(),
+        }
+    }
 }
 
 impl Released {
     /// Records that a release of this value is about to be sent.
     pub(super) fn note(&self, value: &AttemptValue) {
-        let mut latest = self.latest();
-        latest.kept.push_back(value.clone());
-        if latest.kept.len() > KEPT {
-            latest.kept.pop_front();
-            latest.forgotten += 1;
-        }
+        let number = self.count.fetch_add(1, Ordering::SeqCst);
+        self.at(number).store(fingerprint(value), Ordering::SeqCst);
     }
 
     /// How many there have been.
     pub(super) fn count(&self) -> u64 {
-        let latest = self.latest();
-        latest.forgotten + latest.kept.len() as u64
+        self.count.load(Ordering::SeqCst)
     }
 
     /// Whether this value was released since that count. `None` when too many have followed to
     /// know.
     pub(super) fn has(&self, value: &AttemptValue, since: u64) -> Option<bool> {
-        let latest = self.latest();
-        let skip = since.saturating_sub(latest.forgotten);
-        let skip = usize::try_from(skip).unwrap_or(usize::MAX);
-        let is_found = latest.kept.iter().skip(skip).any(|other| other == value);
-        (is_found || since >= latest.forgotten).then_some(is_found)
+        let (wanted, count) = (fingerprint(value), self.count());
+        let first = since.max(count.saturating_sub(KEPT as u64));
+        let is_found =
+            (first..count).any(|number| self.at(number).load(Ordering::SeqCst) == wanted);
+        // Others may have taken their places meanwhile.
+        let all_were_kept = self.count().saturating_sub(since) <= KEPT as u64;
+        (is_found || all_were_kept).then_some(is_found)
     }
 
-    fn latest(&self) -> MutexGuard<'_, Latest> {
-        // A panic while it was locked cannot have left it half changed.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn at(&self, number: u64) -> &AtomicU64 {
+        &self.latest[number as usize % KEPT]
     }
+}
+
+/// Of its random part (FNV-1a).
+fn fingerprint(value: &AttemptValue) -> u64 {
+    let random = value.as_str().bytes().take(32);
+    random.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    })
 }
 
 /// The value for which the command may acquire the lock.

@@ -5,6 +5,7 @@
 
 use super::membership::Membership;
 use super::reader::Reader;
+use fencepost_core::quorum::membership::Terms;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Which servers the nodes of one client have reached: shared by them, so that no server votes
@@ -13,6 +14,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub struct Roster {
     entries: Arc<Mutex<Entries>>,
     membership: Option<Arc<Membership>>,
+    /// Of nodes without a marker of ours: they must not have one on other terms.
+    outside: Option<Arc<Terms>>,
     /// Runs the connections of all of them.
     reader: Reader,
 }
@@ -35,6 +38,14 @@ impl Roster {
     pub(crate) fn of(membership: Arc<Membership>) -> Self {
         Self {
             membership: Some(membership),
+            ..Self::default()
+        }
+    }
+
+    /// A roster of nodes that vote without a marker, unless they belong to a cluster on other terms.
+    pub(crate) fn outside(terms: Terms) -> Self {
+        Self {
+            outside: Some(Arc::new(terms)),
             ..Self::default()
         }
     }
@@ -100,6 +111,11 @@ impl RosterEntry {
             own.server = Some(server);
         }
         Ok(())
+    }
+
+    /// The client's terms, where it keeps no marker and must not vote under another's.
+    pub(super) fn outside(&self) -> Option<&Terms> {
+        self.roster.outside.as_deref()
     }
 
     /// Whether this is the client's only node.

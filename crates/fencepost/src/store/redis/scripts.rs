@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use redis::{Cmd, Script, Value};
 
+use super::fault;
 use super::keys::Keys;
 use crate::error::NodeError;
 use fencepost_core::lock::{
@@ -186,6 +187,9 @@ static RELEASE_LEASE: LazyLock<Lua> = lua!(
 /// The usual release, by a holder that knows what is stored.
 static RELEASE_HELD: LazyLock<Lua> = lua!("release_held");
 
+/// The usual acquire by the head of a queue.
+static ACQUIRE_TURN: LazyLock<Lua> = lua!("acquire_turn");
+
 /// Removes old registers. Sent as text: once a minute is not worth a digest.
 pub(super) const FORGET: &str = include_str!("scripts/forget.lua");
 
@@ -270,7 +274,7 @@ fn in_layouts() -> [&'static Layouts; 5] {
 /// on first use, so that a client that needs none of them does not wait for them.
 pub(super) fn to_load(site: Site) -> impl Iterator<Item = &'static str> {
     let plain = in_layouts().into_iter().map(|layouts| &*layouts.plain);
-    let others = [&RELEASE_HELD, &QUEUE, &LEAVE, &INSPECT].map(|lua| &**lua);
+    let others = [&ACQUIRE_TURN, &RELEASE_HELD, &QUEUE, &LEAVE, &INSPECT].map(|lua| &**lua);
     plain.chain(others).map(move |lua| &*lua.at(site).source)
 }
 
@@ -298,10 +302,19 @@ pub(super) fn release_held() -> &'static str {
     &RELEASE_HELD.digest
 }
 
-/// Gives it to a server that has lost it.
-pub(super) fn load_release_held() -> Cmd {
+/// The same for an acquire by the head of a queue.
+pub(super) fn acquire_turn() -> &'static str {
+    &ACQUIRE_TURN.digest
+}
+
+/// Gives the short script of this command to a server that has lost it.
+pub(super) fn load_short(command: &Command) -> Cmd {
+    let lua = match command {
+        Command::Acquire { .. } => &ACQUIRE_TURN,
+        _ => &RELEASE_HELD,
+    };
     let mut cmd = redis::cmd("SCRIPT");
-    cmd.arg("LOAD").arg(&*RELEASE_HELD.source);
+    cmd.arg("LOAD").arg(&*lua.source);
     cmd
 }
 
@@ -397,6 +410,7 @@ fn write(verb: &str, script: &str, command: &Command, keys: &Keys) -> Cmd {
             cmd.arg(match repair {
                 Repair::Always => "always",
                 Repair::UnlessOvertaken => "compares",
+                Repair::Never => "never",
             });
             if value.is_reentrant() {
                 cmd.arg(entries.get());
@@ -425,6 +439,7 @@ fn write(verb: &str, script: &str, command: &Command, keys: &Keys) -> Cmd {
             tombstone,
             ticket,
             follower,
+            is_lease,
         } => {
             cmd.arg(6)
                 .arg(&keys.lock)
@@ -435,6 +450,7 @@ fn write(verb: &str, script: &str, command: &Command, keys: &Keys) -> Cmd {
                 .arg(keys.stolen())
                 .arg(value.as_str())
                 .arg(tombstone.map_or(0, millis_up))
+                .arg(if *is_lease { "0" } else { "1" })
                 .arg(follower.as_ref().map_or("", ClientId::as_str));
             match ticket {
                 TicketDisposition::Stays => cmd.arg("stays"),
@@ -640,8 +656,7 @@ fn stored(value: &Value) -> Option<Stored> {
 
 fn text(value: &Value) -> Option<Cow<'_, str>> {
     match value {
-        // A foreign client's value may be any bytes.
-        Value::BulkString(bytes) => Some(String::from_utf8_lossy(bytes)),
+        Value::BulkString(bytes) => Some(fault::text_or_hex(bytes)),
         _ => None,
     }
 }

@@ -131,14 +131,8 @@ fn kind(place: &Place) -> LinkKind {
     match place {
         Place::Unix(_) => LinkKind::Unix,
         Place::Tcp { tls: true, .. } => LinkKind::Tls,
-        Place::Tcp { host, .. } => {
-            let host = host.trim_start_matches('[').trim_end_matches(']');
-            let address = host.parse::<std::net::IpAddr>();
-            match host == "localhost" || address.is_ok_and(|address| address.is_loopback()) {
-                true => LinkKind::Loopback,
-                false => LinkKind::Plain,
-            }
-        }
+        Place::Tcp { .. } if place.is_local() => LinkKind::Loopback,
+        Place::Tcp { .. } => LinkKind::Plain,
     }
 }
 

@@ -9,10 +9,10 @@ use redis::{ConnectionAddr, IntoConnectionInfo, RedisConnectionInfo};
 
 use crate::error::{Cause, Error};
 
-const TCP_FORM: &str = "write redis://[user]:[password]@host[:port][/db][?protocol=resp3], with \
+const TCP_FORM: &str = "write redis://[user]:[password]@host[:port][/db][?protocol=resp3&replicas=K], with \
                         special characters in user and password percent-encoded";
 const UNIX_FORM: &str =
-    "write redis+unix:///path/of/the/socket[?db=N][&user=U][&pass=P][&protocol=resp3]";
+    "write redis+unix:///path/of/the/socket[?db=N][&user=U][&pass=P][&protocol=resp3&replicas=K]";
 
 /// The address of a server, and its credentials.
 #[derive(Clone, Debug)]
@@ -32,6 +32,25 @@ pub(super) struct Target {
 pub(super) enum Place {
     Tcp { host: String, port: u16, tls: bool },
     Unix(PathBuf),
+}
+
+impl Place {
+    /// Whether this address leads to another server on each machine.
+    pub(super) fn is_local(&self) -> bool {
+        match self {
+            Self::Unix(_) => true,
+            Self::Tcp { host, .. } => is_loopback(host),
+        }
+    }
+}
+
+/// Whether this host is the machine itself.
+pub(super) fn is_loopback(host: &str) -> bool {
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    let host = host.trim_end_matches('.');
+    let address = host.parse::<std::net::IpAddr>().map(|ip| ip.to_canonical());
+    host.eq_ignore_ascii_case("localhost")
+        || address.is_ok_and(|ip| ip.is_loopback() || ip.is_unspecified())
 }
 
 impl Target {

@@ -6,8 +6,8 @@
 //! written together with that one.
 //!
 //! Why not the connection of the `redis` crate: it sends every command by way of a task, which is a
-//! wake-up, often on another core, before the first byte leaves. Measured on five nodes with 16 tasks: 1.76
-//! times the cost of hand-written requests with that one, 1.28 times with this.
+//! wake-up, often on another core, before the first byte leaves. What this one costs today is in
+//! `docs/figures/table.md`, beside requests written by hand.
 //!
 //! Pushes (messages on subscribed channels, invalidations) arrive among the answers. The task that has
 //! read one calls the handler itself: no other task delays it.
@@ -25,6 +25,7 @@ use redis::{Cmd, RedisError, RedisResult, Value};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::oneshot;
 
+use super::link::Posted;
 use super::resp::{self, Frame, Message, Nonsense, Said};
 use super::stream::{Process, Stream};
 
@@ -39,27 +40,27 @@ pub(super) enum Answers {
     Other(Value),
 }
 
-/// Takes an answer, in the connection's own task. It must not block, and is dropped when no answer will come.
-pub(super) type OnAnswer = Box<dyn FnOnce(Answers) + Send>;
-
 /// Where an answer goes.
 enum Receiver {
     Awaited(oneshot::Sender<Value>),
-    Called {
+    /// Takes it in the connection's own task, and is dropped when none will come. Not boxed: there is one for each command
+    /// and node.
+    Posted {
         /// Answers that need not be read: their bytes say it all.
         usual: &'static [&'static [u8]],
-        take: OnAnswer,
+        posted: Posted,
     },
 }
 
 impl Receiver {
-    fn take(self, answers: Answers) {
+    /// Whether it was waited for.
+    fn take(self, answers: Answers) -> bool {
         match (self, answers) {
             // The caller may have stopped waiting.
-            (Self::Awaited(sender), Answers::Other(answer)) => drop(sender.send(answer)),
-            (Self::Called { take, .. }, answers) => take(answers),
+            (Self::Awaited(sender), Answers::Other(answer)) => sender.send(answer).is_ok(),
+            (Self::Posted { posted, .. }, answers) => posted.answered(answers),
             // It has named none.
-            (Self::Awaited(_), Answers::Usual) => {}
+            (Self::Awaited(_), Answers::Usual) => false,
         }
     }
 
@@ -67,7 +68,7 @@ impl Receiver {
     fn usual_prefix(&self, bytes: &[u8]) -> Option<usize> {
         match self {
             Self::Awaited(_) => None,
-            Self::Called { usual, .. } => {
+            Self::Posted { usual, .. } => {
                 let usual = usual.iter().find(|usual| bytes.starts_with(usual));
                 usual.map(|usual| usual.len())
             }
@@ -113,6 +114,8 @@ const MANY: usize = 4;
 /// others are written to, and what is answered together wakes its caller once, so there all go together.
 /// Measured with 64 tasks: 1.4 times the cycles on one server, and it would be 0.85 times on five.
 const TOGETHER: usize = 4;
+/// So many answers at once may be one caller's: to what it asks now, and to what it asked before and did not wait for.
+const ONE_CALLER: usize = 2;
 /// How much is read at once.
 const READ: usize = 4 * 1024;
 /// How often one connection is read in a turn: the others wait for their own meanwhile.
@@ -236,10 +239,10 @@ impl Wire {
         commands: &[u8],
         count: usize,
         usual: &'static [&'static [u8]],
-        take: OnAnswer,
+        posted: Posted,
     ) {
         let append = |unwritten: &mut Vec<u8>| unwritten.extend_from_slice(commands);
-        let receiver = Receiver::Called { usual, take };
+        let receiver = Receiver::Posted { usual, posted };
         let mut outgoing = self.shared.outgoing();
         let must_write = outgoing.add(receiver, count, Urgency::Now, append);
         drop(outgoing);
@@ -600,19 +603,18 @@ impl Task {
 
     /// Hands the answers to their senders.
     fn answer(&mut self, task: &Waker) {
-        {
-            let mut outgoing = self.shared.outgoing();
-            if outgoing.is_alone {
-                outgoing.together = (self.complete.len() / 4).max(TOGETHER);
-            }
-            // Several are woken: what they send next goes together.
-            if self.complete.len() > 1 && outgoing.flush == Flush::Idle {
-                outgoing.flush = Flush::Due;
-                task.wake_by_ref();
-            }
-        }
+        let (all, mut awaited) = (self.complete.len(), 0);
         for (receiver, answers) in self.complete.drain(..) {
-            receiver.take(answers);
+            awaited += usize::from(receiver.take(answers));
+        }
+        let mut outgoing = self.shared.outgoing();
+        if outgoing.is_alone {
+            outgoing.together = (all / 4).max(TOGETHER);
+        }
+        // Several go on by them: what those send next goes together.
+        if (awaited > 1 || all > ONE_CALLER) && outgoing.flush == Flush::Idle {
+            outgoing.flush = Flush::Due;
+            task.wake_by_ref();
         }
     }
 }

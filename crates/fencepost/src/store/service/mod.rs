@@ -57,9 +57,28 @@ pub(crate) struct ServiceOptions {
     pub(crate) token: Option<String>,
     /// Whether requests may go over a network without TLS.
     pub(crate) allow_plaintext: bool,
+    pub(crate) steal: StealTerms,
     pub(crate) connect_timeout: Duration,
     #[cfg(feature = "tls")]
     pub(crate) tls: TlsOptions,
+}
+
+/// What is said beside a steal.
+#[derive(Clone, Debug)]
+pub(crate) struct StealTerms {
+    /// For the service's audit.
+    pub(crate) reason: String,
+    /// Whether what fencepost did not write is overwritten.
+    pub(crate) overwrite_foreign: bool,
+}
+
+impl Default for StealTerms {
+    fn default() -> Self {
+        Self {
+            reason: "asked for by an operator".into(),
+            overwrite_foreign: false,
+        }
+    }
 }
 
 /// A node that is a lock service.
@@ -71,6 +90,7 @@ struct Service {
     current: AtomicUsize,
     clock: Arc<dyn Clock>,
     shown: String,
+    steal: StealTerms,
     /// A forked child has the same sockets, and must not use them.
     process: u32,
 }
@@ -120,6 +140,7 @@ impl ServiceNode {
             current: AtomicUsize::new(0),
             clock,
             shown: shown.join(","),
+            steal: options.steal.clone(),
             process: std::process::id(),
         })))
     }
@@ -249,7 +270,8 @@ impl Service {
                 let body = json!({
                     "name": name.as_str(), "lease": lease_id(&value)?,
                     "ttl": duration(ttl.get()), "owner": value.owner().as_str(),
-                    "reason": "asked for by an operator",
+                    "reason": self.steal.reason,
+                    "overwrite_foreign": self.steal.overwrite_foreign,
                 });
                 let body = || Some(body.clone());
                 let asked = self.ask("/v1/steal", body, ANSWER_LIMIT, Repeat::OnlyUnsent);

@@ -70,6 +70,7 @@ fn release(value: &str) -> Command {
         tombstone: None,
         ticket: Default::default(),
         follower: None,
+        is_lease: false,
     }
 }
 

@@ -23,7 +23,7 @@ use super::url::ClusterSpec;
 use crate::error::{Error, NodeError};
 use crate::runtime::clock::Clock;
 use fencepost_core::quorum::failover::SHORTEST_FAILOVER;
-use fencepost_core::quorum::slots::{Range, Slots};
+use fencepost_core::quorum::slots::{Range, SLOTS, Slots};
 
 /// How often a node is asked: so many times while its word counts, and not more often than that.
 const ASKED_WITHIN: u32 = 8;
@@ -132,7 +132,7 @@ impl Map {
         let until = async {
             loop {
                 let owner = self.owner(slot);
-                if owner.is_some() || self.is_out_of_reach() {
+                if owner.is_some() || self.is_out_of_reach() || self.is_unowned(slot) {
                     return owner;
                 }
                 self.changed().await;
@@ -159,6 +159,39 @@ impl Map {
         let said = self.said();
         let owned = said.slots.owned().iter();
         owned.map(|owned| owned.range.owner.clone()).collect()
+    }
+
+    /// All owners by answers that are asked for from now on, if every slot has one.
+    pub(super) async fn renewed_owners(&self, limit: Duration) -> Option<BTreeSet<String>> {
+        let asked = self.clock.now();
+        self.hurry();
+        let until = async {
+            loop {
+                let owners = {
+                    let said = self.said();
+                    said.slots.owners_since(asked, self.within(&said))
+                };
+                match owners {
+                    Some(owners) => return owners,
+                    None => self.changed().await,
+                }
+            }
+        };
+        timeout(limit, until).await.ok()
+    }
+
+    /// For how long an answer counts. What cannot be known counts for as long as it is sure to be right.
+    fn within(&self, said: &Said) -> Duration {
+        let told = said.timeouts.iter().flatten().max().copied();
+        self.spec.failover.or(told).unwrap_or(SHORTEST_FAILOVER)
+    }
+
+    /// How many slots no majority names an owner of.
+    pub(super) fn unowned(&self) -> usize {
+        let said = self.said();
+        let owned = said.slots.owned().iter();
+        let owned = owned.map(|owned| usize::from(owned.range.last - owned.range.first) + 1);
+        usize::from(SLOTS).saturating_sub(owned.sum())
     }
 
     /// Whether every slot has an owner, or at least some that are named now.
@@ -238,6 +271,12 @@ impl Map {
         let is_fault = |why: &&Option<String>| why.as_ref().is_some_and(|why| why != NO_ANSWER);
         let failed = said.faults.iter().filter(is_fault).count();
         said.faults.len() - failed < said.slots.needed()
+    }
+
+    fn is_unowned(&self, slot: u16) -> bool {
+        let now = self.clock.now();
+        let said = self.said();
+        said.slots.is_unowned(slot, now, self.within(&said))
     }
 
     /// Why no reply counts, in the words of the nodes.
@@ -329,9 +368,7 @@ impl Map {
                 said.faults[node] = None;
                 said.timeouts[node] = timeout.or(said.timeouts[node]);
                 said.addresses.extend(table.addresses);
-                // What cannot be known counts for as long as it is sure to be right.
-                let told = said.timeouts.iter().flatten().max().copied();
-                let within = self.spec.failover.or(told).unwrap_or(SHORTEST_FAILOVER);
+                let within = self.within(said);
                 said.slots
                     .on_answer(node, Some(&identity), asked, table.ranges, within);
             });

@@ -27,7 +27,9 @@
 //!    markers name another process, another role, or are gone. The other shards vote as before.
 //! 3. *A slot that comes from elsewhere* brings its locks, its register and its stamp, which names another owner. It
 //!    votes at once if no shard of the Cluster is in quarantine; if one is, the slot may have come from there,
-//!    and votes when that is over. Then it is stamped for its new owner.
+//!    and votes when that is over. Then it is stamped for its new owner. A shard that it came from and that has no
+//!    slots any more has no markers either: every shard has recorded the owners that there were, and where one of
+//!    these is missed, slots from elsewhere wait for `max_ttl + 2 F`.
 //! 4. *In band.* The server tells of a change of the stamp before any later answer (`CLIENT TRACKING`). A vote
 //!    counts only if the stamp is to the letter what it was before: a flush, a slot that left and a slot that left
 //!    and came back all show. Where a server cannot track, the stamp is read behind each vote.
@@ -39,8 +41,9 @@
 //! gets stuck answers `TRYAGAIN` until somebody mends it; if a shard is lost, slots that were never stamped wait.
 //! Unused slots are stamped in quiet times, so that this concerns few.
 //!
-//! Not noticed: slots that an operator assigns by hand without importing them (`CLUSTER ADDSLOTS`, `SETSLOT NODE`
-//! alone) after their shard was lost; and readers of a lock whose slot moves to a server with a clock that is
+//! Not noticed: slots that an operator assigns by hand without importing them (`CLUSTER SETSLOT NODE` alone) while
+//! their shard has others; a shard that gets its first slot, fails over and is emptied before any client has looked;
+//! and readers of a lock whose slot moves to a server with a clock that is
 //! ahead, which end by that clock.
 
 mod line;
@@ -51,6 +54,7 @@ mod survey;
 mod url;
 mod wakes;
 
+use std::collections::BTreeSet;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -204,9 +208,16 @@ impl ClusterNode {
 }
 
 async fn connect_to_all(shards: Arc<Shards>) {
+    let mut known = BTreeSet::new();
     loop {
-        for owner in shards.map.owners() {
-            shards.get(&owner);
+        let owners = shards.map.owners();
+        for owner in &owners {
+            shards.get(owner);
+        }
+        if owners != known {
+            // At once: from then on it is known how long slots wait that come from one who is gone.
+            shards.record_owners();
+            known = owners;
         }
         shards.map.changed().await;
     }
@@ -226,10 +237,17 @@ impl Cluster {
         if let Some(up) = self.straight(slot) {
             return Ok(up);
         }
-        let limit = self.shards.options.connect_timeout;
+        // Below the time-out of a node, so that the reason is told and not the time.
+        let limit = self.shards.options.mute_timeout * 2 / 5;
         let owner = self.map.locate(slot, limit).await?;
         let shard: Arc<Shard> = self.shards.get(&owner);
-        shard.settled().await
+        let outcome = shard.settled().await;
+        outcome.map_err(|why| match (&why, self.shards.down()) {
+            (NodeError::Unreachable(_), Some(down)) => {
+                NodeError::ClusterDown(format!("{down}; {why}"))
+            }
+            _ => why,
+        })
     }
 
     /// Carries out one command, behind those that came before it for the same slot.
@@ -316,7 +334,7 @@ impl Cluster {
                     return outcome;
                 }
                 Some(Refusal::Down) => {
-                    let why = outcome.err().map(|why| why.to_string());
+                    let why = outcome.err().map(|why| refusal::words(&why));
                     return Err(NodeError::ClusterDown(why.unwrap_or_default()));
                 }
                 Some(_) if Instant::now() + pause >= end => return Err(NodeError::Migrating(slot)),

@@ -17,6 +17,17 @@ pub(super) enum Refusal {
     Down,
 }
 
+/// What a node says that serves nothing.
+pub(super) const CLUSTER_DOWN: &str = "CLUSTERDOWN";
+
+/// What the node said, without what others have put before it.
+pub(super) fn words(error: &NodeError) -> String {
+    match error {
+        NodeError::Unsuitable(text) | NodeError::Other(text) => text.clone(),
+        _ => error.to_string(),
+    }
+}
+
 impl Refusal {
     pub(super) fn of(error: &NodeError) -> Option<Self> {
         let (NodeError::Unsuitable(text) | NodeError::Other(text)) = error else {
@@ -25,7 +36,7 @@ impl Refusal {
         match text.split(' ').next() {
             Some("MOVED") => Some(Self::Moved),
             Some("ASK" | "TRYAGAIN") => Some(Self::Passing),
-            Some("CLUSTERDOWN") => Some(Self::Down),
+            Some(CLUSTER_DOWN) => Some(Self::Down),
             _ => None,
         }
     }
@@ -33,5 +44,37 @@ impl Refusal {
     /// Whether the slot is elsewhere, or will be.
     pub(super) fn is_passing(self) -> bool {
         self != Self::Down
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_is_told_by_its_first_word() {
+        let of = |text: &str| {
+            let [one, two] = [NodeError::Unsuitable, NodeError::Other]
+                .map(|kind| Refusal::of(&kind(text.to_owned())));
+            assert_eq!(one, two, "{text}");
+            one
+        };
+        assert_eq!(of("MOVED 7 127.0.0.1:7001"), Some(Refusal::Moved));
+        assert_eq!(of("ASK 7 127.0.0.1:7001"), Some(Refusal::Passing));
+        assert_eq!(
+            of("TRYAGAIN Multiple keys request during rehashing of slot"),
+            Some(Refusal::Passing)
+        );
+        for text in [
+            "CLUSTERDOWN The cluster is down",
+            "CLUSTERDOWN Hash slot not served",
+        ] {
+            assert_eq!(of(text), Some(Refusal::Down));
+        }
+        assert_eq!(of("ERR MOVED"), None);
+        // What has not come from the node proves nothing.
+        let lost = NodeError::Disconnected("CLUSTERDOWN The cluster is down".to_owned());
+        assert_eq!(Refusal::of(&lost), None);
+        assert!(Refusal::Moved.is_passing() && !Refusal::Down.is_passing());
     }
 }

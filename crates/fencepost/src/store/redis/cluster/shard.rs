@@ -11,14 +11,15 @@ mod markers;
 mod slots;
 mod votes;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use redis::{Value, from_redis_value};
 use tokio::runtime::Handle;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout};
 
@@ -34,6 +35,7 @@ use super::super::scripts::Site;
 use super::super::wire::Push;
 use super::super::{fault, retention};
 use super::map::{Map, send};
+use super::refusal::{CLUSTER_DOWN, Refusal, words};
 use crate::error::NodeError;
 use crate::runtime::clock::{Clock, Moment};
 use markers::Known;
@@ -75,8 +77,24 @@ struct Inner {
     membership: Arc<Membership>,
     shards: Weak<Shards>,
     state: watch::Sender<State>,
-    /// Until when which process does not vote by our own clock, whatever its own says meanwhile.
-    waits: Mutex<Option<(String, Moment)>>,
+    waits: Mutex<Waits>,
+}
+
+/// Until when a process waits by our own clock, whatever its own says meanwhile.
+#[derive(Default)]
+struct Waits {
+    run_id: String,
+    /// Until then the shard does not vote.
+    votes: Option<Moment>,
+    /// Until then no slot is stamped.
+    stamps: Option<Moment>,
+}
+
+/// What a shard has recorded of the owners.
+struct Recorded {
+    owners: BTreeSet<String>,
+    /// Until then no slot is stamped, because one of those before is missed.
+    stamps_after: Option<Moment>,
 }
 
 #[derive(Clone)]
@@ -112,7 +130,12 @@ pub(super) struct Up {
     quarantine: AtomicU64,
     /// What it answered may be of a time after it forgot.
     is_revoked: AtomicBool,
+    /// None while it has not recorded all owners.
+    recorded: watch::Sender<Option<Recorded>>,
+    /// Somebody waits for that.
+    wanted: Notify,
     slots: Mutex<HashMap<u16, Vetted>>,
+    mute_timeout: Duration,
 }
 
 impl Shards {
@@ -162,26 +185,52 @@ impl Shards {
         self.map.owners().iter().all(is_up)
     }
 
-    /// Whether no shard may have forgotten locks.
+    /// Whether no shard may have forgotten locks, neither one that has slots now nor one that had some before.
     ///
     /// # Errors
     /// Which one may have, and for how long it does not vote; or which cannot be asked.
     async fn check_calm(self: &Arc<Self>) -> Result<(), NodeError> {
+        let clock = &*self.map.clock;
+        let asked = self.map.owners().into_iter().map(async |id| {
+            let outcome = match self.get(&id).settled().await {
+                Ok(up) => up
+                    .stamps_left()
+                    .await
+                    .map(|left| left.max(up.quarantine_left(clock))),
+                Err(why) => Err(why),
+            };
+            outcome.map_err(|why| {
+                let other = self.map.address(&id);
+                NodeError::ClusterDown(format!(
+                    "the slot is new to its shard, and {other} cannot be asked whether a shard has \
+                     failed over: {why}"
+                ))
+            })
+        });
         let mut longest = None;
-        for id in self.map.owners() {
-            let clock = &*self.map.clock;
-            match self.get(&id).settled().await {
-                Ok(up) => longest = longest.max(up.quarantine_left(clock)),
-                Err(why) => {
-                    let other = self.map.address(&id);
-                    return Err(NodeError::ClusterDown(format!(
-                        "the slot is new to its shard, and {other} cannot be asked whether it has \
-                         failed over: {why}"
-                    )));
-                }
-            }
+        for left in join_all(asked).await {
+            longest = longest.max(left?);
         }
         longest.map_or(Ok(()), |left| Err(NodeError::Quarantined(left)))
+    }
+
+    /// What a shard says that serves nothing because the whole Cluster is down.
+    pub(super) fn down(&self) -> Option<String> {
+        let shards = self.shards.lock().unwrap_or_else(PoisonError::into_inner);
+        shards.values().find_map(|shard| match shard.now() {
+            Some(Err(NodeError::ClusterDown(why))) if why.starts_with(CLUSTER_DOWN) => Some(why),
+            _ => None,
+        })
+    }
+
+    /// Has the shards record the owners that have changed.
+    pub(super) fn record_owners(&self) {
+        let shards = self.shards.lock().unwrap_or_else(PoisonError::into_inner);
+        for shard in shards.values() {
+            if let Some(Ok(up)) = shard.now() {
+                up.wanted.notify_one();
+            }
+        }
     }
 }
 
@@ -260,6 +309,9 @@ impl Inner {
         let address = self.address();
         match error {
             NodeError::Unreachable(why) => NodeError::Unreachable(format!("{why} (at {address})")),
+            error if Refusal::of(&error) == Some(Refusal::Down) => {
+                NodeError::ClusterDown(words(&error))
+            }
             NodeError::Replica => NodeError::ClusterDown(format!("{address} is a replica now")),
             other => other,
         }
@@ -311,7 +363,10 @@ impl Inner {
             replicas,
             quarantine: AtomicU64::new(0),
             is_revoked: AtomicBool::new(false),
+            recorded: watch::Sender::new(None),
+            wanted: Notify::new(),
             slots: Mutex::default(),
+            mute_timeout: self.options.mute_timeout,
         };
         let known = self.enter(&up, None).await?;
         if let Some(left) = known.left {
@@ -360,6 +415,31 @@ impl Up {
         let until = Moment::from_start(Duration::from_nanos(until));
         let left = until.since(clock.now());
         (!left.is_zero()).then_some(left)
+    }
+
+    /// For how long no slot is stamped because of an owner that is missed, once all are recorded.
+    async fn stamps_left(&self) -> Result<Option<Duration>, NodeError> {
+        let mut recorded = self.recorded.subscribe();
+        let is_of_now = |recorded: &Option<Recorded>| {
+            let owners = recorded.as_ref().map(|recorded| &recorded.owners);
+            owners == Some(&self.map.owners())
+        };
+        if !is_of_now(&recorded.borrow()) {
+            self.wanted.notify_one();
+        }
+        // Below the time-out of a node, so that the reason is told and not the time.
+        let limit = self.mute_timeout * 2 / 5;
+        let recorded = timeout(limit, recorded.wait_for(is_of_now)).await;
+        let recorded = recorded.map_err(|_| match self.map.unowned() {
+            0 => NodeError::Other("it has not recorded the owners of all slots yet".to_owned()),
+            slots => NodeError::Other(format!(
+                "{slots} slots have no owner, and one that had some is gone"
+            )),
+        })?;
+        let recorded = recorded.map_err(|_| NodeError::Disconnected("closed".to_owned()))?;
+        let until = recorded.as_ref().and_then(|recorded| recorded.stamps_after);
+        let left = until.map(|until| until.since(self.map.clock.now()));
+        Ok(left.filter(|left| !left.is_zero()))
     }
 
     async fn send(&self, cmd: &redis::Cmd) -> Result<Value, NodeError> {

@@ -92,6 +92,7 @@ impl WatchedCluster {
                 promotable: seen.promotable,
                 min_replicas: seen.min_replicas,
                 max_lag: seen.max_lag,
+                quarantine: seen.left,
             };
             (facts, (seen.left, seen.terms))
         });

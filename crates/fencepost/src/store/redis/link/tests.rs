@@ -61,6 +61,7 @@ fn release(value: &str) -> Command {
         tombstone: None,
         ticket: TicketDisposition::Stays,
         follower: None,
+        is_lease: false,
     }
 }
 

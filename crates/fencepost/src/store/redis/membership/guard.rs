@@ -20,7 +20,7 @@ use crate::store::redis::link::Connection;
 use fencepost_core::quorum::membership::is_same_data;
 
 /// How often a voting node is checked: what a server does not report by itself is noticed by then.
-const LOOK_EVERY: Duration = Duration::from_secs(3);
+pub(in crate::store::redis) const LOOK_EVERY: Duration = Duration::from_secs(3);
 
 /// Counts the invalidations of the watched marker.
 #[derive(Default)]

@@ -322,7 +322,8 @@ impl Member {
 fn must_sync(sight: &Sight) -> Result<(), NodeError> {
     match sight.syncs {
         Some(true) => Ok(()),
-        _ => Err(NodeError::NotDurable),
+        Some(false) => Err(NodeError::NotDurable),
+        None => Err(NodeError::HidesSync),
     }
 }
 

@@ -16,9 +16,9 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-pub(super) use self::guard::{Alarm, Guard};
+pub(super) use self::guard::{Alarm, Guard, LOOK_EVERY};
 pub(super) use self::member::{MOST_CHANGES, Member, incarnation};
-pub(super) use self::server::Server;
+pub(super) use self::server::{Server, check_outside};
 use super::closing::Closed;
 pub(super) use super::keys::MARKER as KEY;
 use fencepost_core::quorum::membership::{Proposal, Seen, Terms, View, conflict};

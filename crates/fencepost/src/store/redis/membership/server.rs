@@ -1,6 +1,6 @@
 //! Reads and writes the marker of a server.
 
-use redis::{Cmd, Value};
+use redis::{Cmd, Value, from_redis_value};
 
 use super::KEY;
 use crate::error::NodeError;
@@ -8,12 +8,39 @@ use crate::store::redis::fault;
 use crate::store::redis::handshake::{self, Look};
 use crate::store::redis::link::Connection;
 use crate::store::redis::options::RedisOptions;
-use fencepost_core::quorum::membership::Marker;
+use fencepost_core::quorum::membership::{Marker, Terms, is_marker, outside};
 
 /// Replaces a marker if it is still the one that was read; deletes it if the new one is empty.
 const REPLACE: &str = "if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end \
                        if ARGV[2] == '' then redis.call('DEL', KEYS[1]) \
                        else redis.call('SET', KEYS[1], ARGV[2]) end return 1";
+
+/// Whether a server may vote for a client that keeps no marker: not if it belongs to a cluster on
+/// other terms. What this user may not read is unknown.
+pub(in crate::store::redis) async fn check_outside(
+    connection: &Connection,
+    terms: &Terms,
+    node: &str,
+) -> Result<(), NodeError> {
+    let mut get = redis::cmd("GET");
+    let answer = connection.send(get.arg(KEY)).await;
+    let marker = match answer.map_err(|error| fault::node_error(&error)) {
+        Ok(value) => from_redis_value::<Option<String>>(value).unwrap_or_default(),
+        Err(NodeError::Permission(_) | NodeError::WrongType(_)) => None,
+        Err(error) => return Err(error),
+    };
+    let Some(raw) = marker.filter(|raw| is_marker(raw)) else {
+        return Ok(());
+    };
+    let why = match raw.parse::<Marker>() {
+        Ok(marker) => match outside(terms, &marker) {
+            Some(why) => format!("{node} belongs to another cluster: {why}"),
+            None => return Ok(()),
+        },
+        Err(_) => format!("the marker of {node} cannot be read by this version"),
+    };
+    Err(NodeError::Differs(why))
+}
 
 /// A server that is being checked.
 pub(in crate::store::redis) struct Server<'c> {

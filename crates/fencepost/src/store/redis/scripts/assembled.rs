@@ -26,6 +26,7 @@ fn all() -> Vec<(String, &'static str)> {
         ("inspect", &INSPECT),
         ("release_lease", &RELEASE_LEASE),
         ("release_held", &RELEASE_HELD),
+        ("acquire_turn", &ACQUIRE_TURN),
     ];
     let layouts = layouts.into_iter().flat_map(|(name, of)| {
         let reentrant = format!("{name}_reentrant");
@@ -62,7 +63,10 @@ fn docs_lua_has_every_script_as_it_is_sent() {
     let mut scripts = all();
     scripts.push(("forget".to_owned(), FORGET));
     let texts: BTreeSet<_> = scripts.iter().map(|(_, text)| *text).collect();
-    assert_eq!(texts, sources(Site::Server).collect(), "missing script");
+    for sent in sources(Site::Server) {
+        let head = sent.lines().next().unwrap_or_default();
+        assert!(texts.contains(sent), "not in this list: {head}");
+    }
     scripts.push(("cluster_publish".to_owned(), PUBLISH_AT_SHARD));
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/lua");
     let is_update = std::env::var_os("UPDATE_LUA").is_some();

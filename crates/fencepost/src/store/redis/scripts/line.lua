@@ -15,17 +15,17 @@ local function leave(queue, leases, id)
   end
   return was_there
 end
--- The first two waiters, after expired tickets were dropped.
+-- The first two waiters, after expired tickets were dropped, and whether there were any.
 local function next_waiters(queue, leases)
-  local next = call('ZRANGE', queue, 0, 1)
+  local next, dropped = call('ZRANGE', queue, 0, 1), false
   if next[1] then
     local silent = call('ZRANGEBYSCORE', leases, '-inf', now_us())
     if silent[1] then
       for _, id in ipairs(silent) do
         leave(queue, leases, id)
       end
-      next = call('ZRANGE', queue, 0, 1)
+      next, dropped = call('ZRANGE', queue, 0, 1), true
     end
   end
-  return next
+  return next, dropped
 end

@@ -2,8 +2,10 @@
 -- KEYS: lock, queue, leases, register. ARGV: lease ms, largest skew us, then for each ticket: its id, its number, and whether
 -- that is 'proposed' or 'agreed'.
 -- A look that changes nothing is what waiting costs while nothing happens: it asks for nothing twice, or in vain.
-local holder = whoever_holds(KEYS[1])
-local next = next_waiters(KEYS[2], KEYS[3])
+-- The queue for all slots of a semaphore is that of a name which is never held.
+local for_slots = string.find(KEYS[1], '}.*:semaphore$')
+local holder = not for_slots and whoever_holds(KEYS[1])
+local next, dropped = next_waiters(KEYS[2], KEYS[3])
 local before = next[1] and called(KEYS[2], holder, next)
 local is_empty = not before
 local shown, changed, some_fair = {}, false, false
@@ -50,7 +52,9 @@ for i = 3, #ARGV, 3 do
   is_empty = false
 end
 stand_together()
-if #ARGV > 2 then
+-- For slots, where order is no promise, the first two keep the queue for all others, who look less often. If those two are
+-- gone and it ends before it is moved, the others come back with their numbers.
+if not for_slots or some_fair or changed or dropped or shown[next[1]] or shown[next[2]] then
   keep_queue(KEYS[2], KEYS[3], lease)
 end
 if changed then
@@ -72,8 +76,9 @@ end
 local reply = {'line', holder, holder and call('PTTL', KEYS[1]), head or false, left or false}
 local size = #reply
 for i = 3, #ARGV, 3 do
-  local rank = call('ZRANK', KEYS[2], ARGV[i])
-  reply[size + 1], reply[size + 2] = shown[ARGV[i]], rank < in_front and 0 or rank
+  local id = ARGV[i]
+  local rank = id == head and 0 or id == next[2] and 1 or call('ZRANK', KEYS[2], id)
+  reply[size + 1], reply[size + 2] = shown[id], rank < in_front and 0 or rank
   size = size + 2
 end
 return reply

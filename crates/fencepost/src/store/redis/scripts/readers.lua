@@ -35,7 +35,7 @@ local function tell(queue, place, id, except)
   end
 end
 -- Wakes the waiters that may now acquire the lock and could not before, and the next one; not those that see by themselves.
-local function wake(queue, before, except, after, second)
+local function wake(queue, before, except, after, second, first)
   local told, news = {}, false
   for _, id in ipairs(before) do
     told[id] = true
@@ -43,7 +43,7 @@ local function wake(queue, before, except, after, second)
   for _, id in ipairs(after) do
     if not told[id] then
       news = true
-      tell(queue, 1, id, except)
+      tell(queue, first or 1, id, except)
     end
   end
   if news and second then

@@ -3,7 +3,10 @@
 //! The marker stands in some of the shard's slots, its *places*: slots have to be somewhere, and a marker in
 //! a slot that moves away is gone. Each is a fact that stays true, "this process has had this role at least
 //! since then": so it does no harm anywhere, any of them will do, and the oldest tells most.
+//!
+//! Behind each stands which owners have been seen: see [`slots`](fencepost_core::quorum::slots).
 
+use std::collections::BTreeSet;
 use std::sync::PoisonError;
 use std::time::Duration;
 
@@ -16,15 +19,18 @@ use super::super::super::keys::of_slot;
 use super::super::super::membership::incarnation;
 use super::super::super::options::RedisOptions;
 use super::super::refusal::Refusal;
-use super::{Inner, Up};
+use super::{Inner, Recorded, Up, Waits};
 use crate::error::NodeError;
+use crate::runtime::clock::Moment;
 use fencepost_core::quorum::failover::quarantine;
 use fencepost_core::quorum::membership::{Marker, Sight, Stage, Verdict, judge};
+use fencepost_core::quorum::slots::Owners;
 
 /// One slot in so many is a place for a marker; the first one of a shard that has none of these.
 const PLACE_EVERY: u16 = 256;
-/// How often a shard is looked at that votes.
+/// How often a shard is looked at that votes, and one that has not recorded all owners.
 const LOOK_EVERY: Duration = Duration::from_secs(3);
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
 /// Where the markers of a shard with these slots stand.
 pub(in super::super) fn places(slots: &[u16], first: u16) -> Vec<u16> {
@@ -43,16 +49,25 @@ pub(super) struct Known {
     /// Where they stand.
     places: Vec<u16>,
     pub(super) left: Option<Duration>,
+    /// The owners recorded there.
+    owners: Owners,
+    /// Whether each place has recorded them, and no other.
+    is_recorded: bool,
 }
 
 impl Inner {
     /// Resolves when the master may have forgotten, or is none any more.
     pub(super) async fn watch(&self, up: &Up, mut known: Known) -> NodeError {
         loop {
-            let pause = known.left.map_or(LOOK_EVERY, |left| left.min(LOOK_EVERY));
+            let longest = match known.is_recorded {
+                true => LOOK_EVERY,
+                false => LOOK_AGAIN,
+            };
+            let pause = known.left.map_or(longest, |left| left.min(longest));
             tokio::select! {
                 biased;
                 () = up.alarm.rung() => {}
+                () = up.wanted.notified() => {}
                 () = sleep(pause) => {}
             }
             let limit = self.options.mute_timeout;
@@ -82,6 +97,7 @@ impl Inner {
         let places = places(&slots, *first);
         let found = join_all(places.iter().map(|place| up.get(of_slot::marker(*place)))).await;
         let (mut since_us, mut missing, mut kept) = (None, Vec::new(), Vec::new());
+        let mut owners: Option<Owners> = None;
         // Whether one is gone that this connection had seen there.
         let mut is_forgotten = false;
         let mut is_used = false;
@@ -115,7 +131,13 @@ impl Inner {
                 Some((marker, _)) => {
                     since_us =
                         Some(since_us.map_or(marker.since_us, |s: u64| s.min(marker.since_us)));
-                    kept.push(place);
+                    let raw = raw.clone().unwrap_or_default();
+                    let there = Owners::read(&raw);
+                    owners = match (owners, there.clone()) {
+                        (Some(owners), Some(there)) => Some(owners.and(there)),
+                        (owners, there) => owners.or(there),
+                    };
+                    kept.push((place, raw, there));
                 }
             }
         }
@@ -140,42 +162,104 @@ impl Inner {
             durable: false,
             fresh: false,
         };
-        let text = marker.to_string();
-        let writes = missing.iter().map(async |(place, raw)| {
+        let owners = owners.or_else(|| is_moved.map(|before| before.owners.clone()));
+        let owners = owners.unwrap_or(Owners {
+            ids: BTreeSet::new(),
+            missed_us: since_us,
+        });
+        let (owners, now_us, is_whole) = self.seen(up, owners, sight.now_us).await?;
+        let text = format!("{marker}{}", owners.written());
+        let (mut places, mut behind) = (Vec::new(), missing);
+        for (place, raw, there) in kept {
+            match there.as_ref() == Some(&owners) {
+                true => places.push(place),
+                false => behind.push((place, raw)),
+            }
+        }
+        let writes = behind.iter().map(async |(place, raw)| {
             let written = up.replace(&of_slot::marker(*place), raw, &text).await;
             (*place, written)
         });
+        let mut is_recorded = is_whole;
         for (place, written) in join_all(writes).await {
             match written {
-                Ok(true) => kept.push(place),
-                Ok(false) => {}
+                Ok(true) => places.push(place),
+                Ok(false) => is_recorded = false,
                 Err(error) if Refusal::of(&error).is_some_and(Refusal::is_passing) => {}
                 Err(error) => return Err(error),
             }
         }
+        is_recorded &= !places.is_empty();
         let left = match judge(terms, 0, &marker, &sight) {
             Verdict::Waits(left) => Some(left),
             _ => None,
         };
-        let left = self.remembered(&up.run_id, left);
+        let left = self.remembered(&up.run_id, left, |waits| &mut waits.votes);
         up.votes_after(left);
+        let whole = terms.max_ttl.saturating_add(grace);
+        let stamps = owners.left(now_us, whole);
+        let stamps = self.remembered(&up.run_id, stamps, |waits| &mut waits.stamps);
+        up.recorded.send_replace(is_recorded.then(|| Recorded {
+            owners: owners.ids.clone(),
+            stamps_after: stamps.map(|left| self.map.clock.now() + left),
+        }));
         Ok(Known {
             since_us,
             history: sight.history,
-            places: kept,
+            places,
             left,
+            owners,
+            is_recorded,
         })
     }
 
-    /// For how long it does not vote, by its own clock and by ours.
-    fn remembered(&self, run_id: &str, left: Option<Duration>) -> Option<Duration> {
+    /// What is to be recorded now, the server's time, and whether that is all owners there are.
+    async fn seen(
+        &self,
+        up: &Up,
+        before: Owners,
+        now_us: u64,
+    ) -> Result<(Owners, u64, bool), NodeError> {
+        let owners = self.map.owners();
+        if !before.misses_any(&owners) {
+            return Ok((before.replaced(owners, now_us), now_us, true));
+        }
+        // What is known here may be older than what was recorded.
+        let limit = self.options.mute_timeout / 4;
+        match self.map.renewed_owners(limit).await {
+            Some(owners) => {
+                // Others count the one that is missed a while longer: from after the answers.
+                let now_us = up.time().await?;
+                Ok((before.replaced(owners, now_us), now_us, true))
+            }
+            None => {
+                let known = Owners {
+                    ids: owners,
+                    missed_us: 0,
+                };
+                Ok((before.and(known), now_us, false))
+            }
+        }
+    }
+
+    /// For how long it waits, by its own clock and by ours.
+    fn remembered(
+        &self,
+        run_id: &str,
+        left: Option<Duration>,
+        which: impl Fn(&mut Waits) -> &mut Option<Moment>,
+    ) -> Option<Duration> {
         let now = self.map.clock.now();
         let mut waits = self.waits.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = waits.as_ref().filter(|(of, _)| of == run_id);
-        let known = known.map(|(_, until)| *until);
-        let until = left.map(|left| now + left).max(known)?;
-        *waits = Some((run_id.to_owned(), until));
-        let left = until.since(now);
+        if waits.run_id != run_id {
+            *waits = Waits {
+                run_id: run_id.to_owned(),
+                ..Waits::default()
+            };
+        }
+        let known = which(&mut waits);
+        *known = left.map(|left| now + left).max(*known);
+        let left = (*known)?.since(now);
         (!left.is_zero()).then_some(left)
     }
 }
@@ -183,18 +267,24 @@ impl Inner {
 impl Up {
     /// What counts of the master for its markers.
     async fn look(&self, options: &RedisOptions, grace: Duration) -> Result<Sight, NodeError> {
-        let (time, info) = (redis::cmd("TIME"), redis::cmd("INFO"));
-        let (time, info) = join(self.send(&time), self.send(&info)).await;
-        let (seconds, micros): (u64, u64) = from_redis_value(time?).unwrap_or_default();
+        let info = redis::cmd("INFO");
+        let (now_us, info) = join(self.time(), self.send(&info)).await;
         let facts = Facts::read(&from_redis_value::<String>(info?).unwrap_or_default());
         facts.admit_of_cluster(options)?;
         let run_id = facts.run_id.filter(|run_id| *run_id == self.run_id);
         Ok(Sight {
             run_id: run_id.ok_or(NodeError::HidesInfo)?,
             history: facts.history,
-            now_us: seconds.saturating_mul(1_000_000).saturating_add(micros),
+            now_us: now_us?,
             syncs: None,
             grace,
         })
+    }
+
+    /// The server's clock, in microseconds.
+    async fn time(&self) -> Result<u64, NodeError> {
+        let time = self.send(&redis::cmd("TIME")).await?;
+        let (seconds, micros): (u64, u64) = from_redis_value(time).unwrap_or_default();
+        Ok(seconds.saturating_mul(1_000_000).saturating_add(micros))
     }
 }

@@ -23,7 +23,8 @@ elseif holder == shared then
   after = keep_for_readers(KEYS[1], KEYS[5], now)
 end
 if before then
-  wake(KEYS[2], before, {}, called(KEYS[2], after, next))
+  local woken, second = called(KEYS[2], after, next)
+  wake(KEYS[2], before, {}, woken, second, 0)
 end
 if held_by then
   -- Our next waiters are woken before others look.
