@@ -42,6 +42,8 @@ pub(crate) struct SkewedClock {
     began: u64,
     rate_ppm: i64,
     wall_off_micros: AtomicI64,
+    /// How coarse the wall clock is.
+    tick_micros: u64,
 }
 
 impl SkewedClock {
@@ -51,6 +53,15 @@ impl SkewedClock {
             began,
             rate_ppm,
             wall_off_micros: AtomicI64::new(wall_off_micros),
+            tick_micros: 1,
+        }
+    }
+
+    pub(crate) fn with_tick(self, tick: Duration) -> Self {
+        let tick_micros = tick.as_micros() as u64;
+        Self {
+            tick_micros,
+            ..self
         }
     }
 
@@ -73,7 +84,8 @@ impl SkewedClock {
     pub(crate) fn wall(&self) -> u64 {
         let micros = (self.time.now() / 1_000) as i64;
         let off = self.wall_off_micros.load(Ordering::Relaxed);
-        (WALL_BEGIN_MICROS + micros + off).unsigned_abs()
+        let wall = (WALL_BEGIN_MICROS + micros + off).unsigned_abs();
+        wall - wall.checked_rem(self.tick_micros).unwrap_or(0)
     }
 }
 

@@ -6,6 +6,10 @@
 //! else happens: messages are late, lost, doubled, stuck in a partition; a replaced connection's
 //! messages arrive behind the new one's.
 //!
+//! Some clients acquire by plain commands at some nodes, others by scripts at the same: what arrives then is `SET`, and
+//! with it or later what belongs behind it, so that others' commands may come between. Such a client has the node close
+//! its lost connections, so that nothing that was sent on them arrives any more.
+//!
 //! - `connection`: how connections are given up and made again, and what becomes of them.
 //! - `marker`: how a node's marker is looked at and watched, and when its votes count.
 
@@ -19,9 +23,11 @@ use std::time::Duration;
 
 use fencepost::NodeError;
 use fencepost::internals::{Notice, WakeSink};
+use fencepost_core::lock::plain::PlainAcquire;
 use fencepost_core::lock::{Command, Reply};
 use fencepost_core::quorum::membership::{Marker, Sight};
 use fencepost_core::ticket::{ClientId, Wake};
+use fencepost_core::value::AttemptValue;
 use tokio::sync::oneshot;
 
 use crate::dice::Dice;
@@ -32,6 +38,10 @@ use crate::world::Inside;
 
 /// How often it is looked whether a client runs again that has something to hear.
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
+/// Of so many in a thousand attempts whose commands arrive apart the later ones never do, where commands are lost.
+const REST_LOST_PER_MILLE: u32 = 100;
+/// How long the commands of an attempt are apart at the most, when all is well.
+const APART_IF_WELL: Duration = Duration::from_millis(2);
 
 /// What a call gets in the end.
 pub(crate) type Answer = Result<Reply, NodeError>;
@@ -57,12 +67,20 @@ enum Load {
         id: u64,
         name: String,
         command: Command,
+        path: Path,
         /// The second copy of a message: nobody waits for what it is answered.
         is_copy: bool,
     },
     Answer {
         id: u64,
         answer: Answer,
+    },
+    /// The plain commands of an attempt came to nothing that counts: it goes on by that path.
+    GoOn {
+        id: u64,
+        name: String,
+        command: Command,
+        path: Path,
     },
     /// The client reads the marker, and wants to be told when it changes.
     Look {
@@ -95,6 +113,32 @@ enum Load {
     },
 }
 
+/// How a node carries out a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Path {
+    /// At once, and as the state machine does it.
+    Script,
+    /// By plain commands, all of which have arrived.
+    Commands,
+    /// By the first of them; the others arrive later.
+    Set,
+    /// By the others.
+    Rest,
+    /// What plain commands have acquired in vain is released.
+    Undo,
+}
+
+/// What a node has done.
+#[derive(Debug)]
+pub(crate) enum Done {
+    /// It answers.
+    Replied(Reply),
+    /// It answers what makes the client go on by that path.
+    GoOn(Path),
+    /// Only the first of some commands, or none: no answer.
+    Nothing,
+}
+
 /// Which way a message goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
@@ -107,6 +151,11 @@ pub(crate) struct Link {
     state: State,
     connection: u64,
     process: u64,
+    /// Whether this client may use plain commands here. Then each connection, before it is used, has the node close
+    /// the one before.
+    by_commands: bool,
+    /// The latest connection that the node knows.
+    connected: u64,
     to_node: Direction,
     to_client: Direction,
     /// Commands without an answer.
@@ -127,6 +176,10 @@ struct Open {
     answer_to: oneshot::Sender<Answer>,
     /// Whether its answer may be counted towards a quorum.
     is_vote: bool,
+    /// Of an acquire: its value.
+    taker: Option<AttemptValue>,
+    /// Whether that was released meanwhile.
+    is_released: bool,
     /// How long the node still did not vote when it was sent.
     quarantine: Option<Duration>,
 }
@@ -166,11 +219,13 @@ struct Direction {
 }
 
 impl Link {
-    fn new() -> Self {
+    fn new(by_commands: bool) -> Self {
         Self {
             state: State::Up,
             connection: 0,
             process: 0,
+            by_commands,
+            connected: 0,
             to_node: Direction::default(),
             to_client: Direction::default(),
             open: BTreeMap::new(),
@@ -196,17 +251,22 @@ pub(crate) struct Net {
     queue: BTreeMap<(u64, u64), Packet>,
     next_number: u64,
     dice: Dice,
+    /// For what only plain commands need, so that the rest of a seed does not depend on it.
+    plain_dice: Dice,
 }
 
 impl Net {
     pub(crate) fn new(plan: &Plan, dice: Dice) -> Self {
         let pairs = (0..plan.clients)
             .flat_map(|client| (0..plan.nodes).map(move |node| Pair { client, node }));
+        let mut plain_dice = Dice::new(plan.seed ^ 0x91A2);
+        let mut link = |pair| (pair, Link::new(plain_dice.per_mille(plan.by_commands)));
         Self {
-            links: pairs.map(|pair| (pair, Link::new())).collect(),
+            links: pairs.map(&mut link).collect(),
             queue: BTreeMap::new(),
             next_number: 0,
             dice,
+            plain_dice,
         }
     }
 
@@ -227,7 +287,7 @@ impl Net {
 
     fn link(&mut self, pair: Pair) -> &mut Link {
         // All pairs are there from the beginning.
-        self.links.entry(pair).or_insert_with(Link::new)
+        self.links.entry(pair).or_insert_with(|| Link::new(false))
     }
 }
 
@@ -249,12 +309,17 @@ impl Inside {
         let open = Open {
             answer_to,
             is_vote,
+            taker: match &command {
+                Command::Acquire { value, .. } => Some(value.clone()),
+                _ => None,
+            },
+            is_released: false,
             quarantine: None,
         };
         match link.state {
             State::Up => {
                 link.open.insert(id, open);
-                self.transmit(pair, id, name, command);
+                self.transmit(pair, id, name, command, None);
             }
             State::Connecting | State::Vetting => {
                 link.open.insert(id, open);
@@ -275,7 +340,15 @@ impl Inside {
         is_up
     }
 
-    fn transmit(&mut self, pair: Pair, id: u64, name: String, command: Command) {
+    /// Puts a command on its way, by that path or else by what suits it.
+    fn transmit(
+        &mut self,
+        pair: Pair,
+        id: u64,
+        name: String,
+        command: Command,
+        path: Option<Path>,
+    ) {
         let now = self.now();
         let own_now = self.own_now(pair.client);
         let link = self.net.link(pair);
@@ -289,8 +362,14 @@ impl Inside {
         if let Some(open) = link.open.get_mut(&id) {
             open.quarantine = quarantine;
         }
-        self.log(|| format!("{pair} sends {id}: {name} {command:?}"));
+        let path = path.unwrap_or_else(|| self.path_of(pair, &command));
+        self.log(|| format!("{pair} sends {id}: {name} {command:?} {path:?}"));
         let link = self.net.link(pair);
+        if let Command::Release { value, .. } = &command {
+            for open in link.open.values_mut() {
+                open.is_released |= open.taker.as_ref() == Some(value);
+            }
+        }
         let (connection, process) = (link.connection, link.process);
         let packet = |load| Packet {
             pair,
@@ -310,21 +389,75 @@ impl Inside {
                 id,
                 name: name.clone(),
                 command: command.clone(),
+                path: Path::Script,
                 is_copy: true,
             };
-            self.net.put(now + nanos(late), packet(copy));
+            // A copy may overtake what was sent before it, as on another connection; a client that uses plain commands
+            // has the one before closed, so that its release never arrives before its acquire.
+            if !self.net.link(pair).by_commands {
+                self.net.put(now + nanos(late), packet(copy));
+            }
         }
         if self.strikes(Fault::CommandLost) {
             self.log(|| format!("{pair} loses {id}"));
             return;
         }
-        let command = Load::Command {
+        let part = |path| Load::Command {
             id,
-            name,
-            command,
+            name: name.clone(),
+            command: command.clone(),
+            path,
             is_copy: false,
         };
-        self.dispatch(Way::ToNode, packet(command));
+        self.dispatch(Way::ToNode, packet(part(path)));
+        if path == Path::Set {
+            self.dispatch_rest(packet(part(Path::Rest)));
+        }
+    }
+
+    /// Whether a command goes as a script.
+    fn path_of(&mut self, pair: Pair, command: &Command) -> Path {
+        let plain = PlainAcquire::of(command).filter(|plain| self.servers[pair.node].suits(plain));
+        if plain.is_none() || !self.net.link(pair).by_commands {
+            return Path::Script;
+        }
+        match self.net.plain_dice.per_mille(self.plan.torn) {
+            true => Path::Set,
+            false => Path::Commands,
+        }
+    }
+
+    /// Puts the rest of an attempt on its way, some time behind its first command.
+    fn dispatch_rest(&mut self, packet: Packet) {
+        let pair = packet.pair;
+        let longest = match self.is_healed {
+            true => APART_IF_WELL,
+            false => self.plan.node_timeout,
+        };
+        let longest = self.net.plain_dice.pick(&[APART_IF_WELL, longest]);
+        let apart = self.net.plain_dice.time(Duration::ZERO, longest);
+        let may_be_lost = !self.is_healed && self.plan.rate(Fault::CommandLost).is_some();
+        if may_be_lost && self.net.plain_dice.per_mille(REST_LOST_PER_MILLE) {
+            return self.log(|| format!("{pair} loses the rest"));
+        }
+        let direction = &mut self.net.link(pair).to_node;
+        direction.latest += nanos(apart);
+        let due = direction.latest;
+        self.net.put(due, packet);
+    }
+
+    /// The client hears that an attempt has to go on: never behind its own release.
+    fn go_on(&mut self, pair: Pair, id: u64, name: String, command: Command, path: Path) {
+        let next = self.net.number();
+        let link = self.net.link(pair);
+        let Some(open) = link.open.remove(&id) else {
+            return;
+        };
+        if open.is_released && path == Path::Script {
+            return open.end(Ok(Reply::Tombstoned));
+        }
+        link.open.insert(next, open);
+        self.transmit(pair, next, name, command, Some(path));
     }
 
     /// Puts a message on its way, behind those that went before it.
@@ -363,6 +496,7 @@ impl Inside {
                 Some(Way::ToNode)
             }
             Load::Answer { .. }
+            | Load::GoOn { .. }
             | Load::Broken
             | Load::Notice(_)
             | Load::Seen { .. }
@@ -393,6 +527,16 @@ impl Inside {
                     }
                     self.log(|| format!("{pair} hears {id}: {answer:?}"));
                     open.end(answer);
+                }
+            }
+            Load::GoOn {
+                id,
+                name,
+                command,
+                path,
+            } => {
+                if self.net.link(pair).connection == packet.connection {
+                    self.go_on(pair, id, name, command, path);
                 }
             }
             Load::Notice(wake) => self.notice(pair, Notice::Wake(wake)),
@@ -432,17 +576,29 @@ impl Inside {
             server.inbox.push_back(packet);
             return;
         }
-        let (id, name, command, is_copy) = match packet.load {
+        let (id, name, command, path, is_copy) = match packet.load {
             Load::Command {
                 id,
                 name,
                 command,
+                path,
                 is_copy,
-            } => (id, name, command, is_copy),
+            } => (id, name, command, path, is_copy),
             load => return self.arrives_at_marker(pair, connection, process, load),
         };
-        let (reply, woken) = server.perform(&name, &command);
-        let answer = Ok(reply);
+        let link = self.net.link(pair);
+        if link.by_commands && connection < link.connected && !is_copy {
+            return self.log(|| format!("node {} has closed the connection of {id}", pair.node));
+        }
+        let server = &mut self.servers[pair.node];
+        let plain = PlainAcquire::of(&command).filter(|_| path != Path::Script);
+        let (answer, woken) = match &plain {
+            Some(plain) => server.perform_plain((pair, id), &name, plain, path),
+            None => {
+                let (reply, woken) = server.perform(&name, &command);
+                (Done::Replied(reply), woken)
+            }
+        };
         if server.is_held_by_a_ghost(&name) {
             let what = format!(
                 "node {} holds {name} for an attempt that was given up",
@@ -457,9 +613,20 @@ impl Inside {
         for wake in woken {
             self.wake(pair.node, wake);
         }
-        if is_copy {
-            return;
-        }
+        let load = match answer {
+            Done::Nothing => return,
+            Done::Replied(_) if is_copy => return,
+            Done::Replied(reply) => Load::Answer {
+                id,
+                answer: Ok(reply),
+            },
+            Done::GoOn(path) => Load::GoOn {
+                id,
+                name,
+                command,
+                path,
+            },
+        };
         if self.strikes(Fault::AnswerLost) {
             self.log(|| format!("{pair} loses the answer to {id}"));
             return;
@@ -468,7 +635,7 @@ impl Inside {
             pair,
             connection,
             process,
-            load: Load::Answer { id, answer },
+            load,
         };
         self.dispatch(Way::ToClient, answer);
     }

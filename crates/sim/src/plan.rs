@@ -32,6 +32,9 @@ const SHORTEST: Duration = Duration::from_micros(200);
 /// The longest that a message takes once all is well.
 const QUICK: Duration = ms(2);
 
+/// What wall clocks can tell apart as a rule.
+const FINEST_TICK: Duration = Duration::from_micros(1);
+
 /// How many rounds to the farthest nodes the shortest TTL has to last, so that no attempt is too late.
 const ROUNDS_IN_TIME: u32 = 4;
 /// Faults by which nobody loses its place in line.
@@ -130,6 +133,12 @@ pub struct Plan {
     pub is_hasty: bool,
     /// How many of the nodes are on the first list, where that changes: the others join them.
     pub first_list: Option<usize>,
+    /// Of so many in a thousand pairs of a client and a node that client may use plain commands there.
+    pub by_commands: u32,
+    /// Of so many in a thousand attempts by plain commands the first arrives alone, and the others later.
+    pub torn: u32,
+    /// How coarse the clients' wall clocks are. Those of coarse clocks agree, so that clients propose the same tokens.
+    pub tick: Duration,
     /// Whether every write is on disk before it is answered, and the cluster was made with that promise.
     pub is_durable: bool,
 }
@@ -158,7 +167,7 @@ impl Plan {
     /// The plan of a seed: the same faults whatever the work is.
     #[must_use]
     pub fn of(seed: u64, work: Work) -> Self {
-        let plan = Self::of_locks(seed);
+        let plan = Self::of_locks(seed).with_commands();
         let mut dice = Dice::new(seed ^ 0x5107);
         let names = match work {
             Work::Mutex | Work::ReadWrite => plan.names,
@@ -172,6 +181,19 @@ impl Plan {
             names,
             ..plan
         }
+    }
+
+    /// From a generator of its own, so that the rest of a seed does not depend on it.
+    fn with_commands(mut self) -> Self {
+        let mut dice = Dice::new(self.seed ^ 0x91A1);
+        self.by_commands = dice.pick(&[0, 500, 500, 1_000]);
+        self.torn = dice.pick(&[0, 50, 300]);
+        let tick = dice.pick(&[FINEST_TICK, FINEST_TICK, ms(5), ms(50)]);
+        // Without its data a node leaves the order of tokens to the wall clocks.
+        if self.token_skew() == Duration::ZERO {
+            self.tick = tick;
+        }
+        self
     }
 
     fn of_locks(seed: u64) -> Self {
@@ -277,6 +299,9 @@ impl Plan {
             is_fair: dice.per_mille(400),
             is_durable: dice.per_mille(500),
             first_list: None,
+            by_commands: 0,
+            torn: 0,
+            tick: FINEST_TICK,
             wall_skew_micros: match loses_data {
                 true => WALL_SKEW_MICROS,
                 false => WILD_SKEW_MICROS,
@@ -373,6 +398,12 @@ impl Plan {
     pub fn settled_after(&self) -> Duration {
         // By then a ticket has ended, too, that a late message put in line for nobody.
         (self.max_ttl + self.max_ttl / 50).max(TICKET_LEASE) + SETTLING
+    }
+
+    /// Whether the clients' wall clocks are coarse, and agree.
+    #[must_use]
+    pub fn is_coarse(&self) -> bool {
+        self.tick > FINEST_TICK
     }
 
     /// Whether nodes lose data.

@@ -6,13 +6,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fencepost::LockName;
-use fencepost_core::lock::{Command, LockState, Now, Reply};
+use fencepost_core::lock::plain::PlainAcquire;
+use fencepost_core::lock::{Command, Holder, LockState, MAX_SKEW, Now, Reply};
 use fencepost_core::quorum::membership::{Marker, Sight};
 use fencepost_core::ticket::Wake;
 
 use crate::clock::SkewedClock;
 use crate::member::run_id;
-use crate::net::{Packet, Pair};
+use crate::net::{Done, Packet, Pair, Path};
 
 /// One simulated node.
 pub(crate) struct Server {
@@ -33,6 +34,8 @@ pub(crate) struct Server {
     history: String,
     /// Whether it says that every write is on disk before it is answered.
     syncs: bool,
+    /// What `SET` answered where the commands behind it have not arrived, by connection and command.
+    begun: BTreeMap<(Pair, u64), Option<Holder>>,
     /// The connections that have read the marker and are told of its next change, each with the process that
     /// it leads to.
     pub(crate) watched_by: BTreeMap<Pair, (u64, u64)>,
@@ -57,6 +60,7 @@ impl Server {
             marker,
             history: String::new(),
             syncs,
+            begun: BTreeMap::new(),
             watched_by: BTreeMap::new(),
         }
     }
@@ -65,6 +69,7 @@ impl Server {
         self.is_up = false;
         self.process += 1;
         self.inbox.clear();
+        self.begun.clear();
         self.watched_by.clear();
     }
 
@@ -116,10 +121,7 @@ impl Server {
     /// Carries out one command, and says whose turn it is by that. Whether it is a vote is for the client to
     /// know.
     pub(crate) fn perform(&mut self, name: &str, command: &Command) -> (Reply, Vec<Wake>) {
-        let now = Now {
-            elapsed: self.clock.monotonic(),
-            wall_micros: self.clock.wall(),
-        };
+        let now = self.now();
         if let Command::Release {
             value,
             tombstone: Some(time),
@@ -132,6 +134,61 @@ impl Server {
         let mut woken = Vec::new();
         let reply = self.apply(name, command, now, |wake| woken.push(wake));
         (reply, woken)
+    }
+
+    fn now(&self) -> Now {
+        Now {
+            elapsed: self.clock.monotonic(),
+            wall_micros: self.clock.wall(),
+        }
+    }
+
+    /// Whether plain commands may be used for that: a script bounds how far ahead a token may be.
+    pub(crate) fn suits(&self, plain: &PlainAcquire<'_>) -> bool {
+        let ahead = MAX_SKEW.as_micros() as u64;
+        plain.proposed.get() <= self.clock.wall().saturating_add(ahead)
+    }
+
+    /// Carries out an attempt's plain commands, or some of them.
+    pub(crate) fn perform_plain(
+        &mut self,
+        of: (Pair, u64),
+        name: &str,
+        plain: &PlainAcquire<'_>,
+        path: Path,
+    ) -> (Done, Vec<Wake>) {
+        if path == Path::Undo {
+            let (_, woken) = self.perform(name, &plain.undo());
+            return (Done::GoOn(Path::Script), woken);
+        }
+        if path != Path::Rest {
+            let now = self.clock.monotonic();
+            let lock = self.locks.entry(name.to_owned()).or_default();
+            let holder = lock.set_if_free(plain, now);
+            self.begun.insert(of, holder);
+        }
+        let done = match path {
+            Path::Set => Done::Nothing,
+            _ => self.follow_set(of, name, plain),
+        };
+        (done, Vec::new())
+    }
+
+    /// The commands behind the first one.
+    fn follow_set(&mut self, of: (Pair, u64), name: &str, plain: &PlainAcquire<'_>) -> Done {
+        let Some(holder) = self.begun.remove(&of) else {
+            return Done::Nothing;
+        };
+        let queue = LockName::new(name).map(|name| name.queue().to_string());
+        let queue = queue.ok().and_then(|queue| self.locks.get(&queue));
+        let head = queue.and_then(LockState::head).cloned();
+        let lock = self.locks.entry(name.to_owned()).or_default();
+        let verdict = lock.follow_set(plain, holder.as_ref(), head.as_ref());
+        match plain.reply(verdict, holder) {
+            Some(reply) => Done::Replied(reply),
+            None if verdict.is_undone() => Done::GoOn(Path::Undo),
+            None => Done::GoOn(Path::Script),
+        }
     }
 
     /// A slot of a semaphore has its queue elsewhere, as its keys have on Redis.
@@ -164,10 +221,7 @@ impl Server {
 
     /// The locks that somebody holds, and the lines in which somebody waits.
     pub(crate) fn left(&self) -> Vec<String> {
-        let now = Now {
-            elapsed: self.clock.monotonic(),
-            wall_micros: self.clock.wall(),
-        };
+        let now = self.now();
         let mut left = Vec::new();
         for (name, lock) in &self.locks {
             if let Reply::Snapshot(snapshot) = lock.clone().apply(&Command::Inspect, now) {

@@ -78,7 +78,10 @@ impl World {
                     counts.note(fault);
                 }
                 let wall_off = dice.around_zero(plan.wall_skew_micros);
-                Arc::new(SkewedClock::new(time, began, rate_ppm, wall_off))
+                Arc::new(match fault == Fault::ClientRate && plan.is_coarse() {
+                    true => SkewedClock::new(time, began, rate_ppm, 0).with_tick(plan.tick),
+                    false => SkewedClock::new(time, began, rate_ppm, wall_off),
+                })
             };
             (0..how_many).map(clock).collect()
         };

@@ -72,6 +72,7 @@ impl Inside {
         if answers && client_runs && link.to_node.blocks == 0 && link.to_client.blocks == 0 {
             link.state = State::Vetting;
             link.process = process;
+            link.connected = link.connection;
             (link.to_node.latest, link.to_client.latest) = (now, now);
             self.log(|| format!("{pair} is connected"));
             return self.look(pair);
@@ -108,7 +109,7 @@ impl Inside {
         self.log(|| format!("{pair} is admitted"));
         self.notice(pair, Notice::Listening);
         for (id, name, command) in waiting {
-            self.transmit(pair, id, name, command);
+            self.transmit(pair, id, name, command, None);
         }
     }
 
