@@ -36,7 +36,22 @@ impl RedisCluster {
     /// When something does not come up.
     #[must_use]
     pub fn start(masters: usize, replicas: usize) -> Self {
-        Self::launch(masters, replicas, None)
+        Self::launch(masters, replicas, &even(masters), None)
+    }
+
+    /// Three masters, of which the first has this slot and the two beside it, and no others.
+    ///
+    /// # Panics
+    /// When something does not come up.
+    #[must_use]
+    pub fn start_with_small_shard(slot: u16, replicas: usize) -> Self {
+        let slot = usize::from(slot);
+        let slots = [
+            vec![(slot - 1, slot + 1)],
+            vec![(0, slot - 2)],
+            vec![(slot + 2, SLOTS - 1)],
+        ];
+        Self::launch(3, replicas, &slots, None)
     }
 
     /// The same without replicas, where the nodes speak TLS with each other and with clients, and have a
@@ -47,10 +62,15 @@ impl RedisCluster {
     #[must_use]
     pub fn start_tls(masters: usize, authority: &Authority) -> Self {
         let files = TlsFiles::new(authority, "127.0.0.1");
-        Self::launch(masters, 0, Some(files))
+        Self::launch(masters, 0, &even(masters), Some(files))
     }
 
-    fn launch(masters: usize, replicas: usize, tls: Option<TlsFiles>) -> Self {
+    fn launch(
+        masters: usize,
+        replicas: usize,
+        slots: &[Vec<(usize, usize)>],
+        tls: Option<TlsFiles>,
+    ) -> Self {
         let mut servers = Vec::new();
         let mut ports = Vec::new();
         let mut bus_ports = Vec::new();
@@ -79,10 +99,11 @@ impl RedisCluster {
             bus_ports.push(bus.to_string());
         }
         for (n, server) in servers[..masters].iter().enumerate() {
-            let (first, last) = (SLOTS * n / masters, SLOTS * (n + 1) / masters - 1);
             server.cli(&["CLUSTER", "SET-CONFIG-EPOCH", &(n + 1).to_string()]);
-            let (first, last) = (first.to_string(), last.to_string());
-            server.cli(&["CLUSTER", "ADDSLOTSRANGE", &first, &last]);
+            for (first, last) in &slots[n] {
+                let (first, last) = (first.to_string(), last.to_string());
+                server.cli(&["CLUSTER", "ADDSLOTSRANGE", &first, &last]);
+            }
         }
         for (port, bus) in ports.iter().zip(&bus_ports).skip(1) {
             let port = port.to_string();
@@ -214,6 +235,19 @@ impl RedisCluster {
         self.owner_by(self.up(), slot).expect("an owner")
     }
 
+    /// The id of the owner of a slot, also where that does not run any more.
+    ///
+    /// # Panics
+    /// When nobody owns it.
+    #[must_use]
+    pub fn owner_id(&self, slot: u16) -> String {
+        let owner = self.servers[self.owner(slot)].port();
+        let nodes = self.up().cli(&["CLUSTER", "NODES"]);
+        let has = |line: &&str| line.contains(&format!(":{owner}@"));
+        let line = nodes.lines().find(has).expect("a node");
+        line.split(' ').next().unwrap_or_default().to_owned()
+    }
+
     /// Moves a slot with all its keys, as `redis-cli --cluster reshard` does.
     ///
     /// # Panics
@@ -286,4 +320,10 @@ impl RedisCluster {
         wait_until("a failover", 2 * LATE, moved).await;
         self.owner(slot)
     }
+}
+
+/// Slots for that many masters.
+fn even(masters: usize) -> Vec<Vec<(usize, usize)>> {
+    let of = |n| vec![(SLOTS * n / masters, SLOTS * (n + 1) / masters - 1)];
+    (0..masters).map(of).collect()
 }

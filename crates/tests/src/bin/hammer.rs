@@ -99,6 +99,7 @@ impl Lock {
             tombstone: None,
             ticket: Default::default(),
             follower: None,
+            is_lease: false,
         };
         match self.node.call(&self.name, release).await? {
             Reply::Released => Ok(()),

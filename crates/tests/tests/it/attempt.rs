@@ -86,6 +86,7 @@ impl<'a> Attempt<'a> {
             tombstone,
             ticket: Default::default(),
             follower: None,
+            is_lease: false,
         }
     }
 

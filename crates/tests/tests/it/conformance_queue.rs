@@ -99,6 +99,7 @@ impl Lock<'_> {
             tombstone: None,
             ticket,
             follower,
+            is_lease: false,
         };
         assert_eq!(self.ask(command).await.unwrap(), Reply::Released);
     }

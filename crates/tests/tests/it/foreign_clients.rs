@@ -162,3 +162,16 @@ async fn a_prefix_stands_before_the_keys() {
     lease.release().await.unwrap();
     assert_eq!(locks.status("job").await.unwrap().holder, None);
 }
+
+/// Other clients write random bytes: shown as text they all looked alike.
+#[tokio::test]
+async fn a_value_that_is_no_text_is_shown_as_hex() {
+    let cluster = Cluster::start(1);
+    let locks = cluster.client().await;
+    let set = r"return redis.call('SET', 'job', '\255\254a', 'PX', 30000)";
+    cluster.servers[0].cli(&["EVAL", set, "0"]);
+    let error = locks.try_lock("job").ttl(TTL).await.unwrap_err();
+    assert!(error.to_string().contains("held by 0xfffe61"), "{error}");
+    let status = locks.status("job").await.unwrap();
+    assert!(format!("{status:?}").contains("0xfffe61"), "{status:?}");
+}

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use fencepost::{Client, Lease, RestartPolicy};
+use fencepost::{Client, InitOptions, Lease, RestartPolicy};
 use fencepost_tests::{Cluster, RedisServer, eventually, until};
 
 const MAX_TTL: Duration = Duration::from_secs(8);
@@ -97,4 +97,155 @@ async fn clients_with_another_node_list_are_refused() {
     let builder = builder.restart_policy(RestartPolicy::Delay);
     let third = builder.build().unwrap();
     excluded(&third, &lease).await;
+}
+
+/// The extension sees the lock on one node, and looks alone cannot tell that another has forgotten it. It used to
+/// release that one as well, before anybody was told, while the holder was promised the lock: the simulation found
+/// it (seeds 2596 and 7521).
+#[tokio::test]
+async fn an_extension_that_fails_leaves_the_lock_to_whom_it_was_promised() {
+    let (cluster, second, lease) = held_on_two().await;
+    let deadline = lease.deadline();
+    let detached = lease.detach().await.unwrap();
+    cluster.servers[2].cli(&["DEL", "job"]);
+    cluster.servers[1].cli(&["FLUSHALL"]);
+    let error = second
+        .extend_detached(&detached, MAX_TTL)
+        .await
+        .unwrap_err();
+    assert!(error.is_no_quorum(), "{error}");
+    let mut tries = 0;
+    while let Err(error) = second.try_lock("job").ttl(MAX_TTL).renew(false).await {
+        tries += 1;
+        if std::time::Instant::now() >= deadline {
+            return;
+        }
+        assert!(error.is_held() || error.is_no_quorum(), "{error}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let early = deadline.saturating_duration_since(std::time::Instant::now());
+    assert!(early.is_zero() && tries > 10, "granted {early:?} too early");
+}
+
+/// The default policy: a list of one or two nodes never looked whether others vote there.
+async fn is_refused(cluster: &Cluster, lease: &Lease, urls: &str) {
+    let client = Client::builder().url(urls).max_ttl(MAX_TTL);
+    let client = client.build().unwrap();
+    excluded(&client, lease).await;
+    let error = client.try_lock("other").ttl(MAX_TTL).await.unwrap_err();
+    let error = error.to_string();
+    for server in &cluster.servers {
+        assert!(error.contains(&server.url()), "{error}");
+    }
+    assert!(error.contains("this client uses"), "{error}");
+}
+
+#[tokio::test]
+async fn a_client_of_one_of_the_nodes_is_refused() {
+    let (cluster, _, lease) = held_on_two().await;
+    is_refused(&cluster, &lease, &cluster.servers[2].url()).await;
+}
+
+#[tokio::test]
+async fn a_client_of_one_of_the_nodes_and_another_is_refused() {
+    let other = RedisServer::start();
+    let (cluster, _, lease) = held_on_two().await;
+    let urls = format!("{},{}", cluster.servers[2].url(), other.url());
+    is_refused(&cluster, &lease, &urls).await;
+}
+
+#[tokio::test]
+async fn a_client_of_two_of_the_nodes_is_refused() {
+    let (cluster, _, lease) = held_on_two().await;
+    cluster.servers[1].cli(&["DEL", "job"]);
+    let urls = &cluster.servers[1..];
+    let urls: Vec<_> = urls.iter().map(RedisServer::url).collect();
+    is_refused(&cluster, &lease, &urls.join(",")).await;
+}
+
+#[tokio::test]
+async fn a_client_of_one_server_that_becomes_one_of_three_is_refused_from_the_next_look_on() {
+    let cluster = Cluster::start(3);
+    let alone = Client::builder().url(cluster.servers[0].url());
+    let alone = alone.max_ttl(MAX_TTL).connect().await.unwrap();
+    alone
+        .try_lock("job")
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
+    let _three = delayed(&cluster.urls()).await;
+    until("it is refused", SOON, async || {
+        match alone.try_lock("job").ttl(MAX_TTL).await {
+            Ok(lease) => lease.release().await.is_err(),
+            Err(error) => error.to_string().contains(&cluster.servers[2].url()),
+        }
+    })
+    .await;
+    // Whoever says that nobody shall look is not looked after.
+    let trusting = Client::builder().url(cluster.servers[0].url());
+    let trusting = trusting.restart_policy(RestartPolicy::Trust);
+    let trusting = trusting.max_ttl(MAX_TTL).connect().await.unwrap();
+    drop(trusting.try_lock("other").await.unwrap());
+}
+
+/// Each host has another server there, so clients of two hosts would both be granted a majority.
+#[tokio::test]
+async fn a_quorum_does_not_mix_addresses_of_this_machine_with_others() {
+    for local in [
+        "redis+unix:///run/redis.sock",
+        "redis://localhost:6379",
+        "redis://user:secret@127.1.2.3:7000/2",
+        "rediss://[::1]:6379",
+    ] {
+        let urls = format!("redis://10.0.0.1,{local},redis://b.example:6379");
+        let error = Client::builder()
+            .url(&urls)
+            .build()
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("local to this machine"), "{local}: {error}");
+        assert!(!error.contains("secret"), "{error}");
+        drop(Client::builder().url(local).build().unwrap());
+        let all_local = format!("{local},redis://127.0.0.1:1,redis://localhost:2");
+        drop(Client::builder().url(all_local).build().unwrap());
+    }
+}
+
+/// Not promised: the append-only file that a server was told to stop writing has the promise of durability in it, and
+/// is read again when the server is started with it. What struck the promise is not in it.
+#[tokio::test]
+async fn an_append_only_file_that_was_off_for_a_while_brings_back_its_promise_and_makes_two_holders()
+ {
+    let durable = ["--appendonly", "yes", "--appendfsync", "always"];
+    let servers = (0..3).map(|_| RedisServer::start_args(&durable)).collect();
+    let mut cluster = Cluster { servers };
+    let promised = InitOptions::new().fresh(true).durable(true);
+    let builder = Client::builder().url(cluster.urls()).max_ttl(MAX_TTL);
+    builder.init(promised).await.unwrap();
+    let first = delayed(&cluster.urls()).await;
+    cluster.servers[1].cli(&["CONFIG", "SET", "appendonly", "no"]);
+    until("the promise is struck", SOON, async || {
+        let marker = cluster.servers[1].cli(&["GET", "fencepost:marker"]);
+        marker.contains("durable false")
+    })
+    .await;
+    let mut lease = None;
+    until("it is held", SOON, async || {
+        let tried = first.try_lock("job").ttl(MAX_TTL).renew(false).await;
+        lease = tried.ok();
+        lease.is_some()
+    })
+    .await;
+    cluster.all_have("job").await;
+    cluster.servers[2].cli(&["DEL", "job"]);
+    cluster.servers[1].restart_args(&durable);
+    let second = Client::builder().url(cluster.urls()).max_ttl(MAX_TTL);
+    let second = second.build().unwrap();
+    until("it is granted again", MAX_TTL, async || {
+        second.try_lock("job").ttl(MAX_TTL).await.is_ok()
+    })
+    .await;
+    assert!(lease.is_some_and(|lease| lease.is_valid()), "too slow");
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use fencepost::internals::clock::{Clock, Moment, SystemClock};
 use fencepost::{Client, Lease, LockRequest, LossReason};
-use fencepost_tests::{Cluster, RedisServer, Stalls, wait_until};
+use fencepost_tests::{Cluster, RedisServer, Stalls, until, wait_until};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// How soon something has to happen that is not the matter of a test.
@@ -329,6 +329,46 @@ mod by_hand {
             );
             is_stolen(locks.release_detached(&detached).await.unwrap_err().loss());
         }
+    }
+
+    /// What one of them acquired again, the other took for held all the time; then the first released it, having
+    /// found it lost, and a rival was granted what the other was promised.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn neither_of_two_that_extend_an_expired_lock_at_once_is_promised_it() {
+        let cluster = Cluster::start(3);
+        let (locks, other) = (cluster.client().await, cluster.client().await);
+        for n in 0..20 {
+            let name = format!("job-{n}");
+            let lease = locks.lock(&name).ttl(TTL).renew(false).await.unwrap();
+            let detached = lease.detach().await.unwrap();
+            for server in &cluster.servers {
+                server.cli(&["DEL", &name]);
+            }
+            let (one, two) = tokio::join!(
+                locks.extend_detached(&detached, TTL),
+                other.extend_detached(&detached, TTL)
+            );
+            assert!(one.unwrap_err().is_lost() && two.unwrap_err().is_lost());
+            let rival = other.try_lock(&name).renew(false).await;
+            rival.expect("nobody holds it").release().await.unwrap();
+        }
+    }
+
+    /// It is acquired again there once a majority has said that it was held all the time.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_detached_lock_is_repaired_where_a_minority_has_forgotten_it() {
+        let cluster = Cluster::start(3);
+        let locks = cluster.client().await;
+        let lease = locks.lock("job").ttl(TTL).renew(false).await.unwrap();
+        let detached = lease.detach().await.unwrap();
+        let server = &cluster.servers[1];
+        server.cli(&["DEL", "job"]);
+        until("repaired", SOON, async || {
+            locks.extend_detached(&detached, TTL).await.unwrap();
+            server.cli(&["EXISTS", "job"]) == "1"
+        })
+        .await;
+        locks.release_detached(&detached).await.unwrap();
     }
 
     fn is_stolen(why: Option<&LossReason>) {

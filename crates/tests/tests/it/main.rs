@@ -63,6 +63,7 @@ mod scope;
 mod semaphore;
 mod semaphore_looks;
 mod sentinel;
+mod short_acquire;
 mod short_release;
 mod sqlite_processes;
 mod waiting;

@@ -141,6 +141,7 @@ impl Lock {
             tombstone: None,
             ticket: Default::default(),
             follower: None,
+            is_lease: false,
         };
         node.call(&self.name, command)
     }
@@ -226,6 +227,7 @@ pub(crate) fn wake_up(ticket: &str) -> Notice {
     Notice::Wake(Wake {
         ticket,
         first: true,
+        everywhere: false,
         slot: None,
     })
 }

@@ -245,6 +245,7 @@ async fn what_arrives_late_on_a_connection_that_was_given_up_takes_no_lock() {
         tombstone: Some(TTL),
         ticket: Default::default(),
         follower: None,
+        is_lease: false,
     };
     let start = Instant::now();
     while node.call(&job(), release.clone()).await != Ok(Reply::NotHeld(None)) {

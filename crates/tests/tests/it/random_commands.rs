@@ -153,19 +153,20 @@ pub(crate) fn step(layout: Layout) -> impl Strategy<Value = Step> {
             Layout::Reentrant => Command::Raise { value, to: token },
         }),
         2 => (value(), token()).prop_map(|(value, to)| Command::Raise { value, to }),
-        3 => (value(), ttl(), token(), 1..100_u32, any::<bool>()).prop_map(
-            |(value, ttl, token, entries, compares)| {
+        3 => (value(), ttl(), token(), 1..100_u32, 0..5).prop_map(
+            |(value, ttl, token, entries, repair)| {
                 let entries = NonZeroU32::new(entries).unwrap();
-                let repair = match compares {
-                    true => Repair::UnlessOvertaken,
-                    false => Repair::Always,
+                let repair = match repair {
+                    0 => Repair::Never,
+                    1 | 2 => Repair::UnlessOvertaken,
+                    _ => Repair::Always,
                 };
                 Command::Extend { value, ttl, token, entries, repair }
             },
         ),
-        4 => (value(), tombstone, fate(), prop::option::of(client_id())).prop_map(
-            |(value, tombstone, ticket, follower)| {
-                Command::Release { value, tombstone, ticket, follower }
+        4 => (value(), tombstone, fate(), prop::option::of(client_id()), any::<bool>()).prop_map(
+            |(value, tombstone, ticket, follower, is_lease)| {
+                Command::Release { value, tombstone, ticket, follower, is_lease }
             },
         ),
         4 => (tickets(), minutes())

@@ -370,6 +370,152 @@ async fn a_slot_that_leaves_a_shard_in_quarantine_is_in_quarantine_where_it_arri
     lose_a_lock(true).await;
 }
 
+/// A name, and its slot.
+const SMALL: (&str, u16) = ("job", 2906);
+
+/// A shard that may have forgotten a lock has no slots any more, and nobody has its markers. The lock is held for
+/// much longer than it takes to empty it; who asks next is a program that has just started.
+async fn lose_a_shard(replicas: usize, empty: impl AsyncFnOnce(&mut RedisCluster)) {
+    const TTL: Duration = Duration::from_secs(20);
+    let (name, slot) = SMALL;
+    let mut cluster = RedisCluster::start_with_small_shard(slot, replicas);
+    assert_eq!(cluster.owner(cluster.slot(name)), 0);
+    cluster.init(TTL).await;
+    let connect = async || {
+        let builder = cluster.builder(TTL).node_timeout(NODE_TIMEOUT);
+        builder.connect().await.unwrap()
+    };
+    let holder = connect().await;
+    // At the one that gets no slots.
+    let elsewhere = name_at(&cluster, 2);
+    locks(&holder, &elsewhere).await.unwrap();
+    cluster.detach_replicas(0);
+    let begin = Instant::now();
+    let held = holder.try_lock(name).ttl(TTL).renew(false).await.unwrap();
+    cluster.servers[0].kill();
+    empty(&mut cluster).await;
+    assert_eq!(cluster.owner(slot), 1);
+
+    // Until the one who holds it cannot believe in it any more.
+    let mut refusals = 0;
+    let next = loop {
+        let client = {
+            let builder = cluster.builder(TTL).node_timeout(NODE_TIMEOUT);
+            builder.connect().await.unwrap()
+        };
+        match client.try_lock(name).renew(false).await {
+            Ok(lease) => break lease,
+            Err(_) if begin.elapsed() < TTL => {
+                // The names of others are used as before.
+                locks(&client, &elsewhere).await.unwrap();
+                refusals += 1;
+            }
+            Err(error) => assert!(begin.elapsed() < LATE, "{error}"),
+        }
+        sleep(Duration::from_millis(300)).await;
+    };
+    assert!(
+        begin.elapsed() > TTL,
+        "granted again after {:?}",
+        begin.elapsed()
+    );
+    assert!(refusals > 0 && next.token() > held.token());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_shard_in_quarantine_that_is_emptied_keeps_its_names_in_quarantine() {
+    lose_a_shard(1, async |cluster| {
+        let slot = SMALL.1;
+        assert_eq!(cluster.failed_over(slot, 0).await, 3);
+        for slot in slot - 1..=slot + 1 {
+            cluster.migrate(slot, 1);
+        }
+    })
+    .await;
+}
+
+/// What `redis-cli --cluster fix` does.
+#[tokio::test(flavor = "multi_thread")]
+async fn slots_of_a_shard_that_is_forgotten_come_back_empty_and_in_quarantine() {
+    lose_a_shard(0, async |cluster| {
+        let slot = SMALL.1;
+        let id = cluster.owner_id(slot);
+        for other in &cluster.servers[1..] {
+            assert_eq!(other.cli(&["CLUSTER", "FORGET", &id]), "OK");
+        }
+        let (first, last) = ((slot - 1).to_string(), (slot + 1).to_string());
+        let add = ["CLUSTER", "ADDSLOTSRANGE", &first, &last];
+        assert_eq!(cluster.servers[1].cli(&add), "OK");
+        cluster.servers[1].cli(&["CLUSTER", "BUMPEPOCH"]);
+        wait_until("everybody knows", LATE, || {
+            let others = &cluster.servers[1..];
+            others
+                .iter()
+                .all(|server| cluster.owner_by(server, slot) == Some(1))
+        })
+        .await;
+    })
+    .await;
+}
+
+/// Said within the time that a node has, though other nodes would have to answer for it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_slot_that_nobody_owns_is_told_at_once() {
+    let cluster = RedisCluster::start(3, 0);
+    cluster.init(MAX_TTL).await;
+    let locking = client(&cluster).await;
+    let slot = cluster.slot("job");
+    locks(&locking, "job").await.unwrap();
+    for server in &cluster.servers {
+        server.cli(&["CLUSTER", "DELSLOTS", &slot.to_string()]);
+    }
+    until("it is known", LATE, async || {
+        let error = locks(&locking, "job").await.unwrap_err();
+        let is_told = |why: &NodeError| match why {
+            NodeError::ClusterDown(why) => why.contains("name no owner of slot"),
+            _ => false,
+        };
+        reasons(&error).iter().all(is_told)
+    })
+    .await;
+    let begin = Instant::now();
+    let error = locks(&locking, "job").await.unwrap_err();
+    assert!(begin.elapsed() < NODE_TIMEOUT, "{error}");
+    // And to one who has not asked before.
+    let error = locks(&client(&cluster).await, "job").await.unwrap_err();
+    assert!(
+        error.to_string().contains("name no owner of slot"),
+        "{error}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cluster_that_serves_nothing_without_all_its_slots_says_so() {
+    let mut cluster = RedisCluster::start(3, 0);
+    cluster.init(MAX_TTL).await;
+    for server in &cluster.servers {
+        server.cli(&["CONFIG", "SET", "cluster-require-full-coverage", "yes"]);
+    }
+    let locking = client(&cluster).await;
+    let names: Vec<_> = (0..3).map(|server| name_at(&cluster, server)).collect();
+    for name in &names {
+        locks(&locking, name).await.unwrap();
+    }
+    cluster.servers[2].kill();
+    for name in &names {
+        until("it says so", LATE, async || {
+            let error = locks(&locking, name).await.err();
+            let reasons = error.map(|error| reasons(&error)).unwrap_or_default();
+            let says = |why: &NodeError| match why {
+                NodeError::ClusterDown(why) => why.contains("CLUSTERDOWN"),
+                _ => false,
+            };
+            !reasons.is_empty() && reasons.iter().all(says)
+        })
+        .await;
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_shard_that_is_lost_for_good_costs_its_own_names_only() {
     let mut cluster = RedisCluster::start(3, 0);
@@ -436,6 +582,12 @@ async fn work(client: Client, name: String, since: Instant, end: Arc<AtomicBool>
     turns
 }
 
+/// `FENCEPOST_FAILOVER_SECONDS`, for a longer run.
+fn longer() -> Option<Duration> {
+    let seconds = std::env::var("FENCEPOST_FAILOVER_SECONDS").ok()?;
+    seconds.parse().ok().map(Duration::from_secs)
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn forced_failovers_and_moving_slots_under_load_make_no_two_holders() {
     let cluster = RedisCluster::start(3, 1);
@@ -457,7 +609,8 @@ async fn forced_failovers_and_moving_slots_under_load_make_no_two_holders() {
         }
     }
     let mut failovers = 0;
-    for round in 0..3 {
+    let (mut round, long) = (0, longer());
+    while round < 3 || long.is_some_and(|long| since.elapsed() < long) {
         sleep(Duration::from_secs(1)).await;
         let from = cluster.owner(slot);
         let replica = (from + 3) % 6;
@@ -472,6 +625,7 @@ async fn forced_failovers_and_moving_slots_under_load_make_no_two_holders() {
             cluster.migrate(slot, to);
         }
         sleep(QUARANTINE + Duration::from_secs(1)).await;
+        round += 1;
     }
     end.store(true, Ordering::SeqCst);
     for worker in workers {

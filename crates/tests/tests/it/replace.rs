@@ -111,3 +111,55 @@ async fn a_replacement_waits_anew_for_nodes_that_came_back_into_the_old_cluster(
     let waited = came_back.elapsed();
     assert!(waited >= MAX_TTL, "{waited:?}");
 }
+
+/// A replacement that could not succeed closed the old cluster first: its jobs lost their locks, and nobody could
+/// acquire one until another replacement.
+#[tokio::test]
+async fn a_replacement_that_must_fail_closes_nothing() {
+    let mut cluster = Cluster::start(5);
+    let urls: Vec<_> = cluster.servers.iter().map(RedisServer::url).collect();
+    let old = urls[..3].join(",");
+    let fresh = || InitOptions::new().fresh(true);
+    builder(&old).init(fresh()).await.unwrap();
+    builder(&urls[3..].join(",")).init(fresh()).await.unwrap();
+    let client = builder(&old).connect().await.unwrap();
+    let lease = client.lock("job").ttl(MAX_TTL).await.unwrap();
+    cluster.servers[2].kill();
+    let of_another = format!("{},{},{}", urls[0], urls[1], urls[4]);
+    for (new, culprit) in [(&old, &urls[2]), (&of_another, &urls[3])] {
+        let replaced = InitOptions::new().replace(&old);
+        let error = builder(new).init(replaced).await.unwrap_err().to_string();
+        assert!(error.contains(culprit), "{error}");
+        for server in &cluster.servers[..2] {
+            let marker = server.cli(&["GET", KEY]);
+            assert!(marker.contains("state active"), "{marker}");
+        }
+        assert!(lease.is_valid());
+    }
+    drop(client.try_lock("other").ttl(MAX_TTL).await.unwrap());
+}
+
+#[tokio::test]
+async fn a_replacement_that_fails_after_it_closed_the_old_cluster_says_what_to_type() {
+    let mut cluster = Cluster::start(4);
+    let urls: Vec<_> = cluster.servers.iter().map(RedisServer::url).collect();
+    let (old, new) = (urls[..3].join(","), urls.join(","));
+    let fresh = InitOptions::new().fresh(true);
+    builder(&old).init(fresh).await.unwrap();
+    let replaced = || InitOptions::new().replace(&old);
+    let failing = tokio::spawn(builder(&new).init(replaced()));
+    until("the old cluster is closed", SOON, async || {
+        cluster.servers[0]
+            .cli(&["GET", KEY])
+            .contains("state closing")
+    })
+    .await;
+    cluster.servers[3].kill();
+    let error = failing.await.unwrap().unwrap_err();
+    let said = error.to_string();
+    assert!(said.contains("the old cluster is closed"), "{said}");
+    assert!(said.contains("run the same command again"), "{said}");
+    assert_eq!(error.nodes().len(), 4, "{said}");
+    cluster.servers[3].restart();
+    builder(&new).init(replaced()).await.unwrap();
+}

@@ -146,6 +146,7 @@ impl Case {
                 None => TicketDisposition::Stays,
             },
             follower: self.follower.map(|n| self.clients[n].clone()),
+            is_lease: true,
         }
     }
 
@@ -157,12 +158,12 @@ impl Case {
 
     /// How many scripts a holder sends who knows its token.
     fn scripts(&self) -> usize {
-        let is_for_the_short_one =
-            self.leaves.is_none() && self.follower.is_none() && self.tombstone.is_none();
+        let is_for_the_short_one = self.follower.is_none() && self.tombstone.is_none();
         // A queue of which all are silent has expired.
         let is_there = self.line.iter().any(|waiter| !waiter.is_silent);
-        let is_unusual =
-            is_there && (self.line[0].reads || self.line.iter().any(|waiter| waiter.is_silent));
+        let has_own_ticket = self.leaves.is_some_and(|place| place < self.line.len());
+        let is_silent = self.line.iter().any(|waiter| waiter.is_silent);
+        let is_unusual = is_there && (self.line[0].reads || is_silent || has_own_ticket);
         1 + usize::from(is_for_the_short_one && is_unusual)
     }
 
@@ -178,10 +179,15 @@ impl Case {
         }
         let mut told = Vec::new();
         let reply = state.apply_and_wake(&self.release(), now(LONG_AFTER), |wake| {
-            let place = if wake.first { '1' } else { '2' };
+            let place = match (wake.first, wake.everywhere) {
+                (true, true) => '0',
+                (true, false) => '1',
+                _ => '2',
+            };
             told.push(format!("{place}{}", wake.ticket.as_str()));
         });
         assert_eq!(reply, Reply::Released);
+        told.sort();
         (told, state.apply(&Command::Inspect, now(LONG_AFTER)))
     }
 }
@@ -261,7 +267,8 @@ async fn every_release(held_with: Option<FencingToken>) {
     let seen = within(LATE, join_all(seen)).await;
     for ((number, case), really_seen) in cases.iter().enumerate().zip(seen) {
         let (told, seen) = case.expected();
-        let really_told = heard.remove(&(number as u128)).unwrap_or_default();
+        let mut really_told = heard.remove(&(number as u128)).unwrap_or_default();
+        really_told.sort();
         assert_eq!(really_told, told, "{case:?}");
         assert_eq!(really_seen, Ok(seen), "{case:?}");
     }

@@ -198,6 +198,7 @@ async fn a_lock_of_this_process_excludes_another_and_is_seen_there() {
         tombstone: None,
         ticket: Default::default(),
         follower: None,
+        is_lease: false,
     };
     let name = LockName::new("job").expect("a name");
     let reply = node.call(&name, release).await;
