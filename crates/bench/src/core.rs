@@ -8,7 +8,7 @@ use crate::columns::{Better, Row, print};
 use crate::contender::Contender;
 use crate::floor::Kind;
 use crate::floor::direct::Direct;
-use crate::floor::shared::Shared;
+use crate::floor::shared::{Shared, Writing};
 use crate::measure::{Seen, slice};
 use crate::ours::Ours;
 use crate::probe::Probe;
@@ -17,7 +17,7 @@ use crate::{Effort, floor, ours, rslock};
 
 /// At how many tasks `core` measures.
 pub(crate) const TASKS: [usize; 3] = [1, 16, 64];
-const CONTENDERS: usize = 4;
+const CONTENDERS: usize = 5;
 
 /// One contender's clients, and what was seen of them at each number of tasks.
 struct Lane<C> {
@@ -59,7 +59,8 @@ impl Floor {
     async fn new(kind: Kind, scene: &mut Scene<'_>) -> Self {
         let ports: Vec<_> = scene.servers.iter().map(RedisServer::port).collect();
         let direct = floor::direct::clients(kind, &ports, 1).await;
-        let shared = floor::shared::clients(kind, &ports, scene.most_tasks()).await;
+        let shared =
+            floor::shared::clients(kind, &ports, scene.most_tasks(), Writing::ByTask).await;
         Self {
             direct: Lane::new(direct, scene).await,
             shared: Lane::new(shared, scene).await,
@@ -103,6 +104,8 @@ pub(crate) struct Race<'a> {
     floor: Floor,
     bare: Floor,
     rslock: Lane<Rslock>,
+    /// The floor of one task, but that another task reads the answers.
+    hop: Lane<Shared>,
 }
 
 /// What was seen of each contender at one number of tasks.
@@ -139,11 +142,14 @@ impl<'a> Race<'a> {
         };
         let most = scene.most_tasks();
         let ours = ours::clients(&urls, most).await;
+        let ports: Vec<_> = servers.iter().map(RedisServer::port).collect();
+        let hop = floor::shared::clients(Kind::Fenced, &ports, 1, Writing::ByCaller).await;
         let mut race = Self {
             ours: Lane::new(ours, &mut scene).await,
             floor: Floor::new(Kind::Fenced, &mut scene).await,
             bare: Floor::new(Kind::Bare, &mut scene).await,
             rslock: Lane::new(rslock::clients(&urls, most), &mut scene).await,
+            hop: Lane::new(hop, &mut scene).await,
             scene,
         };
         for round in 0..effort.rounds {
@@ -161,10 +167,17 @@ impl<'a> Race<'a> {
                     0 => self.ours.turn(at, scene).await,
                     1 => self.floor.turn(at, scene).await,
                     2 => self.bare.turn(at, scene).await,
-                    _ => self.rslock.turn(at, scene).await,
+                    3 => self.rslock.turn(at, scene).await,
+                    _ if scene.tasks[at] == 1 => self.hop.turn(at, scene).await,
+                    _ => {}
                 }
             }
         }
+    }
+
+    /// What was seen of the floor at one task whose answers another task reads.
+    pub(crate) fn hop(&self) -> &Seen {
+        &self.hop.seen[0]
     }
 
     /// What was seen at the number of tasks of that index.

@@ -189,9 +189,9 @@ pub(crate) struct Bars {
     pub(crate) bars: Vec<(String, f64)>,
 }
 
-/// Groups of horizontal bars beside each other; the first bar of each is ours.
-pub(crate) fn bars(groups: &[Bars]) -> String {
-    const NAMES: f64 = 140.0;
+/// Groups of horizontal bars beside each other; the first bar of each is ours. Below them a note.
+pub(crate) fn bars(groups: &[Bars], note: &str) -> String {
+    const NAMES: f64 = 175.0;
     const ROW: f64 = 22.0;
     const FIGURE: f64 = 56.0;
     const GAP: f64 = 24.0;
@@ -202,7 +202,7 @@ pub(crate) fn bars(groups: &[Bars]) -> String {
         .unwrap_or(0);
     let (width, height) = (
         PANEL_WIDTH * groups.len() as f64,
-        TOP + ROW * rows as f64 + 10.0,
+        TOP + ROW * rows as f64 + 10.0 + LEGEND,
     );
     let mut svg = begin(width, height);
     for (at, group) in groups.iter().enumerate() {
@@ -225,6 +225,7 @@ pub(crate) fn bars(groups: &[Bars]) -> String {
             text(&mut svg, x, y + 14.0, "start", "", &shown);
         }
     }
+    text(&mut svg, 16.0, height - 12.0, "start", "", note);
     svg + "</svg>\n"
 }
 
@@ -251,6 +252,24 @@ mod tests {
             [50.0, 100.0, 200.0, 500.0, 1000.0]
         );
         assert_eq!(ticks(Scale::Logarithmic, 100.0, 100.0), [100.0]);
+    }
+
+    #[test]
+    fn bars_are_named_with_their_versions_and_say_what_was_measured() {
+        let group = Bars {
+            title: "cycles/s".to_owned(),
+            bars: vec![
+                ("fencepost".to_owned(), 2.0),
+                ("rslock 0.10.0".to_owned(), 1.0),
+            ],
+        };
+        let svg = bars(&[group], "fencepost 0.1.0, revision abc1234");
+        for text in [
+            ">rslock 0.10.0</text>",
+            ">fencepost 0.1.0, revision abc1234</text>",
+        ] {
+            assert!(svg.contains(text), "{svg}");
+        }
     }
 
     #[test]

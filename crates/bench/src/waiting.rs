@@ -10,7 +10,7 @@ use hdrhistogram::Histogram;
 use rslock::{Lock, LockManager};
 use tokio::sync::OwnedMutexGuard;
 
-use crate::floor::hand_off::Pair;
+use crate::floor::hand_off::{Pair, Waiting};
 use crate::floor::{self, Kind};
 use crate::measure::{Seen, histogram, slice};
 use crate::probe::Probe;
@@ -148,6 +148,11 @@ async fn work_for(time: Duration) {
     work.await.expect("to sleep is no work");
 }
 
+/// What is done under the lock.
+async fn hold() {
+    work_for(WORK).await;
+}
+
 async fn work<W: Worker>(worker: W, end: Instant, last_release: Arc<Mutex<Instant>>) -> (W, Waits) {
     let mut seen = Waits::new();
     while Instant::now() < end {
@@ -160,7 +165,7 @@ async fn work<W: Worker>(worker: W, end: Instant, last_release: Arc<Mutex<Instan
             let taken = now.saturating_duration_since(released);
             seen.hand_off.saturating_record(taken.as_nanos() as u64);
         }
-        work_for(WORK).await;
+        hold().await;
         *last_release.lock().expect("no panic") = Instant::now();
         worker.release(held).await;
         seen.cycles += 1;
@@ -192,6 +197,8 @@ pub(crate) struct Contended {
     trip: f64,
     /// Hand-off written by hand.
     by_hand: Histogram<u64>,
+    /// The same while a second waits, who is told of each release.
+    by_hand_telling: Histogram<u64>,
     /// fencepost, fair, rslock, a mutex in memory, and fencepost without contention.
     seen: [Waits; 5],
 }
@@ -208,6 +215,18 @@ impl Contended {
     /// The median, in microseconds.
     pub(crate) fn hand_off_by_hand(&self) -> f64 {
         self.by_hand.value_at_quantile(0.5) as f64 / 1e3
+    }
+
+    /// The same while a second waits, who is told of each release.
+    pub(crate) fn hand_off_by_hand_telling(&self) -> f64 {
+        self.by_hand_telling.value_at_quantile(0.5) as f64 / 1e3
+    }
+
+    /// How many cycles there would be a second if each hand-off of ours took as long as one by hand, and all else as
+    /// long as it does.
+    pub(crate) fn per_second_by_hand(&self) -> f64 {
+        let saved = self.ours().hand_off_micros() - self.hand_off_by_hand();
+        1e6 / (1e6 / self.ours().per_second() - saved)
     }
 }
 
@@ -243,8 +262,9 @@ pub(crate) async fn contend(
     let mut floor_clients = floor::direct::clients(Kind::Fenced, &ports, 1).await;
     let mut floor = Seen::new();
     let mut probe = Probe::of(&servers[0]);
-    let mut pair = Pair::new(&ports).await;
-    let mut by_hand = histogram();
+    let mut pair = Pair::new(&ports, Waiting::Alone).await;
+    let mut telling = Pair::new(&ports, Waiting::WithASecond).await;
+    let (mut by_hand, mut by_hand_telling) = (histogram(), histogram());
     let mut seen = std::array::from_fn(|_| Waits::new());
     let [plain, fair, theirs, in_memory, alone] = &mut seen;
     let mut ours_plain = ours(&urls, workers, clients, |_| "default".to_owned(), false).await;
@@ -260,8 +280,10 @@ pub(crate) async fn contend(
     let mut rslock = rslock(&urls, workers, clients);
     for _ in 0..rounds {
         slice(&mut floor_clients, 1, effort.slice, &mut probe, &mut floor).await;
-        let work = async || work_for(WORK).await;
-        pair.slice(effort.slice, work, &mut by_hand).await;
+        pair.slice(effort.slice, hold, &mut by_hand).await;
+        telling
+            .slice(effort.slice, hold, &mut by_hand_telling)
+            .await;
         ours_plain = plain.round(&servers[0], ours_plain, time).await;
         rslock = theirs.round(&servers[0], rslock, time).await;
         if controls == Controls::None {
@@ -274,6 +296,7 @@ pub(crate) async fn contend(
     Contended {
         trip: floor.acquire_micros(0.5),
         by_hand,
+        by_hand_telling,
         seen,
     }
 }

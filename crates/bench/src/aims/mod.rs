@@ -29,8 +29,10 @@ pub(crate) struct Extent {
     /// Behind foreign clients that never pause.
     behind: Duration,
     after_release: usize,
-    /// How long nothing happens to those who wait for a slot.
+    /// How long nothing happens to those who wait for a slot, and how long before that until they wait as they do in
+    /// the long run.
     idle: Duration,
+    settling: Duration,
     slots: usize,
     waiters: usize,
 }
@@ -47,7 +49,8 @@ impl Extent {
         },
         behind: Duration::from_secs(25),
         after_release: 10,
-        idle: Duration::from_secs(5),
+        idle: Duration::from_secs(20),
+        settling: Duration::from_secs(10),
         slots: 200,
         waiters: 20,
     };
@@ -57,6 +60,7 @@ impl Extent {
         behind: Duration::from_secs(1),
         after_release: 3,
         idle: Duration::from_millis(500),
+        settling: Duration::from_millis(500),
         slots: 20,
         waiters: 3,
     };
@@ -207,12 +211,37 @@ async fn alone(extent: Extent, figures: &mut Measured) {
         let what = |over: &str| format!("n = {nodes}, acquire p50, over {over}");
         let (ours, rslock, floor) = (micros(one.ours), micros(one.rslock), micros(one.floor));
         figures.push(cost(what("rslock"), p50, "us", ours, ("rslock", rslock)));
+        // The controls: what the best client written by hand reaches whose connections are shared.
+        let control =
+            |what: String| format!("{what}: the floor that a task reads for, over rslock");
+        figures.push(cost(
+            control(format!("n = {nodes}, acquire p50")),
+            p50,
+            "us",
+            micros(race.hop()),
+            ("rslock", rslock),
+        ));
         over_floor.push(cost(
             what("the floor"),
             OVER_FLOOR,
             "us",
             ours,
             ("floor", floor),
+        ));
+        // No client whose connections are shared can be below that: the control for one task.
+        let hop = |over: &str| format!("n = {nodes}, {over}, over the floor that a task reads for");
+        over_floor.push(cost(
+            hop("acquire p50"),
+            OVER_FLOOR,
+            "us",
+            ours,
+            ("that floor", micros(race.hop())),
+        ));
+        over_floor.push(slowdown(
+            hop("cycles, tasks: 1"),
+            OVER_FLOOR,
+            one.ours.cycles_per_second(),
+            ("that floor", race.hop().cycles_per_second()),
         ));
         for (at, (tasks, aim)) in TASKS.into_iter().zip(cycles).enumerate() {
             let seen = race.at(at);
@@ -221,6 +250,17 @@ async fn alone(extent: Extent, figures: &mut Measured) {
             let rslock = seen.rslock.cycles_per_second();
             let floor = seen.floor.cycles_per_second();
             figures.push(slowdown(what("rslock"), aim, ours, ("rslock", rslock)));
+            let read_for = match tasks {
+                1 => race.hop().cycles_per_second(),
+                // At many tasks a task reads for the floor anyway.
+                _ => floor,
+            };
+            figures.push(slowdown(
+                control(format!("n = {nodes}, cycles, tasks: {tasks}")),
+                aim,
+                read_for,
+                ("rslock", rslock),
+            ));
             let floor = slowdown(what("the floor"), OVER_FLOOR, ours, ("floor", floor));
             over_floor.push(floor);
         }
@@ -272,6 +312,16 @@ async fn together(extent: Extent, figures: &mut Measured) {
             ours.hand_off_micros(),
             ("by hand", seen.hand_off_by_hand()),
         ));
+        // With three clients and more, each node tells the second, too.
+        figures.push(cost(
+            format!(
+                "hand-off between {workers} clients, over the same by hand that tells the second too"
+            ),
+            1.2,
+            "us",
+            ours.hand_off_micros(),
+            ("by hand", seen.hand_off_by_hand_telling()),
+        ));
         if workers < 32 {
             continue;
         }
@@ -281,6 +331,15 @@ async fn together(extent: Extent, figures: &mut Measured) {
             aim: Aim::AtLeast(1.5),
             value: Ok(rate / theirs),
             detail: format!("{rate:.0} cycles/s, rslock {theirs:.0}"),
+        });
+        // The control: what is left to the nodes, the network and the machine.
+        let by_hand = seen.per_second_by_hand();
+        figures.push(Figure {
+            what: "32 workers with a client each, hold 1 ms: cycles/s over rslock, with hand-offs by hand"
+                .to_owned(),
+            aim: Aim::AtLeast(1.5),
+            value: Ok(by_hand / theirs),
+            detail: format!("{by_hand:.0} cycles/s, rslock {theirs:.0}"),
         });
         let (wait, theirs) = (ours.wait_ms(0.99), rslock.wait_ms(0.99));
         figures.push(Figure {
@@ -366,8 +425,8 @@ async fn slots(extent: Extent, figures: &mut Measured) {
         let request = client.semaphore("slots", extent.slots).acquire();
         waiting.push(tokio::spawn(async move { drop((request.await, client)) }));
     }
-    // Until all of them have found their place.
-    tokio::time::sleep(extent.idle.min(Duration::from_secs(2))).await;
+    // A newcomer looks at once and once more a second later: only then it knows that it is far from the head.
+    tokio::time::sleep(extent.settling).await;
     let mut probe = Probe::of(&server);
     let before = probe.commands();
     tokio::time::sleep(extent.idle).await;

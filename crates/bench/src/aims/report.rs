@@ -149,7 +149,10 @@ pub(crate) fn markdown(runs: &[Vec<Figure>], command: &str, versions: &[String])
     let _ = writeln!(
         text,
         "Made by `{command}`: the median of {} (and the range). Figures of different runs do not compare; \
-         ratios are made of contenders that took turns in one run.\n",
+         ratios are made of contenders that took turns in one run.\n\n\
+         The figures of fencepost and rslock differ from those of [interop/bench.md](../../interop/bench.md): here both run in \
+         the benchmark's process on one runtime; there each is a process that is asked over pipes. Compare within a \
+         table only.\n",
         match runs.len() {
             1 => "one run".to_owned(),
             runs => format!("{runs} runs"),
@@ -194,6 +197,20 @@ mod tests {
         assert_eq!(measured, "1.00 (0.90 to 1.10)");
         assert_eq!([&*aim, &met, &detail], ["≤ 1.05", "yes", "middle"]);
         assert!(!Aim::AtLeast(1.5).is_met(1.4));
+    }
+
+    #[test]
+    fn the_page_says_why_the_peers_page_has_other_figures() {
+        let page = markdown(
+            &[run(Ok(1.0), "")],
+            "command",
+            &["rslock: 1.2.3".to_owned()],
+        );
+        assert!(
+            page.contains("[interop/bench.md](../../interop/bench.md)"),
+            "{page}"
+        );
+        assert!(page.ends_with("- rslock: 1.2.3\n"), "{page}");
     }
 
     #[test]

@@ -1,5 +1,8 @@
 //! One pipelined connection per node, shared by all tasks. A writer sends whatever has gathered, a
 //! reader hands the answers out.
+//!
+//! With [`Writing::ByCaller`] the caller writes itself: the least that a client costs one task if its
+//! connections can be used by others too, so that another task has to read them.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicIsize, Ordering};
@@ -18,10 +21,19 @@ pub(crate) struct Shared {
     nodes: Arc<Vec<Arc<Node>>>,
 }
 
-#[derive(Default)]
+/// Who writes what is sent.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Writing {
+    ByTask,
+    /// For one task alone: nothing gathers.
+    ByCaller,
+}
+
 struct Node {
     lines: Mutex<Lines>,
     more: Notify,
+    /// For a caller that writes itself.
+    stream: Option<OwnedWriteHalf>,
 }
 
 #[derive(Default)]
@@ -39,14 +51,32 @@ struct Waiter {
     decided: Notify,
 }
 
-pub(crate) async fn clients(kind: Kind, ports: &[u16], tasks: usize) -> Vec<Shared> {
-    let place = format!("shared-{}", ports.len());
+pub(crate) async fn clients(
+    kind: Kind,
+    ports: &[u16],
+    tasks: usize,
+    writing: Writing,
+) -> Vec<Shared> {
+    let place = match writing {
+        Writing::ByTask => format!("shared-{}", ports.len()),
+        Writing::ByCaller => format!("hop-{}", ports.len()),
+    };
     let scripts = Scripts::load(kind, ports).await;
     let mut nodes = Vec::new();
     for port in ports {
-        let node = Arc::new(Node::default());
         let (reader, writer) = connect(*port).await.into_split();
-        tokio::spawn(write(node.clone(), writer));
+        let (by_caller, by_task) = match writing {
+            Writing::ByTask => (None, Some(writer)),
+            Writing::ByCaller => (Some(writer), None),
+        };
+        let node = Arc::new(Node {
+            lines: Mutex::default(),
+            more: Notify::new(),
+            stream: by_caller,
+        });
+        if let Some(writer) = by_task {
+            tokio::spawn(write(node.clone(), writer));
+        }
         tokio::spawn(read(node.clone(), reader));
         nodes.push(node);
     }
@@ -78,10 +108,16 @@ async fn ask(nodes: &[Arc<Node>], request: &Request) {
     });
     for node in nodes {
         let mut lines = node.lines();
-        lines.bytes.extend_from_slice(request.bytes());
         lines.waiting.push_back((waiter.clone(), request.replies));
+        let Some(stream) = &node.stream else {
+            lines.bytes.extend_from_slice(request.bytes());
+            drop(lines);
+            node.more.notify_one();
+            continue;
+        };
         drop(lines);
-        node.more.notify_one();
+        let written = stream.try_write(request.bytes());
+        assert_eq!(written.expect("our own server"), request.bytes().len());
     }
     waiter.decided.notified().await;
 }

@@ -16,14 +16,16 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use fencepost_interop::peer::{Answer, CLASSIC, Peer, Spec, label, millis, ours, step};
+use fencepost_interop::revision::revision;
 use fencepost_interop::table::Table;
 use fencepost_tests::RedisServer;
 
 use crate::contender::TTL;
 use crate::plot::{Bars, bars};
 use crate::process::Process;
-use report::{Measure, cell, median};
+use report::{Figure, Measure, cell, median};
 
+const REDISSON: &str = "redisson";
 const ALONE: [usize; 3] = [1, 16, 64];
 const TOGETHER: [usize; 2] = [4, 32];
 /// How much longer than its slice a peer may take before it is said to hang.
@@ -52,10 +54,14 @@ impl Contender {
         }
     }
 
-    /// Its name, with its version if it is another client.
-    fn label(self, peer: &Peer) -> String {
+    /// Its name on that many nodes, with its version if it is another client.
+    fn label(self, peer: &Peer, nodes: usize) -> String {
         match self {
             Self::Ours(name, _) => name.to_owned(),
+            // `Peer.java` has that one then.
+            Self::Peer(spec) if spec.dir == REDISSON && nodes > 1 => {
+                label("RedissonRedLock", &peer.version)
+            }
             Self::Peer(spec) => label(spec.name, &peer.version),
         }
     }
@@ -185,6 +191,9 @@ pub(crate) fn run(effort: Effort, files: Option<&Files>) {
         report::with_block(&readme, "").is_some(),
         "the README has no place for the figures"
     );
+    // Before anything is written.
+    let made = format!("{}, revision {}", machine(), revision());
+    let note = format!("fencepost {}, {made}", env!("CARGO_PKG_VERSION"));
     let (contenders, skipped) = contenders();
     let (mut measures, mut quoted, mut plots) = (Vec::new(), Vec::new(), Vec::new());
     let mut text = String::new();
@@ -224,11 +233,7 @@ pub(crate) fn run(effort: Effort, files: Option<&Files>) {
     say(&table);
     measures.push(more);
     say("\n## Who is ahead of fencepost\n\nBy 5 % or more, in any measure above.\n\n");
-    let ahead: Vec<_> = measures.iter().filter_map(Measure::ahead).collect();
-    match ahead.is_empty() {
-        true => say("- nobody\n"),
-        false => ahead.iter().for_each(|line| say(&format!("- {line}\n"))),
-    }
+    say(&report::who_is_ahead(&measures));
     say("\n## Versions\n\n");
     say(&all_versions(&contenders, &skipped));
     eprintln!("measured in {} s", begun.elapsed().as_secs());
@@ -237,11 +242,11 @@ pub(crate) fn run(effort: Effort, files: Option<&Files>) {
             "{HEAD}{}\n![fencepost beside other clients](../{PLOT})\n",
             report::short_table(&quoted)
         );
-        let block = report::block(&quoted, &machine());
+        let block = report::block(&quoted, &measures, &made);
         let readme = report::with_block(&readme, &block).expect("a place for the figures");
         for (path, text) in [
             (&files.report, format!("{head}{text}")),
-            (&files.plot, bars(&plots)),
+            (&files.plot, bars(&plots, &note)),
             (&files.readme, readme),
         ] {
             std::fs::write(path, text)
@@ -267,7 +272,7 @@ fn plot(nodes: usize, all: &[Figures]) -> Vec<Bars> {
         title,
         bars: all
             .iter()
-            .filter_map(|one| Some((one.name.to_owned(), figure(one)?)))
+            .filter_map(|one| Some((one.label.clone(), figure(one)?)))
             .collect(),
     };
     let last = TOGETHER.len() - 1;
@@ -299,8 +304,13 @@ fn memory(contenders: &[Contender], effort: Effort) -> (String, Measure) {
         );
         let ttl = millis(Duration::from_secs(60));
         step(contender.name(), "memory");
-        let label = contender.label(&waiter);
+        let label = contender.label(&waiter, 1);
         let mut row = vec![label.clone()];
+        let figure = |value| Figure {
+            name: contender.name(),
+            label,
+            value,
+        };
         // Everything that is made at the first use is made before.
         let warm = waiter.ask(&["load", "warm", "shared", "4", "500", &ttl]);
         let held = holder.ask(&["try", "crowd", &ttl]);
@@ -315,10 +325,10 @@ fn memory(contenders: &[Contender], effort: Effort) -> (String, Measure) {
             row.push(format!("{}", before >> 20));
             row.push(format!("{}", after >> 20));
             row.push(format!("{:.1}", more / 1024.0));
-            figures.push((label, Some(more / 1024.0)));
+            figures.push(figure(Some(more / 1024.0)));
         } else {
             row.push(format!("not measured: {warm:?}, {held:?}"));
-            figures.push((label, None));
+            figures.push(figure(None));
         }
         table.push(row);
     }
@@ -339,14 +349,43 @@ pub(crate) const fn profile() -> &'static str {
     }
 }
 
-/// The server and the machine.
+/// With what the tables and plots were made in which rslock and redsync take part.
 pub(crate) fn versions() -> Vec<String> {
+    let mut lines = here();
+    lines.extend(["rslock", "redsync"].map(|peer| {
+        let version = pinned(peer).unwrap_or_else(|| "unknown".to_owned());
+        format!("{peer}: {version}")
+    }));
+    lines
+}
+
+/// The version that is pinned of a peer: by the workspace's lock file, or by that of Go.
+fn pinned(peer: &str) -> Option<String> {
+    let read = |path: &str| std::fs::read_to_string(crate::root().join(path)).ok();
+    let (text, before) = match peer {
+        "redsync" => (
+            read("interop/peers/redsync/go.mod")?,
+            "/redsync/v4 v".to_owned(),
+        ),
+        _ => (
+            read("Cargo.lock")?,
+            format!("name = \"{peer}\"\nversion = \""),
+        ),
+    };
+    let (_, version) = text.split_once(&before)?;
+    let mut words = version.split(|c: char| c.is_whitespace() || c == '"');
+    words.next().map(str::to_owned)
+}
+
+/// The server, the machine, and what was measured.
+fn here() -> Vec<String> {
     let output = Command::new("redis-server").arg("--version").output();
     let output = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
     vec![
         format!("fencepost: {}", env!("CARGO_PKG_VERSION")),
         format!("server: {}", output.unwrap_or_default().trim()),
         format!("machine: {}", machine()),
+        format!("revision: {}", revision()),
     ]
 }
 
@@ -382,9 +421,7 @@ fn measure(contenders: &[Contender], nodes: usize, effort: Effort) -> Vec<Figure
         Contender::Peer(spec) => nodes == 1 || spec.quorum,
         Contender::Ours(..) => true,
     });
-    let mut runners: Vec<_> = able
-        .map(|one| Runner::start(*one, &urls.join(",")))
-        .collect();
+    let mut runners: Vec<_> = able.map(|one| Runner::start(*one, &urls)).collect();
     for round in 0..=effort.rounds {
         step(
             &format!("n = {nodes}"),
@@ -403,12 +440,13 @@ fn measure(contenders: &[Contender], nodes: usize, effort: Effort) -> Vec<Figure
 }
 
 impl Runner {
-    fn start(contender: Contender, urls: &str) -> Self {
-        let peer = contender.start(urls);
+    fn start(contender: Contender, urls: &[String]) -> Self {
+        let peer = contender.start(&urls.join(","));
+        let nodes = urls.len();
         Self {
             figures: Figures {
                 name: contender.name(),
-                label: contender.label(&peer),
+                label: contender.label(&peer, nodes),
                 alone: vec![Vec::new(); ALONE.len()],
                 together: vec![Vec::new(); TOGETHER.len()],
                 resident: 0,
@@ -467,7 +505,7 @@ fn one_stopped(contenders: &[Contender], effort: Effort) -> (String, Vec<Measure
         step(contender.name(), "one of five stopped");
         let servers = RedisServer::start_many(5);
         let urls: Vec<_> = servers.iter().map(RedisServer::url).collect();
-        let mut runner = Runner::start(*contender, &urls.join(","));
+        let mut runner = Runner::start(*contender, &urls);
         // While it is at work, as it happens in life.
         runner.slice("own", 1, effort.slice);
         servers[4].freeze();
@@ -481,14 +519,18 @@ fn one_stopped(contenders: &[Contender], effort: Effort) -> (String, Vec<Measure
         row.push(cell(slice.map(|slice| slice.rate), 1));
         row.extend(fault);
         table.push(row);
-        seen.push((label, slice));
+        seen.push((contender.name(), label, slice));
     }
     let measure = |kind: &str, more_is_better, figure: fn(Slice) -> f64| Measure {
         what: format!("one of five stopped, {kind}"),
         more_is_better,
         figures: seen
             .iter()
-            .map(|(label, slice)| (label.clone(), slice.map(figure)))
+            .map(|(name, label, slice)| Figure {
+                name,
+                label: label.clone(),
+                value: slice.map(figure),
+            })
             .collect(),
     };
     let measures = vec![
@@ -511,8 +553,25 @@ fn all_versions(contenders: &[Contender], skipped: &[String]) -> String {
     for one in skipped {
         let _ = writeln!(text, "- skipped: {one}");
     }
-    for line in versions() {
+    for line in here() {
         let _ = writeln!(text, "- {line}");
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_versions_of_the_peers_in_other_tables_are_those_that_are_pinned() {
+        for peer in ["rslock", "redsync"] {
+            let version = pinned(peer).unwrap();
+            let numbers: Vec<_> = version.split('.').collect();
+            assert_eq!(numbers.len(), 3, "{peer} {version}");
+            assert!(numbers[0].parse::<u32>().is_ok(), "{peer} {version}");
+            assert!(versions().contains(&format!("{peer}: {version}")));
+        }
+        assert_eq!(pinned("nobody"), None);
+    }
 }

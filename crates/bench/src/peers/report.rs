@@ -6,6 +6,10 @@ use super::{ALONE, Figures, Slice, TOGETHER};
 
 /// How much better another client has to be to count as ahead: less is noise.
 const AHEAD: f64 = 1.05;
+/// What comes before the list of those who are.
+const AHEAD_HEAD: &str = "\
+Ahead of fencepost by 5 % or more, in any measure of that run. Where many want one lock, a short p50 with a long p99 is \
+that of a client which polls: most of its acquisitions find the lock free while the others sleep.";
 /// The README quotes what is between these lines, and nothing else.
 const BEGIN: &str = "<!-- peers: written by `fencepost-bench -- peers`; do not edit -->\n";
 const END: &str = "<!-- /peers -->\n";
@@ -14,7 +18,16 @@ const END: &str = "<!-- /peers -->\n";
 pub(super) struct Measure {
     pub(super) what: String,
     pub(super) more_is_better: bool,
-    pub(super) figures: Vec<(String, Option<f64>)>,
+    pub(super) figures: Vec<Figure>,
+}
+
+/// What one contender came to.
+pub(super) struct Figure {
+    /// The same on any number of nodes.
+    pub(super) name: &'static str,
+    /// With its version, and as it is called on that many nodes.
+    pub(super) label: String,
+    pub(super) value: Option<f64>,
 }
 
 impl Measure {
@@ -29,32 +42,60 @@ impl Measure {
             more_is_better,
             figures: all
                 .iter()
-                .map(|one| (one.label.clone(), figure(one)))
+                .map(|one| Figure {
+                    name: one.name,
+                    label: one.label.clone(),
+                    value: figure(one),
+                })
                 .collect(),
         }
     }
 
-    /// Who is ahead of fencepost, and how far; `None` if nobody is.
-    pub(super) fn ahead(&self) -> Option<String> {
-        let ours = self.figures.first()?.1?;
-        let better = self.figures.iter().filter_map(|(label, figure)| {
-            let theirs = (*figure)?;
+    /// Who is ahead of fencepost, and how far.
+    fn ahead(&self) -> Vec<(&str, f64)> {
+        let Some(ours) = self.figures.first().and_then(|one| one.value) else {
+            return Vec::new();
+        };
+        let better = self.figures.iter().filter_map(|one| {
+            let theirs = one.value?;
             let by = match self.more_is_better {
                 true => theirs / ours,
                 false => ours / theirs,
             };
             // A fair queue of ours is not another client.
-            let is_other = !label.starts_with("fencepost");
-            (is_other && by > AHEAD).then(|| format!("{label} by {by:.2} x"))
+            let is_other = !one.label.starts_with("fencepost");
+            (is_other && by > AHEAD).then_some((one.label.as_str(), by))
         });
+        better.collect()
+    }
+
+    /// All who are, on a line; `None` if nobody is.
+    fn all_ahead(&self) -> Option<String> {
+        let better = self.ahead();
+        let better = better
+            .iter()
+            .map(|(label, by)| format!("{label} by {by:.2} x"));
         let better: Vec<_> = better.collect();
         (!better.is_empty()).then(|| format!("{}: {}", self.what, better.join(", ")))
     }
 
+    /// The first of them, and how many there are behind; `None` if nobody is ahead.
+    fn most_ahead(&self) -> Option<String> {
+        let better = self.ahead();
+        let (label, by) = better
+            .iter()
+            .max_by(|one, other| one.1.total_cmp(&other.1))?;
+        let others = match better.len() - 1 {
+            0 => String::new(),
+            others => format!(", and {others} more"),
+        };
+        Some(format!("{}: {label} by {by:.2} x{others}", self.what))
+    }
+
     /// The same measure for a contender, and as a multiple of fencepost's.
     fn cells(&self, at: usize, decimals: usize) -> [String; 2] {
-        let figure = self.figures[at].1;
-        let ours = self.figures[0].1;
+        let figure = self.figures[at].value;
+        let ours = self.figures[0].value;
         let ratio = figure.zip(ours).map(|(figure, ours)| figure / ours);
         [cell(figure, decimals), cell(ratio, 2)]
     }
@@ -98,9 +139,7 @@ pub(super) fn measures(nodes: usize, all: &[Figures]) -> Vec<Measure> {
     let longest: Kind = ("longest wait", false, |slice| slice.longest);
     let mut measures = Vec::new();
     for (at, workers) in ALONE.into_iter().enumerate() {
-        // Latencies are shown for one worker only.
-        let kinds = times.into_iter().filter(|_| at == 0).chain([rate]);
-        for (kind, more, figure) in kinds {
+        for (kind, more, figure) in times.into_iter().chain([rate]) {
             let what = format!("n = {nodes}, alone, {workers} at once, {kind}");
             measures.push(Measure::of(what, more, all, move |one| {
                 median(&one.alone[at], figure)
@@ -139,35 +178,27 @@ pub(super) fn cell(figure: Option<f64>, decimals: usize) -> String {
 }
 
 pub(super) fn alone(all: &[Figures]) -> String {
-    let mut table = Table::of(&[
-        "",
-        "p50 us",
-        "x ours",
-        "p99 us",
-        "cycles/s, 1",
-        "x ours",
-        "16",
-        "64",
-    ]);
-    let one = |one: &Figures, figure: fn(&Slice) -> f64| median(&one.alone[0], figure);
-    let ours = |figure| all.first().and_then(|ours| one(ours, figure));
+    let mut heads = vec![String::new()];
+    for workers in ALONE {
+        let of = |head: &str| format!("{workers}: {head}");
+        heads.extend([of("p50 us"), "x ours".to_owned()]);
+        heads.extend([of("p99 us"), of("cycles/s"), "x ours".to_owned()]);
+    }
+    let mut table = Table::of(&heads.iter().map(String::as_str).collect::<Vec<_>>());
     for figures in all {
-        let ratio = |figure| {
-            cell(
-                one(figures, figure).zip(ours(figure)).map(|(a, b)| a / b),
-                2,
-            )
-        };
-        let mut row = vec![
-            figures.label.clone(),
-            cell(one(figures, |slice| slice.p50), 0),
-            ratio(|slice| slice.p50),
-            cell(one(figures, |slice| slice.p99), 0),
-            cell(one(figures, |slice| slice.rate), 0),
-            ratio(|slice| slice.rate),
-        ];
-        let more = figures.alone[1..].iter();
-        row.extend(more.map(|seen| cell(median(seen, |slice| slice.rate), 0)));
+        let mut row = vec![figures.label.clone()];
+        for (at, seen) in figures.alone.iter().enumerate() {
+            let ratio = |figure: fn(&Slice) -> f64| {
+                let ours = all.first().and_then(|ours| median(&ours.alone[at], figure));
+                let ratio = median(seen, figure).zip(ours).map(|(a, b)| a / b);
+                cell(ratio, 2)
+            };
+            row.push(cell(median(seen, |slice| slice.p50), 0));
+            row.push(ratio(|slice| slice.p50));
+            row.push(cell(median(seen, |slice| slice.p99), 0));
+            row.push(cell(median(seen, |slice| slice.rate), 0));
+            row.push(ratio(|slice| slice.rate));
+        }
         row.extend(figures.fault.clone());
         table.push(row);
     }
@@ -211,12 +242,21 @@ pub(super) fn short_table(quoted: &[Measure]) -> String {
         .iter()
         .flat_map(|measure| [measure.what.as_str(), "x ours"]);
     let mut table = Table::of(&std::iter::once("").chain(heads).collect::<Vec<_>>());
-    for (label, _) in &first.figures {
-        let mut row = vec![label.clone()];
+    for Figure { name, label, .. } in &first.figures {
+        let of = |measure: &'_ Measure| measure.figures.iter().position(|one| one.name == *name);
+        // Redisson has a lock of its own for several nodes.
+        let mut labels = vec![label.as_str()];
         for measure in quoted {
-            let at = measure.figures.iter().position(|(other, _)| other == label);
+            let other = of(measure).map(|at| measure.figures[at].label.as_str());
+            if let Some(other) = other.filter(|other| !labels.contains(other)) {
+                labels.push(other);
+            }
+        }
+        let mut row = vec![labels.join(" / ")];
+        for measure in quoted {
             // Not everybody knows a quorum.
-            let cells = at.map_or(["-".to_owned(), "-".to_owned()], |at| measure.cells(at, 0));
+            let cells =
+                of(measure).map_or(["-".to_owned(), "-".to_owned()], |at| measure.cells(at, 0));
             row.extend(cells);
         }
         table.push(row);
@@ -224,18 +264,31 @@ pub(super) fn short_table(quoted: &[Measure]) -> String {
     table.text()
 }
 
+/// Where others are ahead, and who.
+pub(super) fn who_is_ahead(measures: &[Measure]) -> String {
+    list(measures.iter().filter_map(Measure::all_ahead))
+}
+
+fn list(lines: impl Iterator<Item = String>) -> String {
+    let lines: String = lines.map(|line| format!("- {line}\n")).collect();
+    match lines.is_empty() {
+        true => "- nobody\n".to_owned(),
+        false => lines,
+    }
+}
+
 /// What the README says about them, in its place there.
-pub(super) fn block(quoted: &[Measure], machine: &str) -> String {
+///
+/// Whoever is ahead is named in every measure, also in those that the table does not have: what is shown of that must not
+/// be chosen by us.
+pub(super) fn block(quoted: &[Measure], measures: &[Measure], made: &str) -> String {
     let table = short_table(quoted);
-    let ahead: Vec<_> = quoted.iter().filter_map(Measure::ahead).collect();
-    let ahead = match ahead.is_empty() {
-        true => "No client is ahead of fencepost in these columns.".to_owned(),
-        false => format!("Ahead of fencepost: {}.", ahead.join("; ")),
-    };
+    let ahead = list(measures.iter().filter_map(Measure::most_ahead));
     format!(
-        "{table}\nOne run of `cargo run --release -p fencepost-bench -- peers` ({machine}). In the first columns one \
+        "{table}\nOne run of `cargo run --release -p fencepost-bench -- peers` ({made}). In the first columns one \
          worker acquires and releases a lock of its own. In the last ones 32 workers want one lock and hold it for \
-         1 ms, so 1000 cycles/s is the limit. {ahead} [All figures, with versions](interop/bench.md).\n\n\
+         1 ms, so 1000 cycles/s is the limit. [All figures, with versions](interop/bench.md).\n\n\
+         {AHEAD_HEAD}\n\n{ahead}\n\
          ![fencepost beside other clients](docs/figures/peers.svg)\n"
     )
 }
@@ -251,7 +304,7 @@ pub(super) fn with_block(page: &str, block: &str) -> Option<String> {
 mod tests {
     use super::*;
 
-    fn figures(label: &str, rate: f64, p99: f64) -> Figures {
+    fn figures(label: &'static str, rate: f64, p99: f64) -> Figures {
         let slice = Slice {
             rate,
             p50: p99 / 2.0,
@@ -259,7 +312,7 @@ mod tests {
             longest: 2.0 * p99,
         };
         Figures {
-            name: "x",
+            name: label,
             label: label.to_owned(),
             alone: vec![vec![slice]; ALONE.len()],
             together: vec![vec![slice]; TOGETHER.len()],
@@ -278,10 +331,17 @@ mod tests {
         ];
         let ahead: Vec<_> = measures(5, &all)
             .iter()
-            .filter_map(Measure::ahead)
+            .filter_map(Measure::all_ahead)
             .collect();
         let alone = "n = 5, alone, 1 at once, cycles/s: quick 1.2 by 1.50 x";
         let wait = "n = 5, 32 for one lock, longest wait: quick 1.2 by 1.11 x";
+        for workers in ALONE {
+            for (kind, by) in [("p50", 1.11), ("p99", 1.11), ("cycles/s", 1.5)] {
+                let line =
+                    format!("n = 5, alone, {workers} at once, {kind}: quick 1.2 by {by:.2} x");
+                assert!(ahead.contains(&line), "{line}: {ahead:?}");
+            }
+        }
         assert!(ahead.iter().any(|line| line == alone), "{ahead:?}");
         assert!(ahead.iter().any(|line| line == wait), "{ahead:?}");
         assert!(!ahead.iter().any(|line| line.contains("fair")), "{ahead:?}");
@@ -291,13 +351,69 @@ mod tests {
     #[test]
     fn the_block_replaces_the_one_before_and_leaves_the_rest_alone() {
         let page = format!("a\n{BEGIN}stale\n{END}z\n");
-        let quoted = quoted(5, &[figures("fencepost", 1.0, 1.0), figures("b", 2.0, 1.0)]);
-        let block = block(&quoted, "2 cores");
+        let all = [figures("fencepost", 1.0, 1.0), figures("b", 2.0, 1.0)];
+        let block = block(&quoted(5, &all), &measures(5, &all), "2 cores");
         let page = with_block(&page, &block).unwrap();
         assert!(page.starts_with("a\n") && page.ends_with("z\n") && !page.contains("stale"));
-        assert!(page.contains("Ahead of fencepost: cycles/s, n = 5: b by 2.00 x; "));
         assert_eq!(with_block(&page, &block).as_ref(), Some(&page));
         assert_eq!(with_block("no place", &block), None);
+    }
+
+    /// Once the README named those who were ahead in its own columns only, which nobody was.
+    #[test]
+    fn the_readme_names_whoever_is_ahead_also_where_it_quotes_no_column() {
+        let all = [figures("fencepost", 9.0, 1.0), figures("b", 10.0, 1.0)];
+        let mut measures = measures(1, &all);
+        measures.push(Measure {
+            what: "memory per waiter".to_owned(),
+            more_is_better: false,
+            figures: [("fencepost", 4.0), ("b", 2.0)]
+                .map(|(name, kb)| Figure {
+                    name,
+                    label: name.to_owned(),
+                    value: Some(kb),
+                })
+                .into(),
+        });
+        let block = block(&quoted(1, &all), &measures, "2 cores");
+        for line in [
+            "- n = 1, 4 for one lock, cycles/s: b by 1.11 x\n",
+            "- memory per waiter: b by 2.00 x\n",
+        ] {
+            assert!(block.contains(line), "{block}");
+        }
+        assert_eq!(who_is_ahead(&measures[..1]), "- nobody\n");
+    }
+
+    #[test]
+    fn a_client_that_has_another_lock_for_several_nodes_is_one_row_with_both_names() {
+        let one = [figures("fencepost", 9.0, 1.0), figures("r", 10.0, 1.0)];
+        let mut five = [figures("fencepost", 9.0, 1.0), figures("r", 3.0, 1.0)];
+        five[1].label = "RedissonRedLock".to_owned();
+        let table = short_table(
+            &[quoted(1, &one), quoted(5, &five)]
+                .into_iter()
+                .flatten()
+                .collect::<Vec<_>>(),
+        );
+        let row = table
+            .lines()
+            .find(|line| line.contains("r / RedissonRedLock"));
+        assert!(
+            row.is_some_and(|row| row.contains(" 10 ") && row.contains(" 3 ")),
+            "{table}"
+        );
+    }
+
+    #[test]
+    fn latencies_are_shown_for_every_number_of_workers() {
+        let table = alone(&[figures("fencepost", 1.0, 8.0), figures("b", 1.0, 6.0)]);
+        for workers in ALONE {
+            for head in ["p50 us", "p99 us", "cycles/s"] {
+                assert!(table.contains(&format!("{workers}: {head}")), "{table}");
+            }
+        }
+        assert_eq!(table.matches(" 6 ").count(), ALONE.len(), "{table}");
     }
 
     /// A figure that somebody typed or that is older than the table would stay there for ever.
@@ -307,8 +423,8 @@ mod tests {
         let readme = std::fs::read_to_string(root.join("README.md")).unwrap();
         let (_, quoted) = readme.split_once(BEGIN).expect("a place for the figures");
         let (quoted, _) = quoted.split_once(END).expect("its end");
-        let report = std::fs::read_to_string(root.join(super::super::REPORT)).unwrap_or_default();
-        let report: Vec<_> = report.lines().collect();
+        let report_text = std::fs::read_to_string(root.join(super::super::REPORT)).unwrap();
+        let report: Vec<_> = report_text.lines().collect();
         let rows: Vec<_> = quoted
             .lines()
             .filter(|line| line.starts_with('|'))
@@ -316,6 +432,19 @@ mod tests {
         assert_eq!(rows.is_empty(), report.is_empty(), "run it again");
         for row in rows {
             assert!(report.contains(&row), "not in the report: {row}");
+        }
+        // And nobody who is ahead is left out.
+        let (_, named) = report_text.split_once("\n## Who is ahead").expect("a list");
+        let (named, _) = named.split_once("\n## ").expect("its end");
+        let named = named.lines().filter_map(|line| line.strip_prefix("- "));
+        let named: Vec<_> = named.collect();
+        let ahead = quoted.lines().filter_map(|line| line.strip_prefix("- "));
+        let ahead: Vec<_> = ahead.collect();
+        assert_eq!(named.len(), ahead.len(), "{named:?}");
+        for (all, most) in named.iter().zip(ahead) {
+            let (most, _) = most.split_once(", and ").unwrap_or((most, ""));
+            let (what, who) = most.rsplit_once(": ").unwrap_or((most, ""));
+            assert!(all.starts_with(what) && all.contains(who), "{most}");
         }
     }
 }
