@@ -2,10 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use axum::extract::{Query, State};
+use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
-use fencepost::leased::OnBehalf;
 use fencepost::{FencingToken, Lease, Owner};
 use fencepost_core::{InvalidLeaseId, LeaseAttempt, LeaseId};
 use serde::{Deserialize, Serialize};
@@ -13,26 +12,24 @@ use serde_json::{Value, json};
 
 use crate::answer::{Form, millis};
 use crate::auth::{Principal, Verb};
-use crate::body::{Body, field};
+use crate::body::{Asked, Body, field};
 use crate::leases::{Claim, Counted};
 use crate::limits::Limits;
 use crate::locks::{self, Granted, Wish};
 use crate::metrics::Now;
-use crate::problem::{Problem, SOON};
+use crate::problem::Problem;
 use crate::service::{Caller, Service};
-use crate::shown::shown;
-use crate::trace::{request_id, trace_id};
+use crate::shown::{shown, shown_with_queue};
+use crate::slots::{self, SLOTS};
 use crate::unread::Unread;
 
 type Answer = Result<Response, Problem>;
 
 /// The default TTL of the service.
-const TTL: Duration = Duration::from_secs(30);
+pub(crate) const TTL: Duration = Duration::from_secs(30);
 
 /// The longest label of who asks, and of what for.
 const LABEL_BYTES: usize = 200;
-/// The most slots of one name.
-const SLOTS: usize = 64;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -87,6 +84,10 @@ impl AcquireRequest {
         if self.shared && self.slots.is_some() {
             return Err(Problem::invalid("give either shared or slots"));
         }
+        if self.shared && self.max_hold.is_some() {
+            // It is counted from the token, which a reader shares with those that came before it.
+            return Err(Problem::invalid("max_hold is not kept for shared locks"));
+        }
         let slots = match self.slots.map(|slots| slots as usize) {
             Some(slots) if slots == 0 || slots > SLOTS => {
                 let why = format!("expected 1 to {SLOTS} slots, got {slots}");
@@ -122,7 +123,11 @@ impl AcquireRequest {
 }
 
 /// Who holds the lock, for people: what the client calls itself, and what it says of it.
-fn label(principal: &Principal, owner: Option<&str>, meta: Option<&str>) -> Result<Owner, Problem> {
+pub(crate) fn label(
+    principal: &Principal,
+    owner: Option<&str>,
+    meta: Option<&str>,
+) -> Result<Owner, Problem> {
     for (field, text) in [("owner", owner), ("meta", meta)] {
         let text = text.unwrap_or_default();
         if text.len() > LABEL_BYTES || text.chars().any(char::is_control) {
@@ -138,7 +143,7 @@ fn label(principal: &Principal, owner: Option<&str>, meta: Option<&str>) -> Resu
 }
 
 /// A lease id of our own.
-fn draw() -> Result<LeaseId, Problem> {
+pub(crate) fn draw() -> Result<LeaseId, Problem> {
     let mut bytes = [0; 16];
     getrandom::fill(&mut bytes).map_err(|error| {
         let why = format!("the operating system has no random numbers: {error}");
@@ -147,7 +152,7 @@ fn draw() -> Result<LeaseId, Problem> {
     Ok(LeaseId::new(u128::from_be_bytes(bytes)))
 }
 
-fn lease_id(text: &str) -> Result<LeaseId, Problem> {
+pub(crate) fn lease_id(text: &str) -> Result<LeaseId, Problem> {
     text.parse()
         .map_err(|error: InvalidLeaseId| Problem::invalid(error.to_string()))
 }
@@ -249,7 +254,7 @@ struct GrantedLock<'a> {
     token: u64,
 }
 
-fn grant(
+pub(crate) fn grant(
     headers: &HeaderMap,
     lease: LeaseId,
     granted: Granted,
@@ -298,6 +303,9 @@ pub(crate) struct ExtendRequest {
 #[serde(deny_unknown_fields)]
 struct LeaseRef {
     name: String,
+    /// Which slot of the name, if it is one of several.
+    #[serde(default, deserialize_with = "field::maybe_number")]
+    slot: Option<u32>,
     lease: String,
     token: u64,
 }
@@ -337,16 +345,20 @@ async fn extend_one(
         let id = lease_id(&lease.lease)?;
         let token = FencingToken::new(lease.token);
         let token = token.ok_or_else(|| Problem::invalid("a token is below 2^53"))?;
-        let outcome = locks::extend(&service.client, &lease.name, id, token, ttl).await;
-        match &outcome {
-            Ok(extended) => {
-                let valid_for = extended.valid_for;
-                let who = &principal.name;
-                service.leases.extended(who, &lease.name, id, valid_for);
+        let name = slots::slot_name(&service.client, &lease.name, lease.slot)?;
+        let outcome = locks::extend(&service.client, &name, id, token, ttl).await;
+        let extended = outcome.map_err(|problem| {
+            let problem = service.over(&name, id, problem);
+            // To look through all slots for each of a thousand leases would cost too much.
+            let may_be_slot = name == slots::plain_name(&name);
+            match problem.code == "lost" && may_be_slot {
+                true => problem.hinted("; for one of several slots, give its slot"),
+                false => problem,
             }
-            Err(problem) => service.over(&lease.name, id, problem),
-        }
-        outcome
+        })?;
+        let (who, valid_for) = (&principal.name, extended.valid_for);
+        service.leases.extended(who, &name, id, valid_for);
+        Ok::<_, Problem>(extended)
     };
     let (outcome, seen) = match outcome.await {
         Ok(extended) => {
@@ -378,6 +390,9 @@ async fn extend_one(
 #[serde(deny_unknown_fields)]
 pub(crate) struct ReleaseRequest {
     name: String,
+    /// Which slot of the name; without it, all are looked through.
+    #[serde(default, deserialize_with = "field::maybe_number")]
+    slot: Option<u32>,
     lease: String,
 }
 
@@ -389,76 +404,30 @@ pub(crate) async fn release(
 ) -> Answer {
     principal.may(Verb::Acquire, &request.name)?;
     let lease = lease_id(&request.lease)?;
-    let outcome = locks::release(&service.client, &request.name, lease).await;
+    let client = &service.client;
+    let mut name = slots::slot_name(client, &request.name, request.slot)?;
+    let mut outcome = locks::release(client, &name, lease).await;
+    let is_lost = outcome
+        .as_ref()
+        .is_err_and(|problem| problem.code == "lost");
+    if is_lost
+        && request.slot.is_none()
+        && let Some(slot) = slots::held_slot(client, &name, lease).await?
+    {
+        outcome = locks::release(client, &slot, lease).await;
+        name = slot;
+    }
+    let outcome = outcome.map_err(|problem| service.over(&name, lease, problem));
     match &outcome {
         Ok(token) => {
             let held = token.map(locks::held_for);
             service.metrics.released("released", held);
-            service.leases.ended(&request.name, lease);
+            service.leases.ended(&name, lease);
         }
-        Err(problem) => {
-            service.metrics.released(problem.code, None);
-            service.over(&request.name, lease, problem);
-        }
+        Err(problem) => service.metrics.released(problem.code, None),
     }
     outcome?;
     Ok(Form::wanted(&headers).answer(&json!({ "name": request.name, "outcome": "released" })))
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct StealRequest {
-    name: String,
-    reason: String,
-    #[serde(default, deserialize_with = "field::maybe_duration")]
-    ttl: Option<Duration>,
-    lease: Option<String>,
-    owner: Option<String>,
-}
-
-pub(crate) async fn steal(
-    State(service): State<Service>,
-    Caller(principal): Caller,
-    unread: Unread,
-    headers: HeaderMap,
-    Body(request): Body<StealRequest>,
-) -> Answer {
-    service.refuse_when_draining()?;
-    let name = &request.name;
-    principal.may(Verb::Steal, name)?;
-    if request.reason.trim().is_empty() || request.reason.len() > 1024 {
-        let why = "a steal needs a reason of 1 to 1,024 bytes";
-        return Err(Problem::invalid(why));
-    }
-    let of = LeaseAttempt {
-        lease: request.lease.as_deref().map_or_else(draw, lease_id)?,
-        // A steal is not repeated: what a second one would throw out is the first.
-        attempt: 0,
-        max_hold: None,
-    };
-    let on_behalf = OnBehalf {
-        of,
-        owner: label(&principal, request.owner.as_deref(), None)?,
-        keeps_place: false,
-    };
-    let ttl = request.ttl.unwrap_or(TTL);
-    let (granted, from) = locks::steal(&service.client, name, ttl, on_behalf).await?;
-    service.metrics.stolen();
-    let claim = Claim {
-        principal: &principal.name,
-        lease: of.lease,
-        shared: false,
-    };
-    unread.count(service.leases.stolen(claim, name, granted.valid_for));
-    let (lock, reason, principal) = (name, &request.reason, &*principal.name);
-    let (from, token) = (from.as_deref(), granted.leases[0].token().get());
-    service.watcher.stolen(lock, token, principal, reason);
-    let (request_id, trace_id) = (request_id(), trace_id());
-    tracing::warn!(
-        target: "fencepost::audit",
-        lock, principal, reason, from, token, request_id, trace_id, "stolen"
-    );
-    Ok(grant(&headers, of.lease, granted, from, &unread))
 }
 
 #[derive(Debug, Deserialize)]
@@ -476,18 +445,18 @@ pub(crate) async fn list(
     State(service): State<Service>,
     Caller(principal): Caller,
     headers: HeaderMap,
-    query: Result<Query<LocksQuery>, axum::extract::rejection::QueryRejection>,
+    Asked(query): Asked<LocksQuery>,
 ) -> Answer {
-    let Query(query) = query.map_err(|error| Problem::invalid(error.body_text()))?;
     let form = Form::wanted(&headers);
     if let Some(name) = &query.name {
         principal.may(Verb::Read, name)?;
         let status = locks::status(&service.client, name).await?;
-        return Ok(form.answer(&shown(&status)));
+        let queue = service.client.queue(name).await.ok();
+        return Ok(form.answer(&shown_with_queue(&status, queue.as_deref())));
     }
     principal.may_at_all(Verb::Read)?;
     let prefix = query.prefix.as_deref().unwrap_or("");
-    let (mut found, is_cut) = locks::list(&service.client, prefix).await?;
+    let (mut found, is_cut) = slots::list(&service.client, prefix).await?;
     found.retain(|lock| principal.sees(lock.name.as_str()));
     if let Some(cursor) = &query.cursor {
         found.retain(|lock| lock.name.as_str() > cursor.as_str());
@@ -513,16 +482,9 @@ const PROBED: &str = "fencepost-readyz";
 pub(crate) async fn readyz(State(service): State<Service>) -> Answer {
     service.refuse_when_draining()?;
     let status = locks::status(&service.client, PROBED).await?;
-    let answered = status.nodes.iter().filter(|node| node.lock.is_ok()).count();
-    let (all, needed) = (status.nodes.len(), status.nodes.len() / 2 + 1);
-    match answered >= needed {
-        true => Ok("ok\n".into_response()),
-        false => Err(Problem::new(
-            StatusCode::SERVICE_UNAVAILABLE,
-            "no_quorum",
-            format!("{answered} of {all} nodes answer, {needed} are needed"),
-        )
-        .retry_after(SOON)),
+    match status.held {
+        Some(_) => Ok("ok\n".into_response()),
+        None => Err(locks::no_quorum(&status)),
     }
 }
 

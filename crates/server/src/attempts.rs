@@ -28,7 +28,8 @@ pub(crate) struct Running {
     attempts: Attempts,
     lease: LeaseId,
     superseded: Arc<Notify>,
-    _runs: OwnedMutexGuard<()>,
+    /// `None` while the earlier ones have not ended.
+    runs: Option<OwnedMutexGuard<()>>,
 }
 
 impl Attempts {
@@ -52,12 +53,15 @@ impl Attempts {
             current.superseded = Arc::clone(&superseded);
             Arc::clone(&current.runs)
         };
-        Ok(Running {
+        // Before the wait: whoever asked may go away in the middle of it.
+        let mut running = Running {
             attempts: self.clone(),
             lease: of.lease,
             superseded,
-            _runs: runs.lock_owned().await,
-        })
+            runs: None,
+        };
+        running.runs = Some(runs.lock_owned().await);
+        Ok(running)
     }
 
     fn all(&self) -> MutexGuard<'_, HashMap<LeaseId, Current>> {
@@ -78,10 +82,11 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         let mut all = self.attempts.all();
-        let is_current = all
-            .get(&self.lease)
-            .is_some_and(|current| Arc::ptr_eq(&current.superseded, &self.superseded));
-        if is_current {
+        drop(self.runs.take());
+        // The last one that runs or waits its turn removes the entry: until then a smaller attempt is
+        // too late, and a larger one waits.
+        let is_last = |current: &Current| Arc::strong_count(&current.runs) == 1;
+        if all.get(&self.lease).is_some_and(is_last) {
             all.remove(&self.lease);
         }
     }
@@ -89,6 +94,8 @@ impl Drop for Running {
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt as _;
+
     use super::*;
 
     fn attempt(attempt: u32) -> LeaseAttempt {
@@ -116,5 +123,23 @@ mod tests {
         assert!(attempts.begin(attempt(1)).await.is_err(), "too late");
         drop(second);
         assert!(attempts.all().is_empty());
+    }
+
+    /// Its entry stayed for ever, and with it "in progress" for the same attempt sent again.
+    #[tokio::test]
+    async fn an_attempt_whose_client_goes_away_while_it_waits_its_turn_leaves_nothing() {
+        let attempts = Attempts::default();
+        let first = attempts.begin(attempt(1)).await.ok().unwrap();
+        let mut second = Box::pin(attempts.begin(attempt(2)));
+        assert!((&mut second).now_or_never().is_none());
+        drop(second);
+        let late = attempts.begin(attempt(2)).await.err().unwrap();
+        assert_eq!(
+            late.code, "in_progress",
+            "while the first one has not ended"
+        );
+        drop(first);
+        assert!(attempts.all().is_empty());
+        assert!(attempts.begin(attempt(2)).await.is_ok());
     }
 }

@@ -14,6 +14,7 @@ use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq as _;
 
 use crate::problem::Problem;
+use crate::slots::plain_name;
 
 /// How often it is looked whether the file has changed.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -227,6 +228,7 @@ impl Principal {
         let Some(rule) = self.rule() else {
             return Ok(());
         };
+        // Rights are given for the name that is asked for, which a slot of it has not.
         let name = plain_name(name);
         let in_prefix = rule
             .prefixes
@@ -268,17 +270,6 @@ impl Principal {
     fn rule(&self) -> Option<&Rule> {
         let rights = self.rights.as_ref()?;
         rights.rules.get(rights.which)
-    }
-}
-
-/// The name that rights are given for: a slot of a semaphore is that of the semaphore.
-fn plain_name(name: &str) -> &str {
-    let slot = name
-        .strip_prefix('{')
-        .and_then(|rest| rest.rsplit_once("}:semaphore:"));
-    match slot {
-        Some((plain, slot)) if slot.bytes().all(|byte| byte.is_ascii_digit()) => plain,
-        _ => name,
     }
 }
 

@@ -1,10 +1,12 @@
-//! [`Body`]: a request's body, JSON or a form, of known fields only and of bounded size.
+//! [`Body`]: a request's body, JSON or a form, of known fields only and of bounded size. [`Asked`]: its
+//! query, which is a form too.
 
 use std::error::Error as _;
 
 use axum::body::Bytes;
-use axum::extract::{FromRequest, Request};
-use axum::http::{HeaderValue, StatusCode, header};
+use axum::extract::{FromRequest, FromRequestParts, Request};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, StatusCode, header};
 use http_body_util::LengthLimitError;
 use serde::de::DeserializeOwned;
 use tokio::time::timeout;
@@ -20,17 +22,32 @@ impl<T: DeserializeOwned> FromRequest<Service> for Body<T> {
     type Rejection = Problem;
 
     async fn from_request(request: Request, service: &Service) -> Result<Self, Problem> {
-        let kind = request.headers().get(header::CONTENT_TYPE).cloned();
-        let bytes = read(request.into_body(), &service.limits).await?;
-        parsed(kind.as_ref(), &bytes).map(Self)
+        let (parts, body) = request.into_parts();
+        let bytes = read(body, &service.limits).await?;
+        parsed(&parts.headers, &bytes).map(Self)
     }
 }
 
-/// What a body of that type says.
-pub(crate) fn parsed<T: DeserializeOwned>(
-    kind: Option<&HeaderValue>,
-    bytes: &[u8],
-) -> Result<T, Problem> {
+/// What a query asks for.
+pub(crate) struct Asked<T>(pub(crate) T);
+
+impl<T: DeserializeOwned> FromRequestParts<Service> for Asked<T> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &Service) -> Result<Self, Problem> {
+        from_form(parts.uri.query().unwrap_or_default().as_bytes()).map(Self)
+    }
+}
+
+/// What a body with these headers says.
+pub(crate) fn parsed<T: DeserializeOwned>(headers: &HeaderMap, bytes: &[u8]) -> Result<T, Problem> {
+    for coding in headers.get_all(header::CONTENT_ENCODING) {
+        if !coding.as_bytes().eq_ignore_ascii_case(b"identity") {
+            let why = format!("content-encoding {coding:?}: send the body as it is");
+            return Err(unsupported(why));
+        }
+    }
+    let kind = headers.get(header::CONTENT_TYPE);
     let kind = kind.and_then(|kind| kind.to_str().ok()).unwrap_or("");
     let kind = kind.split(';').next().unwrap_or("");
     match kind.trim().to_ascii_lowercase().as_str() {
@@ -38,12 +55,15 @@ pub(crate) fn parsed<T: DeserializeOwned>(
         // What curl sends with `-d`; JSON in it is what people mean who forget the header.
         "application/x-www-form-urlencoded" if bytes.starts_with(b"{") => from_json(bytes),
         "application/x-www-form-urlencoded" => from_form(bytes),
-        other => Err(Problem::new(
-            StatusCode::UNSUPPORTED_MEDIA_TYPE,
-            "unsupported_media_type",
-            format!("{other:?}: send application/json or application/x-www-form-urlencoded"),
-        )),
+        other => Err(unsupported(format!(
+            "{other:?}: send application/json or application/x-www-form-urlencoded"
+        ))),
     }
+}
+
+fn unsupported(why: String) -> Problem {
+    let status = StatusCode::UNSUPPORTED_MEDIA_TYPE;
+    Problem::new(status, "unsupported_media_type", why)
 }
 
 /// The whole body, within its limits of size and time.
@@ -73,7 +93,33 @@ fn from_json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
 }
 
 fn from_form<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
+    // The parser would replace what is no text: then different names would be the same lock.
+    if !is_text(bytes) {
+        let why =
+            "a % in a form or a query stands before two hex digits, and what they encode is UTF-8";
+        return Err(Problem::invalid(why));
+    }
     serde_urlencoded::from_bytes(bytes).map_err(|error| Problem::invalid(error.to_string()))
+}
+
+/// Whether what is percent-encoded is UTF-8. Each part is, if all together is: a part that breaks off is
+/// followed by an ASCII character, or by the end.
+fn is_text(form: &[u8]) -> bool {
+    let mut decoded = Vec::with_capacity(form.len());
+    let mut rest = form.iter();
+    while let Some(byte) = rest.next() {
+        if *byte != b'%' {
+            decoded.push(*byte);
+            continue;
+        }
+        let mut digit = || rest.next().and_then(|byte| char::from(*byte).to_digit(16));
+        let (Some(high), Some(low)) = (digit(), digit()) else {
+            return false;
+        };
+        // Two hex digits are a byte.
+        decoded.extend(u8::try_from(16 * high + low));
+    }
+    std::str::from_utf8(&decoded).is_ok()
 }
 
 /// Fields as they may come: typed in JSON, as text in a form.

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use axum::body::{Body, Bytes};
-use axum::extract::{FromRequestParts, Query, State};
+use axum::extract::{FromRequestParts, State};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -24,10 +24,12 @@ use tokio::time::timeout_at;
 
 use crate::answer::Form;
 use crate::auth::{Principal, Verb, authenticate};
+use crate::body::Asked;
 use crate::limits::reached;
 use crate::peers::together;
 use crate::problem::Problem;
 use crate::service::{Caller, Certificate, Mode, Service};
+use crate::slots::{has_prefix, plain_name};
 use crate::timeline::Filter;
 use crate::tracker::Event;
 use crate::view::LockView;
@@ -51,8 +53,6 @@ pub(crate) struct EventsQuery {
     after: Option<String>,
     wait: Option<String>,
 }
-
-type Rejected<T> = Result<Query<T>, axum::extract::rejection::QueryRejection>;
 
 /// Who asked for a stream, and how it can be asked again whether it may.
 pub(crate) struct Credentials {
@@ -99,8 +99,8 @@ impl Scope {
 
     fn has(&self, name: &str) -> bool {
         let fits = match &self.about {
-            (Some(wanted), _) => wanted == name,
-            (None, prefix) => name.starts_with(prefix),
+            (Some(wanted), _) => wanted == name || wanted == plain_name(name),
+            (None, prefix) => has_prefix(name, prefix),
         };
         fits && self.principal.sees(name)
     }
@@ -223,9 +223,8 @@ pub(crate) async fn events(
     Caller(principal): Caller,
     credentials: Credentials,
     headers: HeaderMap,
-    query: Rejected<EventsQuery>,
+    Asked(query): Asked<EventsQuery>,
 ) -> Result<Response, Problem> {
-    let Query(query) = query.map_err(|error| Problem::invalid(error.body_text()))?;
     let scope = Scope::of(principal, service.mode, &query)?;
     service.refuse_when_draining()?;
     let watcher = service.watcher.clone();
@@ -499,9 +498,8 @@ pub(crate) async fn timeline(
     Caller(principal): Caller,
     credentials: Credentials,
     headers: HeaderMap,
-    query: Rejected<TimelineQuery>,
+    Asked(query): Asked<TimelineQuery>,
 ) -> Result<Response, Problem> {
-    let Query(query) = query.map_err(|error| Problem::invalid(error.body_text()))?;
     principal.may_at_all(Verb::Read)?;
     let filter = Filter {
         since_ms: query.since_ms.unwrap_or(0),

@@ -8,16 +8,17 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use serde::de::DeserializeOwned;
 
 use crate::answer::Form;
-use crate::api::{AcquireRequest, ExtendRequest, ReleaseRequest, StealRequest};
+use crate::api::{AcquireRequest, ExtendRequest, ReleaseRequest};
 use crate::auth::authenticate;
 use crate::body::parsed;
 use crate::guard::{host, is_foreign, is_local};
 use crate::limits::Limits;
 use crate::problem::Problem;
+use crate::steal::StealRequest;
 use crate::trace::{given, traceparent};
 
 /// The headers that are read, in the order of the lines of an input. The body follows them.
-const HEADERS: [&str; 9] = [
+const HEADERS: [&str; 10] = [
     "content-type",
     "accept",
     "authorization",
@@ -27,9 +28,10 @@ const HEADERS: [&str; 9] = [
     "x-request-id",
     "traceparent",
     "traceparent",
+    "content-encoding",
 ];
 
-/// Reads an input: nine lines of headers, and a body.
+/// Reads an input: ten lines of headers, and a body.
 ///
 /// # Panics
 /// When what was read breaks a promise: that is a finding.
@@ -93,7 +95,7 @@ fn acquire(headers: &HeaderMap, body: &[u8]) {
 }
 
 fn body_of<T: DeserializeOwned>(headers: &HeaderMap, body: &[u8]) -> Option<T> {
-    checked(parsed(headers.get("content-type"), body))
+    checked(parsed(headers, body))
 }
 
 /// Whoever sends what cannot be used is at fault, and is told so.
@@ -156,6 +158,9 @@ mod tests {
             "&wait=1s",
             "&lease=AAECAwQFBgcICQoLDA0ODw",
             "%00",
+            "%ff",
+            "%c3%a9",
+            "gzip",
             "&names=a",
             "\"\\u0000\"",
             "\u{1F512}",

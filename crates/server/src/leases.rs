@@ -4,7 +4,7 @@
 //! until its time is over, or until somebody else is granted the lock. A lease of several names is one
 //! for each of them.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -23,6 +23,37 @@ struct Known {
     /// The same in the order in which they end.
     ends: BTreeSet<(Instant, Arc<str>, LeaseId)>,
     by_principal: HashMap<Arc<str>, usize>,
+    /// What clients were told is over.
+    over: Recent,
+    /// What operators stole here.
+    stolen: Recent,
+}
+
+/// How many leases are remembered to be over, and how many to be stolen.
+const MOST_RECENT: usize = 10_000;
+
+/// The last leases of which something is known.
+#[derive(Default)]
+struct Recent {
+    all: HashSet<(Arc<str>, LeaseId)>,
+    in_order: VecDeque<(Arc<str>, LeaseId)>,
+}
+
+impl Recent {
+    /// Whether it is new.
+    fn insert(&mut self, name: &str, lease: LeaseId) -> bool {
+        let key: (Arc<str>, _) = (name.into(), lease);
+        if !self.all.insert(key.clone()) {
+            return false;
+        }
+        self.in_order.push_back(key);
+        if self.in_order.len() > MOST_RECENT
+            && let Some(oldest) = self.in_order.pop_front()
+        {
+            self.all.remove(&oldest);
+        }
+        true
+    }
 }
 
 struct Hold {
@@ -122,6 +153,21 @@ impl Leases {
         time: Duration,
     ) {
         self.known().insert(&name.into(), lease, principal, time);
+    }
+
+    /// Its client is told that it is over: whether for the first time, as far as that is remembered.
+    pub(crate) fn told(&self, name: &str, lease: LeaseId) -> bool {
+        self.known().over.insert(name, lease)
+    }
+
+    /// It was stolen here.
+    pub(crate) fn robbed(&self, name: &str, lease: LeaseId) {
+        self.known().stolen.insert(name, lease);
+    }
+
+    /// Whether it was stolen here, as far as that is remembered.
+    pub(crate) fn was_robbed(&self, name: &str, lease: LeaseId) -> bool {
+        self.known().stolen.all.contains(&(name.into(), lease))
     }
 
     /// It is over.
@@ -287,6 +333,18 @@ mod tests {
         // Nobody loses a lock because of a limit.
         leases.extended(&a, "from another replica", LeaseId::new(7), LONG);
         assert_eq!(leases.count(), 5);
+    }
+
+    #[test]
+    fn that_a_lease_is_over_is_told_for_the_first_time_once() {
+        let leases = Leases::default();
+        let told = |lease: u128| leases.told("job", LeaseId::new(lease));
+        assert!(told(0) && !told(0) && leases.told("other", LeaseId::new(0)));
+        for lease in 1..=MOST_RECENT as u128 {
+            assert!(told(lease) && !told(lease));
+        }
+        assert_eq!(leases.known().over.all.len(), MOST_RECENT);
+        assert_eq!(leases.known().over.in_order.len(), MOST_RECENT);
     }
 
     #[test]

@@ -7,10 +7,11 @@
 //! | file | what it does |
 //! | --- | --- |
 //! | `serve` | listens, speaks TLS, drains |
-//! | `operations` | the table of paths: `routes` and `openapi` follow it |
+//! | `operations` | the table of paths: `routes`, `openapi` and `openapi_schemas` follow it |
 //! | `service` | what every request needs, and who asks |
-//! | `api` | the operations: acquire, extend, release, steal, locks, nodes |
+//! | `api`, `steal` | the operations: acquire, extend, release, locks; steal |
 //! | `locks` | what the service asks of the library |
+//! | `slots` | the slots of a name, which clients use by that name |
 //! | `auth` | bearer tokens and client certificates: who may do what |
 //! | `looks` | what was seen of a lock a moment ago, for all that wait for it |
 //! | `attempts` | the numbered attempts under way here, one of a lease at a time |
@@ -48,6 +49,7 @@ mod locks;
 mod looks;
 mod metrics;
 mod openapi;
+mod openapi_schemas;
 mod operations;
 mod peers;
 mod pem;
@@ -56,6 +58,8 @@ mod routes;
 mod serve;
 mod service;
 mod shown;
+mod slots;
+mod steal;
 mod texts;
 mod timeline;
 mod trace;

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use fencepost::leased::{LeaseRelease, OnBehalf};
 use fencepost::{
-    AttemptValue, Client, DetachedLock, Error, FencingToken, Lease, LockOptions, NamePattern,
-    NodeOutcome, NodeReport, Owner, Status,
+    AttemptValue, Client, DetachedLock, Error, FencingToken, Lease, LockOptions, NodeOutcome,
+    NodeReport, Owner, Status,
 };
 use fencepost_core::lock::{Holder, Snapshot};
 use fencepost_core::{LeaseAttempt, LeaseId};
@@ -19,6 +19,7 @@ use futures_util::future::try_join_all;
 
 use crate::looks::Looks;
 use crate::problem::{Problem, SOON};
+use crate::shown::named;
 
 /// What is asked for.
 #[derive(Clone, Debug)]
@@ -72,9 +73,14 @@ impl Wish {
         }
     }
 
+    /// No longer than the lock may be held.
+    fn ttl(&self) -> Duration {
+        self.of.max_hold.map_or(self.ttl, |most| most.min(self.ttl))
+    }
+
     fn options(&self, end: Instant) -> LockOptions {
         LockOptions::new()
-            .ttl(self.ttl)
+            .ttl(self.ttl())
             .timeout(end.saturating_duration_since(Instant::now()))
             .fair(self.fair)
             // The first of several is kept while the others are waited for. Nobody keeps a lease that
@@ -181,8 +187,8 @@ async fn repeatable(
         }
         _ => waited_for(client, wish, looks, end).await?,
     };
-    if wish.shared && wish.of.attempt > 1 {
-        found.repeated = release_earlier_readers(client, wish).await?;
+    if wish.shared {
+        found.repeated = voided_earlier_readers(client, wish, &found).await?;
     }
     Ok(found)
 }
@@ -293,7 +299,7 @@ async fn take_over(
     let mut found = Found::new(Vec::new());
     found.repeated = true;
     for (name, from) in held {
-        let lease = client.take_over(&name, wish.ttl, wish.on_behalf(), from);
+        let lease = client.take_over(&name, wish.ttl(), wish.on_behalf(), from);
         found.leases.push(lease.await?);
         if wish.slots.is_some() {
             found.slot = name
@@ -305,12 +311,8 @@ async fn take_over(
     Ok(found)
 }
 
-/// The locks that another attempt of the same lease may hold: none where they are shared, since readers are
-/// not in each other's way.
+/// The locks that another attempt of the same lease may hold.
 fn looked_at(client: &Client, wish: &Wish) -> Result<Vec<String>, Problem> {
-    if wish.shared {
-        return Ok(Vec::new());
-    }
     Ok(match wish.slots {
         None => wish.names.clone(),
         Some(slots) => {
@@ -331,7 +333,8 @@ fn other(wish: &Wish, names: &[String], seen: &[Arc<Status>]) -> Other {
         let mut values = Vec::new();
         for (value, of) in of_lease(status, wish.of.lease) {
             match of.attempt < wish.of.attempt {
-                true if values.contains(&value) => {}
+                // A reader is not taken over: its later attempt is granted beside it, and releases it.
+                true if wish.shared || values.contains(&value) => {}
                 true => values.push(value),
                 false => drop(others.insert(value)),
             }
@@ -349,13 +352,45 @@ fn other(wish: &Wish, names: &[String], seen: &[Arc<Status>]) -> Other {
     }
 }
 
-/// The earlier attempts of a reader stay beside the new one: they are released.
-async fn release_earlier_readers(client: &Client, wish: &Wish) -> Result<bool, Problem> {
+/// Releases the earlier attempts of a reader that was granted, and says whether there were any; unless the
+/// same attempt, or a later one, reads too.
+///
+/// Readers are not in each other's way, so that is known only now. Of two that were granted, the one that
+/// looks last sees the other: both were granted by a majority, and it looks at one.
+async fn voided_earlier_readers(
+    client: &Client,
+    wish: &Wish,
+    found: &Found,
+) -> Result<bool, Problem> {
     let name = &wish.names[0];
-    let status = client.status(name).await?;
-    let earlier = of_lease(&status, wish.of.lease);
-    let earlier = earlier.filter(|(_, of)| of.attempt < wish.of.attempt);
-    let earlier: HashSet<_> = earlier.map(|(value, _)| value).collect();
+    let is_own = |value: &AttemptValue| {
+        let mut own = found.leases.iter();
+        own.any(|lease| lease.value() == value.as_str())
+    };
+    let look = async || -> Result<_, Problem> {
+        let status = client.status(name).await?;
+        let answered = status.nodes.iter().filter(|node| node.lock.is_ok()).count();
+        let needed = status.nodes.len() / 2 + 1;
+        if answered < needed {
+            return Err(no_quorum(&status));
+        }
+        let others = of_lease(&status, wish.of.lease).filter(|(value, _)| !is_own(value));
+        let split: (Vec<_>, Vec<_>) = others.partition(|(_, of)| of.attempt < wish.of.attempt);
+        let values = |all: Vec<(AttemptValue, _)>| -> HashSet<_> {
+            all.into_iter().map(|(value, _)| value).collect()
+        };
+        Ok((values(split.0), values(split.1)))
+    };
+    let (mut earlier, others) = look().await?;
+    if !others.is_empty() {
+        // What is left of our own last try has the same number, and is gone soon.
+        tokio::time::sleep(CLEAN_UP).await;
+        let (still_earlier, still) = look().await?;
+        if !others.is_disjoint(&still) {
+            return Err(in_progress());
+        }
+        earlier = still_earlier;
+    }
     let any = !earlier.is_empty();
     for value in earlier {
         let lock = DetachedLock::new(name, value.as_str(), FencingToken::ZERO)?;
@@ -483,36 +518,42 @@ async fn find(client: &Client, name: &str, lease: LeaseId) -> Result<FoundLease,
     let is_its = |holder: &Holder| values.iter().any(|(value, _)| *value == holder.value);
     let holds: Vec<_> = holders(&status).filter(is_its).collect();
     let answered = status.nodes.iter().filter(|node| node.lock.is_ok()).count();
-    let needed = status.nodes.len() / 2 + 1;
     Ok(FoundLease {
         margin: holds.iter().filter_map(|holder| holder.remaining).max(),
-        none: match answered >= needed {
+        none: match answered > status.nodes.len() / 2 {
             true => gone(&status),
-            false => no_quorum(&status, needed),
+            false => no_quorum(&status),
         },
         values,
         status,
     })
 }
 
+/// What is said of a lease that no node has, and why it is over as far as that is seen: nobody sees
+/// whether it expired, or was released elsewhere.
 fn gone(status: &Status) -> Problem {
     let name = status.name.as_str();
-    let why = match &status.holder {
-        Some(holder) => format!(
-            "lock \"{name}\" is held by {} under another lease",
-            holder.owner
-        ),
-        None => format!("lock \"{name}\" is not held under this lease: it expired or was released"),
+    let lost = |why| Problem::new(axum::http::StatusCode::GONE, "lost", why);
+    let Some(holder) = &status.holder else {
+        return lost(format!("lock \"{name}\" is not held under this lease"));
     };
-    let problem = Problem::new(axum::http::StatusCode::GONE, "lost", why);
-    match &status.holder {
-        Some(holder) => problem.with("holder", holder.owner.to_string()),
-        None => problem,
+    let owner = named(&holder.owner).to_string();
+    let problem = lost(format!(
+        "lock \"{name}\" is held by {owner} under another lease"
+    ))
+    .with("holder", owner);
+    // A reader that is over was not displaced by the others.
+    let mut holders = holders(status).filter(|other| other.value.owner() == holder.owner);
+    match holders.any(|other| !other.value.is_shared()) {
+        true => problem.with("reason", "stolen"),
+        false => problem,
     }
 }
 
-fn no_quorum(status: &Status, needed: usize) -> Problem {
+/// Too few nodes said what they hold: node by node, why.
+pub(crate) fn no_quorum(status: &Status) -> Problem {
     let all = status.nodes.len();
+    let needed = all / 2 + 1;
     let nodes = status.nodes.iter().map(|node| {
         let outcome = match &node.lock {
             Ok(_) => "answered".to_owned(),
@@ -532,8 +573,12 @@ pub(crate) async fn steal(
     name: &str,
     ttl: Duration,
     on_behalf: OnBehalf,
-) -> Result<(Granted, Option<String>), Error> {
-    let stolen = client.steal_for(name, ttl, on_behalf).await?;
+) -> Result<(Granted, Option<String>, Option<LeaseId>), Problem> {
+    let stolen = client.steal_for(name, ttl, on_behalf).await;
+    let stolen = stolen.map_err(|error| match was_released(&error) {
+        true => released(),
+        false => error.into(),
+    })?;
     let granted = Granted {
         valid_for: stolen.lease.remaining(),
         waited: Duration::ZERO,
@@ -541,19 +586,10 @@ pub(crate) async fn steal(
         slot: None,
         repeated: false,
     };
-    Ok((granted, stolen.from.map(|owner| owner.to_string())))
+    let from = stolen.from.map(|owner| named(&owner).to_string());
+    Ok((granted, from, stolen.from_lease))
 }
 
 pub(crate) async fn status(client: &Client, name: &str) -> Result<Status, Error> {
     client.status(name).await
-}
-
-/// The locks whose names begin like that, and whether there are more than a listing can hold.
-pub(crate) async fn list(client: &Client, prefix: &str) -> Result<(Vec<Status>, bool), Error> {
-    // By the nodes, which hand out a bounded number of names. In a pattern `*` is no letter: `?` is any.
-    let like = NamePattern::new(format!("{}*", prefix.replace('*', "?")));
-    let listing = client.list(&like).await?;
-    let mut locks = listing.locks;
-    locks.retain(|lock| lock.name.as_str().starts_with(prefix));
-    Ok((locks, listing.more))
 }

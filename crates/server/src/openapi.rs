@@ -3,7 +3,8 @@
 use serde_json::{Map, Value, json};
 
 use crate::limits::Limits;
-use crate::operations::ROUTES;
+use crate::openapi_schemas::schemas;
+use crate::operations::{ROUTES, Route};
 
 /// Answers that every operation may give.
 const COMMON: [(u16, &str); 12] = [
@@ -21,8 +22,41 @@ const COMMON: [(u16, &str); 12] = [
         "the head is too large (limit `header_bytes`); there is no body",
     ),
     (500, "the service failed"),
-    (503, "no quorum, or draining"),
+    (
+        503,
+        "no quorum (`no_quorum`), nodes that need an operator (`unusable`), or draining",
+    ),
 ];
+
+fn schema(name: &str) -> Value {
+    json!({ "$ref": format!("#/components/schemas/{name}") })
+}
+
+/// What a form may have of that request: no list.
+fn form(request: &str) -> Option<&str> {
+    match request {
+        "Acquire" => Some("AcquireForm"),
+        "Extend" => None,
+        other => Some(other),
+    }
+}
+
+/// What is answered as asked.
+fn answer(route: &Route) -> Value {
+    match route.answer {
+        [] => json!({ "type": "object" }),
+        [one] => schema(one),
+        some => json!({ "anyOf": some.iter().map(|name| schema(name)).collect::<Vec<_>>() }),
+    }
+}
+
+fn parameter(name: &str) -> Value {
+    match name {
+        "since_ms" => json!({ "type": "integer", "minimum": 0 }),
+        "only" => json!({ "enum": ["this"] }),
+        _ => json!({ "type": "string" }),
+    }
+}
 
 pub(crate) fn document(limits: &Limits) -> Value {
     let mut paths = Map::new();
@@ -37,7 +71,7 @@ pub(crate) fn document(limits: &Limits) -> Value {
             };
             let schema = match kind {
                 "application/problem+json" => json!({ "$ref": "#/components/schemas/Problem" }),
-                "application/json" => json!({ "type": "object" }),
+                "application/json" => answer(route),
                 _ => json!({ "type": "string" }),
             };
             let mut content = json!({ kind: { "schema": schema } });
@@ -58,16 +92,16 @@ pub(crate) fn document(limits: &Limits) -> Value {
             "operationId": route.path.trim_start_matches('/').replace(['/', '.'], "_"),
             "responses": responses,
             "parameters": route.query.iter().map(|name| json!({
-                "name": name, "in": "query", "schema": { "type": "string" },
+                "name": name, "in": "query", "schema": parameter(name),
             })).collect::<Vec<_>>(),
         });
         if let Some(request) = route.request {
-            operation["requestBody"] = json!({
-                "required": true,
-                "content": { "application/json": {
-                    "schema": { "$ref": format!("#/components/schemas/{request}") },
-                } },
-            });
+            let mut content = json!({ "application/json": { "schema": schema(request) } });
+            if let Some(form) = form(request) {
+                let form = json!({ "schema": schema(form) });
+                content["application/x-www-form-urlencoded"] = form;
+            }
+            operation["requestBody"] = json!({ "required": true, "content": content });
         }
         paths.insert(route.path.to_owned(), json!({ route.method: operation }));
     }
@@ -83,56 +117,5 @@ pub(crate) fn document(limits: &Limits) -> Value {
             "bearer": { "type": "http", "scheme": "bearer" },
         } },
         "security": [{ "bearer": [] }, {}],
-    })
-}
-
-fn schemas(limits: &Limits) -> Value {
-    let name = json!({ "type": "string", "minLength": 1, "maxLength": 512 });
-    let duration = json!({ "type": "string", "examples": ["30s", "1m30s"] });
-    let lease = json!({
-        "type": "string",
-        "pattern": "^([0-9a-fA-F]{32}|[A-Za-z0-9_-]{21}[AQgw])$",
-    });
-    let label = json!({ "type": "string", "maxLength": 200 });
-    let object = |required: Value, properties: Value| {
-        json!({
-            "type": "object", "additionalProperties": false,
-            "required": required, "properties": properties,
-        })
-    };
-    json!({
-        "Acquire": object(json!([]), json!({
-            "name": name,
-            "names": { "type": "array", "items": name, "minItems": 1, "maxItems": limits.names },
-            "ttl": duration, "wait": duration, "max_hold": duration,
-            "lease": lease, "attempt": { "type": "integer", "minimum": 1 },
-            "fair": { "type": "boolean" }, "shared": { "type": "boolean" },
-            "slots": { "type": "integer", "minimum": 1, "maximum": 64 },
-            "owner": label, "meta": label,
-        })),
-        "Extend": object(json!(["leases"]), json!({
-            "ttl": duration,
-            "leases": { "type": "array", "minItems": 1, "maxItems": limits.batch, "items": object(
-                json!(["name", "lease", "token"]),
-                json!({ "name": name, "lease": lease, "token": { "type": "integer", "minimum": 0 } }),
-            ) },
-        })),
-        "Release": object(json!(["name", "lease"]), json!({ "name": name, "lease": lease })),
-        "Steal": object(json!(["name", "reason"]), json!({
-            "name": name, "ttl": duration, "lease": lease, "owner": label,
-            "reason": { "type": "string", "minLength": 1, "maxLength": 1024 },
-        })),
-        "Problem": {
-            "type": "object",
-            "required": ["type", "title", "status", "code", "detail"],
-            "properties": {
-                "type": { "type": "string" }, "title": { "type": "string" },
-                "status": { "type": "integer" }, "code": { "type": "string" },
-                "detail": { "type": "string" },
-                "request_id": { "type": "string" },
-                "retry_after_ms": { "type": "integer" },
-                "limit": { "type": "string", "enum": Limits::NAMES },
-            },
-        },
     })
 }

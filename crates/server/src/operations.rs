@@ -11,6 +11,8 @@ pub(crate) struct Route {
     /// What it may answer beside what every operation may.
     pub(crate) answers: &'static [(u16, &'static str)],
     pub(crate) query: &'static [&'static str],
+    /// The names of the schemas of what is answered as asked.
+    pub(crate) answer: &'static [&'static str],
 }
 
 const fn route(method: &'static str, path: &'static str, summary: &'static str) -> Route {
@@ -21,6 +23,7 @@ const fn route(method: &'static str, path: &'static str, summary: &'static str) 
         request: None,
         answers: &[(200, "as asked")],
         query: &[],
+        answer: &[],
     }
 }
 
@@ -28,11 +31,12 @@ const fn route(method: &'static str, path: &'static str, summary: &'static str) 
 pub(crate) const ROUTES: [Route; 13] = [
     Route {
         request: Some("Acquire"),
+        answer: &["Grant"],
         answers: &[
             (200, "acquired"),
             (409, "held by another, or this attempt is under way"),
             (410, "this lease id was released"),
-            (503, "no quorum, or draining"),
+            (503, "no quorum, nodes that need an operator, or draining"),
         ],
         ..route(
             "post",
@@ -42,24 +46,32 @@ pub(crate) const ROUTES: [Route; 13] = [
     },
     Route {
         request: Some("Extend"),
+        answer: &["Extended"],
         answers: &[(200, "an outcome for each lease")],
         ..route("post", "/v1/extend", "Extend leases")
     },
     Route {
         request: Some("Release"),
+        answer: &["Released"],
         answers: &[
             (200, "released"),
             (410, "the lease is over"),
-            (503, "no quorum"),
+            (503, "no quorum, or nodes that need an operator"),
         ],
         ..route("post", "/v1/release", "Release a lease")
     },
     Route {
         request: Some("Steal"),
+        answer: &["Grant"],
         answers: &[
             (200, "stolen"),
-            (409, "another was faster"),
-            (503, "no quorum, or draining"),
+            (
+                409,
+                "nothing was stolen: it is free (`not_held`), something else than a lock is there \
+                 (`not_a_lock`), or another was faster",
+            ),
+            (410, "this lease id was released"),
+            (503, "no quorum, nodes that need an operator, or draining"),
         ],
         ..route(
             "post",
@@ -68,6 +80,7 @@ pub(crate) const ROUTES: [Route; 13] = [
         )
     },
     Route {
+        answer: &["Lock", "Locks"],
         answers: &[(200, "what the nodes say"), (503, "no quorum")],
         query: &["name", "prefix", "cursor"],
         ..route(
@@ -79,8 +92,9 @@ pub(crate) const ROUTES: [Route; 13] = [
     Route {
         answers: &[
             (200, "a stream, or with `after` one answer"),
-            (503, "no quorum, or draining"),
+            (503, "no quorum, nodes that need an operator, or draining"),
         ],
+        answer: &["News"],
         query: &["name", "prefix", "after", "wait"],
         ..route(
             "get",
@@ -89,6 +103,7 @@ pub(crate) const ROUTES: [Route; 13] = [
         )
     },
     Route {
+        answer: &["Nodes"],
         answers: &[(200, "as `fencepost doctor --json`")],
         ..route(
             "get",
@@ -96,12 +111,16 @@ pub(crate) const ROUTES: [Route; 13] = [
             "What the nodes are like, and what is unsafe about them",
         )
     },
-    route(
-        "get",
-        "/v1/contention",
-        "Which names are waited for, and how long holds and waits last",
-    ),
     Route {
+        answer: &["Contention"],
+        ..route(
+            "get",
+            "/v1/contention",
+            "Which names are waited for, and how long holds and waits last",
+        )
+    },
+    Route {
+        answer: &["Timeline"],
         query: &["since_ms", "name", "owner", "node", "only"],
         ..route(
             "get",

@@ -2,7 +2,7 @@
 
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use fencepost::{Error, ErrorKind};
+use fencepost::{Error, ErrorKind, NodeOutcome, NodeReport};
 use serde_json::{Map, Value, json};
 
 use crate::trace::request_id;
@@ -48,8 +48,9 @@ impl Problem {
 
     /// What the library said. Nothing is known to be held by the caller after any of these.
     pub(crate) fn of(error: &Error) -> Self {
+        let error = &error.clone().naming(crate::shown::named);
         let detail = error.to_string();
-        let nodes = |nodes: &[fencepost::NodeReport]| -> Value {
+        let nodes = |nodes: &[NodeReport]| -> Value {
             let each = nodes.iter().map(
                 |report| json!({ "node": report.node, "outcome": report.outcome.to_string() }),
             );
@@ -61,10 +62,13 @@ impl Problem {
                 let Some(holder) = error.holder() else {
                     return problem.retry_after(SOON);
                 };
-                let problem = problem.with("holder", holder.owner.to_string()).with(
-                    "holder_token",
-                    holder.token.map(fencepost::FencingToken::get),
-                );
+                let since = holder.since();
+                let since = since.and_then(|at| at.duration_since(std::time::UNIX_EPOCH).ok());
+                let token = holder.token.map(fencepost::FencingToken::get);
+                let problem = problem
+                    .with("holder", holder.owner.to_string())
+                    .with("holder_token", token)
+                    .with("since_ms", since.map(crate::answer::millis));
                 match holder.remaining {
                     // It may be released before; who wants to know at once says `wait`.
                     Some(left) => problem
@@ -74,9 +78,15 @@ impl Problem {
                 }
             }
             ErrorKind::NoQuorum | ErrorKind::Unreachable => {
-                Self::new(StatusCode::SERVICE_UNAVAILABLE, "no_quorum", detail)
-                    .with("nodes", nodes(error.nodes()))
-                    .retry_after(SOON)
+                let reports = error.nodes();
+                let problem = |code| {
+                    Self::new(StatusCode::SERVICE_UNAVAILABLE, code, detail)
+                        .with("nodes", nodes(reports))
+                };
+                match needs_operator(reports) {
+                    true => problem("unusable"),
+                    false => problem("no_quorum").retry_after(SOON),
+                }
             }
             ErrorKind::TooLate => {
                 Self::new(StatusCode::SERVICE_UNAVAILABLE, "too_late", detail).retry_after(SOON)
@@ -96,6 +106,12 @@ impl Problem {
         self.more.get(name)
     }
 
+    /// What may help, behind what is wrong.
+    pub(crate) fn hinted(mut self, hint: &str) -> Self {
+        self.detail.push_str(hint);
+        self
+    }
+
     pub(crate) fn detail(&self) -> &str {
         &self.detail
     }
@@ -107,7 +123,10 @@ impl Problem {
             "released" => "The lease was released",
             "in_progress" => "The attempt is under way or has been served",
             "superseded" => "A later attempt has begun",
-            "no_quorum" => "Too few nodes answered",
+            "not_held" => "The lock is free",
+            "not_a_lock" => "There is something else than a lock",
+            "no_quorum" => "No quorum of the nodes",
+            "unusable" => "The nodes need an operator",
             "too_late" => "Granted too late",
             "invalid" => "The request cannot be used",
             "unauthenticated" => "Authentication is required",
@@ -125,6 +144,13 @@ impl Problem {
             _ => "The service failed",
         }
     }
+}
+
+/// Whether so many nodes refuse until somebody acts that asking again does not help.
+fn needs_operator(reports: &[NodeReport]) -> bool {
+    let refuses = |report: &&NodeReport| matches!(&report.outcome, NodeOutcome::Failed(error) if error.is_permanent());
+    let refusing = reports.iter().filter(refuses).count();
+    refusing > 0 && reports.len() - refusing <= reports.len() / 2
 }
 
 impl From<Error> for Problem {

@@ -7,6 +7,7 @@ use crate::api;
 use crate::events;
 use crate::operations::{ROUTES, Route};
 use crate::service::Service;
+use crate::steal;
 use crate::ui;
 
 fn operation(route: &Route) -> MethodRouter<Service> {
@@ -14,7 +15,7 @@ fn operation(route: &Route) -> MethodRouter<Service> {
         "/v1/acquire" => post(api::acquire),
         "/v1/extend" => post(api::extend),
         "/v1/release" => post(api::release),
-        "/v1/steal" => post(api::steal),
+        "/v1/steal" => post(steal::steal),
         "/v1/locks" => get(api::list),
         "/v1/events" => get(events::events),
         "/v1/nodes" => get(events::nodes),

@@ -85,13 +85,21 @@ impl Parts {
 }
 
 impl Parts {
-    /// Notes that a client was told that its lease is over, if that is what it was told.
-    pub(crate) fn over(&self, name: &str, lease: LeaseId, problem: &Problem) {
+    /// What a client is told, who asked for that lease and failed: with the reason, if the lease is over
+    /// and this replica saw why. Its loss is counted.
+    pub(crate) fn over(&self, name: &str, lease: LeaseId, mut problem: Problem) -> Problem {
         if problem.status != StatusCode::GONE {
-            return;
+            return problem;
         }
         self.leases.ended(name, lease);
-        if problem.code == "lost" {
+        if problem.code != "lost" {
+            return problem;
+        }
+        if problem.field("reason").is_none() && self.leases.was_robbed(name, lease) {
+            problem = problem.with("reason", "stolen");
+        }
+        // A client that asks again was told before.
+        if self.leases.told(name, lease) {
             let reason = problem.field("reason").and_then(|reason| reason.as_str());
             self.metrics.lost(match reason {
                 Some("stolen") => "stolen",
@@ -100,6 +108,7 @@ impl Parts {
                 _ => "unknown",
             });
         }
+        problem
     }
 }
 

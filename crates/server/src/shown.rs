@@ -6,12 +6,48 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use fencepost::{AttemptValue, FencingToken, Status};
+use fencepost::{AttemptValue, FencingToken, Owner, Status, Waiter};
 use fencepost_core::lock::{Holder, Snapshot};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 use crate::answer::millis;
+
+/// The most waiters of one lock that are shown.
+pub(crate) const MOST_WAITERS: usize = 64;
+
+/// How a client is named to those who ask: by its label, if it has one. What another library or an
+/// application stored is no label, and enough to release its lock.
+pub(crate) fn named(owner: &Owner) -> Owner {
+    if !owner.is_value() {
+        return owner.clone();
+    }
+    let who = match AttemptValue::reported(owner.as_str()).is_reentrant() {
+        true => "the holder of a reentrant lock",
+        false => "a client of another library",
+    };
+    Owner::readable(&format!("{who} ({})", digest("value", owner.as_str(), 4)))
+}
+
+/// The lock and, as far as enough nodes say, who waits for it: the first one first.
+pub(crate) fn shown_with_queue(status: &Status, queue: Option<&[Waiter]>) -> Value {
+    let mut lock = shown(status);
+    let waiters = queue.map(|queue| {
+        let each = queue.iter().take(MOST_WAITERS).zip(1..);
+        let each = each.map(|(waiter, place)| {
+            json!({
+                "place": place,
+                "owner": named(&waiter.owner).as_str(),
+                "since_ms": millis(waiter.since),
+                "shared": waiter.reader,
+                "fair": waiter.fair,
+            })
+        });
+        each.collect::<Vec<_>>()
+    });
+    lock["queue"] = json!(waiters);
+    lock
+}
 
 pub(crate) fn shown(status: &Status) -> Value {
     let needed = status.nodes.len() / 2 + 1;
@@ -27,7 +63,7 @@ pub(crate) fn shown(status: &Status) -> Value {
             |other: &&Holder| other.value.owner() == holder.owner && other.token == holder.token;
         let value = holders.clone().find(own).map(|own| &own.value);
         person(
-            holder.owner.as_str(),
+            &holder.owner,
             holder.token,
             holder.remaining,
             value.filter(|value| !value.is_shared()),
@@ -36,10 +72,11 @@ pub(crate) fn shown(status: &Status) -> Value {
     let nodes = status.nodes.iter().map(|node| match &node.lock {
         Ok(lock) => json!({
             "node": node.node,
-            "holder": lock.holder.as_ref().map(|held| held.value.owner().to_string()),
+            "holder": lock.holder.as_ref().map(|held| named(&held.value.owner()).to_string()),
             "token": lock.holder.as_ref().and_then(|held| held.token).map(FencingToken::get),
             "expires_in_ms": lock.holder.as_ref().and_then(|held| held.remaining).map(millis),
             "waiting": lock.waiting,
+            "quarantine_ms": node.quarantine.map(millis),
         }),
         Err(error) => json!({ "node": node.node, "error": error.to_string() }),
     });
@@ -47,7 +84,7 @@ pub(crate) fn shown(status: &Status) -> Value {
         "name": status.name.as_str(),
         "holder": holder,
         "held": status.held,
-        "split": status.split.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        "split": status.split.iter().map(|owner| named(owner).to_string()).collect::<Vec<_>>(),
         "readers": readers(locks(), needed),
         "register": status.register.get(),
         "waiting": status.waiting,
@@ -65,13 +102,13 @@ fn readers<'a>(locks: impl Iterator<Item = &'a Snapshot>, needed: usize) -> Vec<
     let one = |same: Vec<&Holder>| {
         let remaining = same.iter().filter_map(|reader| reader.remaining).min();
         let value = &same[0].value;
-        person(value.owner().as_str(), None, remaining, Some(value))
+        person(&value.owner(), None, remaining, Some(value))
     };
     agreed.map(one).collect()
 }
 
 fn person(
-    owner: &str,
+    owner: &Owner,
     token: Option<FencingToken>,
     remaining: Option<std::time::Duration>,
     value: Option<&AttemptValue>,
@@ -79,7 +116,7 @@ fn person(
     let since = token.and_then(|token| token.proposed_at(std::time::SystemTime::now()));
     let since = since.and_then(|at| at.duration_since(std::time::UNIX_EPOCH).ok());
     json!({
-        "owner": owner,
+        "owner": named(owner).as_str(),
         "token": token.map(FencingToken::get),
         "since_ms": since.map(millis),
         "expires_in_ms": remaining.map(millis),
@@ -91,8 +128,14 @@ fn person(
 fn hash(value: &AttemptValue) -> String {
     let lease = value.lease_attempt().map(|of| of.lease.to_string());
     let id = lease.unwrap_or_else(|| value.unique_part().to_owned());
-    let digest = Sha256::digest(format!("fencepost lease {id}"));
-    digest[..16].iter().fold(String::new(), |mut text, byte| {
+    digest("lease", &id, 16)
+}
+
+/// So many bytes of a hash, in hexadecimal digits.
+fn digest(of: &str, text: &str, bytes: usize) -> String {
+    let digest = Sha256::digest(format!("fencepost {of} {text}"));
+    let bytes = digest.iter().take(bytes);
+    bytes.fold(String::new(), |mut text, byte| {
         // Writing to a string does not fail.
         let _ = write!(text, "{byte:02x}");
         text

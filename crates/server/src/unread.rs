@@ -4,9 +4,11 @@
 //! What has left may still be lost on its way: then the locks end by their TTL, or a later attempt of the
 //! same lease takes them over.
 //!
-//! [`Watched`] is the connection that tells it. It also gives up on a client that takes nothing.
+//! [`Watched`] is the connection that tells it. It also gives up on a client that takes nothing, and on
+//! one that went away while its request is under way.
 
 use std::io;
+use std::mem::MaybeUninit;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
@@ -18,6 +20,12 @@ use fencepost::Lease;
 use futures_util::FutureExt as _;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
+
+/// How much is read ahead of what a client has sent behind a request that is under way. Its end is not
+/// noticed behind more than that.
+const AHEAD: usize = 4096;
+/// hyper reads before it writes, and flushes at most twice before it reads again.
+const PATIENCE: u8 = 3;
 
 use crate::leases::Counted;
 use crate::problem::Problem;
@@ -46,6 +54,13 @@ impl Unread {
     /// These are counted once the answer is out.
     pub(crate) fn count(&self, counted: Counted) {
         self.state().counted.push(counted);
+    }
+
+    /// Whether nothing of an answer that grants something was written yet. Afterwards its client may have
+    /// read it and gone, as it should.
+    fn is_granting(&self) -> bool {
+        let state = self.state();
+        !state.leases.is_empty() && !state.is_written
     }
 
     fn wrote(&self) {
@@ -95,6 +110,22 @@ pub(crate) struct Watched<S> {
     write_timeout: Duration,
     /// Since the client has taken nothing.
     stalled: Option<Pin<Box<Sleep>>>,
+    /// What was read and not asked for yet.
+    ahead: Vec<u8>,
+    end: End,
+}
+
+/// Whether the client has closed its side.
+///
+/// hyper reads on while a request is under way, and so notices it, but only while it has nothing left to
+/// parse: behind a request, a line break is enough to hide that its client is gone.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum End {
+    Open,
+    /// It lies ahead, and so often has all been written since somebody has read.
+    Ahead(u8),
+    /// It was read.
+    Read,
 }
 
 impl<S> Watched<S> {
@@ -104,6 +135,8 @@ impl<S> Watched<S> {
             unread,
             write_timeout,
             stalled: None,
+            ahead: Vec::new(),
+            end: End::Open,
         }
     }
 
@@ -126,22 +159,73 @@ impl<S> Watched<S> {
     }
 }
 
+impl<S: AsyncRead + Unpin> Watched<S> {
+    /// Reads ahead, so that the end is seen. Whoever might read on is woken for what is found.
+    fn look_ahead(&mut self, context: &mut Context<'_>) -> io::Result<()> {
+        while self.end == End::Open && self.ahead.len() < AHEAD {
+            let mut bytes = [MaybeUninit::uninit(); AHEAD];
+            let room = AHEAD - self.ahead.len();
+            let mut buffer = ReadBuf::uninit(&mut bytes[..room]);
+            match Pin::new(&mut self.stream).poll_read(context, &mut buffer) {
+                Poll::Pending => break,
+                Poll::Ready(read) => read?,
+            }
+            match buffer.filled() {
+                [] => self.end = End::Ahead(0),
+                found => self.ahead.extend_from_slice(found),
+            }
+            context.waker().wake_by_ref();
+        }
+        Ok(())
+    }
+
+    /// Whoever reads was woken for the end and does not read: a request is under way, and its client is
+    /// gone. What it is granted is not even sent.
+    fn is_there(&mut self, context: &mut Context<'_>) -> io::Result<()> {
+        let is_granting = self.unread.is_granting();
+        if is_granting {
+            self.look_ahead(context)?;
+        }
+        match self.end {
+            End::Ahead(flushes) if is_granting || flushes >= PATIENCE => {
+                let why = "the client went away";
+                Err(io::Error::new(io::ErrorKind::ConnectionAborted, why))
+            }
+            End::Open | End::Ahead(_) | End::Read => Ok(()),
+        }
+    }
+}
+
 impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        if let End::Ahead(flushes) = &mut self.end {
+            *flushes = 0;
+        }
+        if !self.ahead.is_empty() {
+            let most = self.ahead.len().min(buffer.remaining());
+            buffer.put_slice(&self.ahead[..most]);
+            self.ahead.drain(..most);
+            return Poll::Ready(Ok(()));
+        }
+        if self.end != End::Open {
+            self.end = End::Read;
+            return Poll::Ready(Ok(()));
+        }
         Pin::new(&mut self.stream).poll_read(context, buffer)
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Watched<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
+        self.is_there(context)?;
         let written = Pin::new(&mut self.stream).poll_write(context, bytes);
         if matches!(written, Poll::Ready(Ok(_))) {
             self.unread.wrote();
@@ -149,10 +233,17 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
         self.within_limit(context, written)
     }
 
+    /// hyper calls it whenever it has done what it can, also while a request is under way.
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.is_there(context)?;
         let flushed = Pin::new(&mut self.stream).poll_flush(context);
         if matches!(flushed, Poll::Ready(Ok(()))) {
             self.unread.sent();
+        }
+        self.look_ahead(context)?;
+        if let End::Ahead(flushes) = &mut self.end {
+            *flushes = flushes.saturating_add(1);
+            context.waker().wake_by_ref();
         }
         self.within_limit(context, flushed)
     }
@@ -170,6 +261,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
         context: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        self.is_there(context)?;
         let written = Pin::new(&mut self.stream).poll_write_vectored(context, slices);
         if matches!(written, Poll::Ready(Ok(_))) {
             self.unread.wrote();

@@ -12,13 +12,11 @@ use serde::Serialize;
 use sha2::{Digest as _, Sha256};
 
 use crate::answer::millis;
+use crate::shown::{MOST_WAITERS, named};
 use crate::waits_for::Contended;
 
 /// How far two readings of the same expiry may lie apart.
 const JITTER_MS: u64 = 250;
-/// The most waiters of one lock that are shown.
-const MOST_WAITERS: usize = 64;
-
 /// What a lock is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -155,7 +153,7 @@ fn holder(held: &Holder, token: Option<u64>, remaining: Option<Duration>, now: u
     HolderView {
         key: value.unique_part().to_owned(),
         session_id: session,
-        owner: value.owner().to_string(),
+        owner: named(&value.owner()).to_string(),
         session: session.map(shown_session),
         token,
         since_ms: since(token, now),
@@ -212,7 +210,7 @@ impl LockView {
                     node: node.node.clone(),
                     keys: key.into_iter().chain(readers).map(str::to_owned).collect(),
                     error: None,
-                    holder: here.map(|held| held.value.owner().to_string()),
+                    holder: here.map(|held| named(&held.value.owner()).to_string()),
                     token: here.and_then(|held| held.token).map(u64::from),
                     expires_at_ms: here
                         .and_then(|held| held.remaining)
@@ -236,7 +234,7 @@ impl LockView {
         });
         let waiters = queue.iter().take(MOST_WAITERS).map(|waiter| WaiterView {
             session_id: waiter.session,
-            owner: waiter.owner.to_string(),
+            owner: named(&waiter.owner).to_string(),
             session: waiter.session.map(shown_session),
             since_ms: millis(waiter.since),
             mode: match (waiter.reader, waiter.fair) {

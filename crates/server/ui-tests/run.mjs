@@ -4,14 +4,13 @@
 //   UI_SHOTS=DIR            where screenshots go (they are taken in any case); UI_NARROW_SHOTS for narrow ones
 //   UI_MINUTES=5            how long 5,000 locks are watched
 
-import assert from "node:assert/strict";
 import { mkdir, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { closing, nodes, quarantine, timeline } from "./scenes/faults.mjs";
 import { foreign, names, readonly, tokens } from "./scenes/hostile.mjs";
 import { backlog, many } from "./scenes/many.mjs";
 import { contention, lock, locks, steal, waits, warnings } from "./scenes/views.mjs";
-import { DIR, NARROW_SHOTS, SHOTS, hold, killAll, launch, named, open, post, redis, run, serve, until } from "./world.mjs";
+import { DIR, NARROW_SHOTS, SHOTS, hold, killAll, launch, named, open, overstayed, post, redis, run, serve, until } from "./world.mjs";
 
 const WANTED = process.env.UI_SCENES?.split(",");
 // Many locks come last: they are left to expire, and the timeline would show nothing else.
@@ -48,8 +47,7 @@ for (const owner of ["report-a", "report-b", "report-c"]) cast.push(hold(["billi
 cast.push(hold(["deploy/web", "--fair"], named("ci-runner-7")));
 cast.push(hold(["search/reindex"], named("reindex")));
 // One that lasts longer than it may, and one of a client of another library, without an end.
-const { status } = await post(url, "/v1/acquire", { name: "export/nightly", ttl: "60s", max_hold: "1s" });
-assert.equal(status, 200);
+await overstayed(url, "export/nightly");
 const { json: old } = await post(url, "/v1/acquire", { name: "legacy/cron", ttl: "30s" });
 await post(url, "/v1/release", { name: "legacy/cron", lease: old.lease });
 for (const node of [0, 1, 2]) await redis(node, "SET", "legacy/cron", "cron-host-3");

@@ -181,9 +181,12 @@ fn a_grant_that_an_earlier_attempt_got_while_waiting_is_taken_over() {
 #[test]
 fn a_grant_whose_answer_cannot_be_sent_is_released() {
     let [one, _] = two();
-    for round in 0..20 {
+    let behind = ["", "\r\n", "GET /livez HTTP/1.1\r\nhost: x\r\n\r\n"];
+    for round in 0..30 {
         let held = one.post("/v1/acquire", &json!({ "name": "job" })).json();
-        let gone = send_and_wait(&one, "job", (round % 2 == 0).then_some(round + 1));
+        let mut gone = send_and_wait(&one, "job", (round % 2 == 0).then_some(round + 1));
+        let behind = behind[round as usize % behind.len()];
+        gone.write_all(behind.as_bytes()).unwrap();
         until("one waits", || waiting(&one, "job") == 1);
         drop(gone);
         one.post(
@@ -277,6 +280,23 @@ fn a_lease_is_extended_no_longer_than_it_may_be_held() {
         last["leases"][0]["outcome"] != "extended"
     });
     assert_eq!(last["leases"][0]["outcome"], "lost", "{last}");
+}
+
+/// The first TTL was granted whole, and only extensions were cut.
+#[test]
+fn a_lease_is_granted_for_no_longer_than_it_may_be_held() {
+    let [one, two] = two();
+    let ask = |replica: &Replica, attempt: u32| {
+        let body = json!({
+            "name": "job", "lease": LEASE, "attempt": attempt, "ttl": "20s", "max_hold": "9s",
+        });
+        let granted = replica.post("/v1/acquire", &body).json();
+        granted["valid_for_ms"].as_u64().unwrap()
+    };
+    assert!(ask(&one, 1) <= 9_000);
+    assert!(ask(&two, 2) <= 9_000, "nor when it is taken over");
+    let held = one.get("/v1/locks?name=job").json()["holder"].clone();
+    assert!(held["expires_in_ms"].as_u64() <= Some(9_000), "{held}");
 }
 
 #[test]

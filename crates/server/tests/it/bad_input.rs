@@ -70,6 +70,50 @@ fn unknown_paths_methods_and_types_are_problems_too() {
         .is_problem(415, "unsupported_media_type");
 }
 
+/// `%ff` and `%fe` were the same lock, and a body that was compressed was read as it came.
+#[test]
+fn an_encoding_that_cannot_be_read_locks_nothing() {
+    let service = Replica::in_memory(Options::new());
+    let form = [("content-type", "application/x-www-form-urlencoded")];
+    for body in [
+        "name=%ff",
+        "name=a&owner=%fe",
+        "name=%c3&owner=%a9",
+        "name=%zz",
+        "name=5%",
+    ] {
+        service
+            .send("POST", "/v1/acquire", &form, body)
+            .is_problem(422, "invalid");
+    }
+    let good = service.send("POST", "/v1/acquire", &form, "name=%C3%A9+%25");
+    assert_eq!(
+        (good.status, good.json()["name"].as_str()),
+        (200, Some("é %"))
+    );
+    for query in [
+        "locks?name=%ff",
+        "locks?prefix=%C3",
+        "events?after=0&name=%fe",
+        "timeline?owner=%ff",
+        "locks?name=%z",
+    ] {
+        service
+            .get(&format!("/v1/{query}"))
+            .is_problem(422, "invalid");
+    }
+    for coding in ["gzip", "br, identity", "\"\""] {
+        let headers = [JSON[0], ("content-encoding", coding)];
+        let refused = service.send("POST", "/v1/acquire", &headers, r#"{"name": "a"}"#);
+        refused.is_problem(415, "unsupported_media_type");
+    }
+    let headers = [JSON[0], ("content-encoding", "identity")];
+    let plain = service.send("POST", "/v1/acquire", &headers, r#"{"name": "b"}"#);
+    assert_eq!(plain.status, 200, "{plain:?}");
+    let names = service.get("/v1/locks").json();
+    assert_eq!(names["locks"].as_array().unwrap().len(), 2, "{names}");
+}
+
 #[test]
 fn a_limit_is_named_by_its_problem() {
     let limited = |set: SetLimit| {

@@ -96,28 +96,110 @@ fn a_request_that_waits_is_served_when_the_lock_is_released() {
     });
 }
 
+/// Whatever a client sent behind its request hid that it went away.
 #[test]
 fn a_request_that_goes_away_while_it_waits_leaves_the_queue() {
     use std::io::Write as _;
     let service = Replica::in_memory(Options::new());
     service.post("/v1/acquire", &json!({ "name": "job" }));
     let body = json!({ "name": "job", "wait": "60s" }).to_string();
+    let waiting = |n: u64, behind: &str| {
+        let start = Instant::now();
+        while service.get("/v1/locks?name=job").json()["waiting"] != n {
+            let limit = Duration::from_secs(10);
+            assert!(
+                start.elapsed() < limit,
+                "not {n} waiting; behind it: {behind:?}"
+            );
+        }
+    };
+    for behind in [
+        "",
+        "\r\n",
+        "GET /livez HTTP/1.1\r\nhost: x\r\n\r\n",
+        "later",
+    ] {
+        let mut stream = std::net::TcpStream::connect(service.address).unwrap();
+        let (now, later) = match behind {
+            "later" => ("", "\r\n"),
+            behind => (behind, ""),
+        };
+        write!(
+            stream,
+            "POST /v1/acquire HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}{now}",
+            body.len()
+        )
+        .unwrap();
+        waiting(1, behind);
+        stream.write_all(later.as_bytes()).unwrap();
+        drop(stream);
+        waiting(0, behind);
+    }
+}
+
+/// Between the write of an answer and its flush the client can have read it, and gone: then its lock was released.
+#[test]
+fn a_client_that_has_read_its_grant_may_close_the_connection_at_once() {
+    use std::io::{Read as _, Write as _};
+    let service = Replica::in_memory(Options::new());
+    for n in 0..1000 {
+        let name = format!("job-{n}");
+        let body = json!({ "name": name }).to_string();
+        let mut stream = std::net::TcpStream::connect(service.address).unwrap();
+        write!(
+            stream,
+            "POST /v1/acquire HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+            body.len()
+        )
+        .unwrap();
+        let (mut answer, mut bytes) = (String::new(), [0; 4096]);
+        while !answer.ends_with('}') {
+            let read = stream.read(&mut bytes).unwrap();
+            answer += std::str::from_utf8(&bytes[..read]).unwrap();
+        }
+        drop(stream);
+        let at = answer.find("\r\n\r\n{").unwrap();
+        let mine: serde_json::Value = serde_json::from_str(answer[at..].trim()).unwrap();
+        let lease = json!({ "name": name, "lease": mine["lease"] });
+        let released = service.post("/v1/release", &lease);
+        assert_eq!(released.status, 200, "{n}: {}", released.json());
+    }
+}
+
+/// What was sent behind a request is answered after it, also where it came while that one waited.
+#[test]
+fn requests_behind_one_that_waits_are_answered_in_order() {
+    use std::io::{Read as _, Write as _};
+    let service = Replica::in_memory(Options::new());
+    let mine = service
+        .post("/v1/acquire", &json!({ "name": "job" }))
+        .json();
+    let body = json!({ "name": "job", "wait": "60s" }).to_string();
     let mut stream = std::net::TcpStream::connect(service.address).unwrap();
+    let next = "GET /livez HTTP/1.1\r\nhost: x\r\n\r\n";
     write!(
         stream,
-        "POST /v1/acquire HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+        "POST /v1/acquire HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}{next}",
         body.len()
     )
     .unwrap();
-    let waiting = |n: u64| {
-        let start = Instant::now();
-        while service.get("/v1/locks?name=job").json()["waiting"] != n {
-            assert!(start.elapsed() < Duration::from_secs(10), "not {n} waiting");
-        }
-    };
-    waiting(1);
-    drop(stream);
-    waiting(0);
+    let start = Instant::now();
+    while service.get("/v1/locks?name=job").json()["waiting"] != 1 {
+        assert!(start.elapsed() < Duration::from_secs(10), "nobody waits");
+    }
+    let last = "GET /livez HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
+    // More than is read ahead.
+    let many = next.repeat(1_000) + last;
+    let mut sending = stream.try_clone().unwrap();
+    let sender = std::thread::spawn(move || sending.write_all(many.as_bytes()).unwrap());
+    let lease = json!({ "name": "job", "lease": mine["lease"] });
+    assert_eq!(service.post("/v1/release", &lease).status, 200);
+    let mut answers = String::new();
+    stream.read_to_string(&mut answers).unwrap();
+    sender.join().unwrap();
+    assert!(answers.starts_with("HTTP/1.1 200"), "{answers}");
+    assert!(answers.contains("\"token\""), "{answers}");
+    assert_eq!(answers.matches("ok\n").count(), 1_002);
 }
 
 #[test]

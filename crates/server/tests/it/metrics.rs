@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::net::TcpListener;
+use std::time::{Duration, Instant};
 
 use fencepost::{Client, RestartPolicy};
 use fencepost_server::Options;
@@ -111,4 +112,70 @@ fn leases_votes_losses_and_nodes_are_counted_and_every_metric_says_what_it_is() 
     let (types, helps) = (named("# TYPE "), named("# HELP "));
     assert_eq!(types, helps);
     assert!(types.len() >= 15, "{types:?}");
+}
+
+/// Whoever was robbed was counted as `unknown`, each time that it asked.
+#[test]
+fn a_lost_lease_is_counted_once_under_the_reason_that_was_seen() {
+    let (replica, look) = elsewhere();
+    let lost = |reason: &str| {
+        let metric = format!("fencepost_service_lost_total{{reason=\"{reason}\"}} ");
+        value(&look("/metrics").text, &metric)
+    };
+    let acquire = |name: &str, ttl: &str| -> Value {
+        let body = json!({ "name": name, "ttl": ttl });
+        replica.post("/v1/acquire", &body).json()
+    };
+    let extend = |lease: &Value| -> Value {
+        let lease =
+            json!({ "name": lease["name"], "lease": lease["lease"], "token": lease["token"] });
+        let body = json!({ "leases": [lease], "ttl": "30s" });
+        replica.post("/v1/extend", &body).json()["leases"][0].clone()
+    };
+
+    let robbed = acquire("job", "30s");
+    let steal = json!({ "name": "job", "reason": "test", "ttl": "30s" });
+    let thief = replica.post("/v1/steal", &steal).json();
+    for _ in 0..3 {
+        let told = extend(&robbed);
+        assert_eq!(
+            (&told["outcome"], &told["reason"]),
+            (&json!("lost"), &json!("stolen"))
+        );
+    }
+    assert_eq!((lost("stolen"), lost("unknown")), (1.0, 0.0));
+
+    let release = json!({ "name": "job", "lease": thief["lease"] });
+    assert_eq!(replica.post("/v1/release", &release).status, 200);
+    let told = extend(&robbed);
+    assert_eq!(
+        told["reason"], "stolen",
+        "also when the thief is gone: {told}"
+    );
+    assert_eq!((lost("stolen"), lost("unknown")), (1.0, 0.0));
+
+    let over = acquire("brief", "20ms");
+    let start = Instant::now();
+    while replica.get("/v1/locks?name=brief").json()["held"] != false {
+        assert!(start.elapsed().as_secs() < 15, "it never ends");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let told = extend(&over);
+    assert_eq!(told["reason"], Value::Null, "nobody saw why: {told}");
+    let detail = told["detail"].as_str().unwrap();
+    let told = detail.starts_with("lock \"brief\" is not held under this lease");
+    assert!(told && !detail.contains("expired"), "{detail}");
+    extend(&over);
+    assert_eq!((lost("stolen"), lost("unknown")), (1.0, 1.0));
+
+    let bounded = json!({ "name": "bounded", "ttl": "30s", "max_hold": "100ms" });
+    let bounded = replica.post("/v1/acquire", &bounded).json();
+    let mut told = Value::Null;
+    let start = Instant::now();
+    while told["outcome"] != "lost" {
+        assert!(start.elapsed().as_secs() < 15, "it never ends: {told}");
+        told = extend(&bounded);
+    }
+    let seen = lost("max_hold") + lost("unknown");
+    assert_eq!(seen, 2.0, "it may have ended on the node before: {told}");
 }

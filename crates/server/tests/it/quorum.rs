@@ -50,8 +50,28 @@ fn a_replica_without_a_quorum_says_so_node_by_node_and_lives_on() {
     fencepost_tests::eventually("no quorum is seen", Duration::from_secs(20), || {
         service.get("/readyz").status == 503
     });
+    let unready = service.get("/readyz");
+    unready.is_problem(503, "no_quorum");
+    assert_eq!(unready.json()["nodes"].as_array().unwrap().len(), 3);
     assert_eq!(service.get("/livez").status, 200);
     let refused = service.post("/v1/acquire", &json!({ "name": "job" }));
     refused.is_problem(503, "no_quorum");
     assert_eq!(refused.json()["nodes"].as_array().unwrap().len(), 3);
+}
+
+/// They were said not to have answered, and that it was worth asking again.
+#[test]
+fn nodes_that_refuse_until_somebody_acts_are_not_said_to_be_silent() {
+    let cluster = Cluster::start(3);
+    let service = replica(&cluster);
+    for server in &cluster.servers {
+        server.cli(&["ZADD", "fencepost:fences", "9007199254740991", "job"]);
+    }
+    let refused = service.post("/v1/acquire", &json!({ "name": "job" }));
+    refused.is_problem(503, "unusable");
+    let problem = refused.json();
+    assert_eq!(problem["title"], "The nodes need an operator");
+    assert_eq!(problem["nodes"].as_array().unwrap().len(), 3);
+    assert!(problem.get("retry_after_ms").is_none(), "{problem}");
+    assert!(refused.text.contains("tokens are exhausted"), "{problem}");
 }

@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, LazyLock, Mutex};
 
 use fencepost::Client;
 use fencepost_server::Options;
 use serde_json::json;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
-use tracing::{Event, Metadata, Subscriber};
+use tracing::{Dispatch, Event, Metadata, Subscriber};
 
 use crate::service::Replica;
 
@@ -85,10 +85,20 @@ impl Subscriber for Traces {
     }
 }
 
+/// While there is one subscriber, `tracing` asks only that of the thread which reaches a place first whether anybody
+/// listens there, and in a thread of another test nobody does. So there are more.
+static OTHERS: LazyLock<[Dispatch; 2]> = LazyLock::new(|| {
+    [
+        Dispatch::new(Traces::default()),
+        Dispatch::new(Traces::default()),
+    ]
+});
+
 impl Traces {
     /// A replica whose thread is traced.
     fn replica(&self) -> Replica {
         let traces = self.clone();
+        LazyLock::force(&OTHERS);
         Replica::start(Options::new(), async move || {
             // For as long as the thread lives.
             std::mem::forget(tracing::subscriber::set_default(traces));

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
-import { DIR, go, hold, kill, named, open, pictured, post, redis, rowOf, run, says, shows, sound, until, violations } from "../world.mjs";
+import { DIR, go, hold, kill, named, open, overstayed, pictured, post, redis, rowOf, run, says, shows, sound, until, violations } from "../world.mjs";
 
 /** All locks: sorted, filtered, by keyboard, with an address for each state. */
 export async function locks({ browser, page, url, cast }) {
@@ -57,7 +57,7 @@ export async function warnings({ page, url }) {
     await post(url, "/v1/release", { name, lease });
   };
   await acquire("warned/end", { ttl: "60s" });
-  await acquire("warned/hold", { ttl: "60s", max_hold: "1s" });
+  await overstayed(url, "warned/hold");
   // One node has forgotten it.
   await acquire("warned/bare", { ttl: "60s" });
   await redis(2, "DEL", "warned/bare");
