@@ -20,13 +20,14 @@ pub(crate) const SYSTEM: &str = "/etc/fencepost/config.toml";
 pub(crate) const SYSTEM_VARIABLE: &str = "FENCEPOST_SYSTEM_CONFIG";
 
 /// Options that are about one call and have no place in a file.
-const ONCE: [&str; 14] = [
+const ONCE: [&str; 15] = [
     "config",
     "value",
     "token",
     "yes",
     "free",
     "overwrite-foreign",
+    "reason",
     "for-pid",
     "export",
     "names",

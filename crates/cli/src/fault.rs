@@ -51,6 +51,13 @@ pub(crate) fn failure(error: &Error, busy: u8) -> Failure {
         }
         ErrorKind::NoQuorum => no_quorum(exit, name, error.nodes()),
         ErrorKind::Unreachable => unreachable_store(exit, error.nodes()),
+        ErrorKind::InvalidUrl => {
+            let text = ours(&error.to_string());
+            Failure::new(
+                exit,
+                text.replacen(" cannot be used", " (--store) cannot be used", 1),
+            )
+        }
         ErrorKind::InvalidTtl => {
             let text = ours(&error.to_string());
             let text = text.replacen(" cannot be used", " (--ttl) cannot be used", 1);
@@ -100,7 +107,14 @@ fn unreachable_store(exit: Exit, nodes: &[NodeReport]) -> Failure {
             format!("cannot connect: {failed} of {all} nodes cannot be used; a quorum is {needed}")
         }
     };
-    by_node(exit, message, nodes)
+    let mut failure = by_node(exit, message, nodes);
+    for (place, it) in nodes.iter().enumerate() {
+        if it.outcome == NodeOutcome::Agreed {
+            // Nothing was asked of it that it could agree to, and it may be in quarantine.
+            failure.nodes[place].1 = "answered".into();
+        }
+    }
+    failure
 }
 
 fn is_failed(outcome: &NodeOutcome) -> bool {
@@ -112,13 +126,9 @@ fn by_node(exit: Exit, message: String, nodes: &[NodeReport]) -> Failure {
     let waits =
         |it: &NodeReport| matches!(it.outcome, NodeOutcome::Failed(NodeError::Quarantined(_)));
     let mut hints = Vec::new();
-    let is_pending = |it: &NodeReport| matches!(it.outcome, NodeOutcome::Pending);
-    if nodes.len() > 1
-        && nodes.iter().all(|it| waits(it) || is_pending(it))
-        && nodes.iter().any(waits)
-    {
-        // All of them: these servers have not been used together before. A single one that has forgotten
-        // among others that have not must never be initialised.
+    if nodes.len() > 1 && nodes.iter().all(waits) {
+        // All of them, and each has said so: these servers have not been used together before. One that has
+        // forgotten among others that have not must never be initialised, and a silent one may be such another.
         hints.push(FRESH_HINT.to_owned());
     }
     let is_group =
@@ -146,12 +156,17 @@ fn outcome(outcome: &NodeOutcome) -> String {
 /// Why a node could not be asked, or does not vote.
 pub(crate) fn node(error: &NodeError) -> String {
     match error {
-        NodeError::Quarantined(left) => format!(
-            "may have forgotten locks (restarted, flushed, failed over or new); votes again in {}",
-            Readable(*left)
-        ),
+        NodeError::Quarantined(left) => quarantined(*left),
         other => ours(&other.to_string()),
     }
+}
+
+/// That a node may have forgotten locks, and for how long it does not vote.
+pub(crate) fn quarantined(left: Duration) -> String {
+    format!(
+        "may have forgotten locks (restarted, flushed, failed over or new); votes again in {}",
+        Readable(left)
+    )
 }
 
 /// `held by X since about 12:04:31Z (2m 5s), expires in 26s unless renewed`
@@ -200,6 +215,17 @@ pub(crate) fn loss(error: &Error) -> Option<(LockName, LossReason)> {
 pub(crate) fn lacks_nodes(error: &Error) -> bool {
     let failed = error.nodes().iter().filter(|it| is_failed(&it.outcome));
     failed.count() * 2 >= error.nodes().len() && !error.nodes().is_empty()
+}
+
+/// Whether so many of the nodes that could not be reached may be reached later that they are a quorum.
+pub(crate) fn may_connect(error: &Error) -> bool {
+    let is_final = |it: &&NodeReport| match &it.outcome {
+        NodeOutcome::Failed(error) => error.is_permanent() || !error.may_pass(),
+        _ => false,
+    };
+    let nodes = error.nodes();
+    let is_final = nodes.iter().filter(is_final).count();
+    error.kind() == ErrorKind::Unreachable && (nodes.len() - is_final) * 2 > nodes.len()
 }
 
 /// Whether waiting may help.

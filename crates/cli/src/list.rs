@@ -2,7 +2,7 @@
 
 use std::io::IsTerminal;
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 use fencepost::{Client, FencingToken, HolderStatus, Listing, NamePattern, Owner, Status};
 use serde_json::{Value, json};
@@ -37,18 +37,24 @@ async fn once(job: &ListJob, locks: &Client) -> Result<ExitCode, Failure> {
         .await
         .map_err(|error| fault(&error))?;
     let shown = shown(job, &listing);
+    let trouble = too_few(&listing, locks.node_count());
     let printed = voice::print(&match job.json {
         true => format!("{:#}\n", as_json(&listing, &shown)),
+        // That nobody holds one was not observed.
+        false if shown.is_empty() && trouble.is_some() => String::new(),
         false => as_text(job, &shown),
     });
     if listing.more {
         let message = "there are more locks than are listed; give a pattern";
         Voice::Plain.tell(&Event::Failed(&Failure::usage(message)));
     }
-    match too_few(&listing, locks.node_count()) {
-        Some(failure) => Err(failure),
-        None => Ok(printed),
+    if let Some(failure) = trouble {
+        return Err(failure);
     }
+    if let Some(away) = unanswered(&listing, locks.node_count()) {
+        Voice::Plain.tell(&Event::Failed(&away));
+    }
+    Ok(printed)
 }
 
 /// Prints it anew whenever a holder changes, or a waiter comes or goes.
@@ -71,7 +77,10 @@ async fn again_and_again(
             .await
             .map_err(|error| fault(&error))?;
         let shown = shown(job, &listing);
-        let trouble = too_few(&listing, locks.node_count()).map(|failure| failure.to_string());
+        let nodes = locks.node_count();
+        let (too_few, away) = (too_few(&listing, nodes), unanswered(&listing, nodes));
+        let is_unknown = too_few.is_some() && shown.is_empty();
+        let trouble = too_few.or(away).map(|failure| failure.to_string());
         let seen = (
             shown.iter().map(|lock| Seen::of(lock)).collect::<Vec<_>>(),
             trouble,
@@ -90,12 +99,19 @@ async fn again_and_again(
             true => {
                 let mut told = as_json(&listing, &shown);
                 told["at_ms"] = millis(now).into();
+                told["time"] = since_json(Some(UNIX_EPOCH + now));
                 format!("{told}\n")
             }
-            false if at_terminal => {
-                format!("{HOME}{}\n\n{}{trouble}", clock(now), as_text(job, &shown))
+            false => {
+                let text = match is_unknown {
+                    true => String::new(),
+                    false => as_text(job, &shown),
+                };
+                match at_terminal {
+                    true => format!("{HOME}{}\n\n{text}{trouble}", clock(now)),
+                    false => format!("{}\n{text}{trouble}\n", clock(now)),
+                }
             }
-            false => format!("{}\n{}{trouble}\n", clock(now), as_text(job, &shown)),
         };
         if let Err(end) = voice::go_on_printing(&text) {
             return Ok(end);
@@ -132,12 +148,23 @@ pub(crate) fn too_few(listing: &Listing, nodes: usize) -> Option<Failure> {
         return None;
     }
     let message = format!("no quorum: {answered} of {nodes} nodes answered");
+    Some(failed(listing, message))
+}
+
+/// That some nodes did not answer, if it is so.
+fn unanswered(listing: &Listing, nodes: usize) -> Option<Failure> {
+    let away = listing.failed.len();
+    let message = format!("{away} of {nodes} nodes did not answer");
+    (away > 0).then(|| failed(listing, message))
+}
+
+fn failed(listing: &Listing, message: String) -> Failure {
     let reasons = listing.failed.iter();
     let reasons = reasons.map(|(node, error)| (node.clone(), fault::node(error)));
-    Some(Failure {
+    Failure {
         nodes: reasons.collect(),
         ..Failure::new(Exit::Unavailable, message)
-    })
+    }
 }
 
 fn as_text(job: &ListJob, shown: &[&Status]) -> String {
@@ -159,13 +186,22 @@ fn is_remembered(lock: &Status) -> bool {
 }
 
 fn nothing(job: &ListJob) -> String {
-    let which = match job.pattern == NamePattern::all() {
-        true => "no lock",
-        false => "no lock that matches the pattern",
-    };
-    let how = if job.all { "remembered" } else { "held" };
-    format!("{which} is {how}\n")
+    let is_any = job.pattern == NamePattern::all();
+    match (job.all, is_any) {
+        (true, true) => "no lock is remembered\n".to_owned(),
+        (true, false) => "no lock that matches the pattern is remembered\n".to_owned(),
+        // Clients of other libraries leave nothing by which their locks could be listed.
+        (false, true) => format!("no lock that fencepost knows of is held; {LOOK}\n"),
+        (false, false) => {
+            format!(
+                "no lock that fencepost knows of and that matches the pattern is held; {LOOK}\n"
+            )
+        }
+    }
 }
+
+/// What else there is to see.
+const LOOK: &str = "`fencepost status NAME` looks at one";
 
 fn as_table(shown: &[&Status]) -> String {
     let titles = [

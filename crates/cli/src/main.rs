@@ -97,8 +97,8 @@ fn work() -> ExitCode {
     if let Some(call) = guard::Call::parse(&words) {
         return call.watch();
     }
-    let job = match args::parse(words) {
-        Ok(Asked::Job(job)) => job,
+    let (job, origins) = match args::parse(words) {
+        Ok(Asked::Job(job, origins)) => (job, origins),
         Ok(Asked::Answer(text)) => return voice::print(&text),
         Err(failure) => {
             Voice::Plain.tell(&Event::Failed(&failure));
@@ -130,6 +130,7 @@ fn work() -> ExitCode {
     match outcome {
         Ok(code) => code,
         Err(failure) => {
+            let failure = origins.told(failure);
             voice.tell(&Event::Failed(&failure));
             failure.exit.into()
         }

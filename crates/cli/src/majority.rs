@@ -1,6 +1,6 @@
 //! What a majority of the nodes says of a lock.
 
-use fencepost::Status;
+use fencepost::{NodeStatus, Status};
 use fencepost_core::lock::Snapshot;
 
 use crate::exit::{Exit, Failure};
@@ -9,23 +9,34 @@ use crate::fault;
 /// That too few nodes answered to tell who holds it.
 pub(crate) fn too_few(status: &Status) -> Failure {
     let (answered, all) = (answered(status), status.nodes.len());
-    let message = match status.split.as_slice() {
-        [] => format!("no quorum: {answered} of {all} nodes answered"),
-        _ => format!(
-            "no quorum: {answered} of {all} nodes answered, and the lock is {}",
-            on_some_nodes(&status.split)
-        ),
-    };
+    let forgot = status.nodes.iter().filter(|node| has_forgotten(node));
+    let mut message = format!("no quorum: {answered} of {all} nodes answered");
+    match forgot.count() {
+        0 => {}
+        some => message += &format!(", {some} may have forgotten locks"),
+    }
+    if !status.split.is_empty() {
+        message += &format!(", and the lock is {}", on_some_nodes(&status.split));
+    }
     Failure::new(Exit::Unavailable, message)
 }
 
-/// Each node that did not answer, and why.
+/// Each node that did not answer, or may have forgotten the holder, and why.
 pub(crate) fn reasons(status: &Status) -> Vec<(String, String)> {
     let nodes = status.nodes.iter().filter_map(|node| {
-        let error = node.lock.as_ref().err()?;
-        Some((node.node.clone(), fault::node(error)))
+        let why = match (&node.lock, node.quarantine) {
+            (Err(error), _) => fault::node(error),
+            (Ok(_), Some(left)) if has_forgotten(node) => fault::quarantined(left),
+            (Ok(_), _) => return None,
+        };
+        Some((node.node.clone(), why))
     });
     nodes.collect()
+}
+
+/// Whether it answered, and that it knows of no holder means nothing.
+pub(crate) fn has_forgotten(node: &NodeStatus) -> bool {
+    node.lock.is_ok() && !node.can_tell()
 }
 
 fn answered(status: &Status) -> usize {

@@ -41,9 +41,13 @@ pub(crate) fn run(job: &ServeJob) -> Result<ExitCode, Failure> {
         path: "",
         place: &job.place,
     };
+    let token = match job.tokens {
+        Some(_) => "-H 'Authorization: Bearer TOKEN' ",
+        None => "",
+    };
     until_told(&served, options, |url| {
         format!(
-            "fencepost: serving locks at {url}; try: curl -d name=job {url}/v1/acquire; \
+            "fencepost: serving locks at {url}; try: curl {token}-d name=job {url}/v1/acquire; \
              dashboard: {url}/ui/\n"
         )
     })

@@ -83,11 +83,11 @@ impl<'a> Call<'a> {
 pub(crate) fn around(
     command: &[OsString],
     foreground: bool,
-    valid_for: Option<Duration>,
+    deadline: Option<Duration>,
 ) -> io::Result<Command> {
-    let deadline = valid_for.map(|time| {
-        let nanos = boot_time().saturating_add(time).as_nanos();
-        u64::try_from(nanos).unwrap_or(u64::MAX).to_string()
+    let deadline = deadline.map(|deadline| {
+        let nanos = u64::try_from(deadline.as_nanos()).unwrap_or(u64::MAX);
+        nanos.to_string()
     });
     let mut shim = Command::new(ourselves()?);
     shim.arg0("fencepost")
@@ -153,7 +153,7 @@ pub(crate) fn be_called(_: &CStr) {}
 
 /// The time since the machine was started, with the time that it was suspended: the clock by which
 /// leases end.
-fn boot_time() -> Duration {
+pub(crate) fn boot_time() -> Duration {
     #[cfg(target_os = "linux")]
     const CLOCK: ClockId = ClockId::CLOCK_BOOTTIME;
     #[cfg(not(target_os = "linux"))]

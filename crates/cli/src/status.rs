@@ -114,11 +114,13 @@ fn node_row(node: &NodeStatus) -> [String; 5] {
             let owner = holder.map(|holder| holder.value.owner().to_string());
             let remaining = holder.map(|holder| left(holder.remaining));
             let own = holder.and_then(|holder| holder.token);
+            let nobody = if node.can_tell() { FREE } else { UNKNOWN };
+            let why = node.quarantine.map(fault::quarantined);
             (
-                owner.unwrap_or_else(|| FREE.into()),
+                owner.unwrap_or_else(|| nobody.into()),
                 remaining,
                 own,
-                String::new(),
+                why.map_or_else(String::new, |why| format!("({why})")),
             )
         }
     };
@@ -136,6 +138,7 @@ fn as_json(status: &Status) -> Value {
                 "holder": holder.map(|holder| holder.value.owner().to_string()),
                 "remaining_ms": holder.and_then(|holder| holder.remaining).map(millis),
                 "token": holder.and_then(|holder| holder.token).map(u64::from),
+                "quarantine_ms": node.quarantine.map(millis),
             })
         }
     });

@@ -19,6 +19,9 @@ use crate::handed::Handed;
 use crate::majority::{is_held_somewhere, on_some_nodes, too_few};
 use crate::{majority, teller, voice};
 
+/// What a lock service, which asks for a reason, is told where nobody gave one.
+const NO_REASON: &str = "asked for by an operator";
+
 /// How long a stderr that is not read may keep the result back.
 const TELLING_LIMIT: Duration = Duration::from_millis(50);
 
@@ -37,6 +40,8 @@ pub(crate) fn run(job: &StealJob) -> Result<ExitCode, Failure> {
     let audit = audit.transpose()?;
     let builder = || {
         let builder = job.place.builder().owner(job.holder.owner());
+        let reason = job.reason.as_deref().unwrap_or(NO_REASON);
+        let builder = builder.service_steal(reason, job.overwrite_foreign);
         builder.holder_process(job.holder.process())
     };
     client::with(builder, Connect::First, async |locks| {
@@ -63,6 +68,7 @@ async fn steal(job: &StealJob, locks: &Client, audit: Option<File>) -> Result<Ex
         "from": from,
         "by": job.holder.owner(),
         "user": rustix::process::geteuid().as_raw(),
+        "reason": job.reason,
         "token": token.get(),
         "freed": job.free,
         "foreign": !foreign(&seen).is_empty(),
@@ -169,8 +175,10 @@ fn tell(job: &StealJob, record: &Value, audit: Option<File>) {
                 Value::Null => "no holder".into(),
                 other => other.to_string(),
             };
+            let reason = job.reason.as_deref();
+            let reason = reason.map_or_else(String::new, |reason| format!("; reason: {reason}"));
             format!(
-                "fencepost: audit: {} lock \"{}\" stolen from {} by {} (uid {}), token {}{}\n",
+                "fencepost: audit: {} lock \"{}\" stolen from {} by {} (uid {}), token {}{}",
                 text("time"),
                 text("lock"),
                 text("from"),
@@ -178,7 +186,8 @@ fn tell(job: &StealJob, record: &Value, audit: Option<File>) {
                 text("user"),
                 text("token"),
                 if job.free { ", released" } else { "" }
-            )
+            ) + &reason
+                + "\n"
         }
     });
     // Before the result, where both are read together.

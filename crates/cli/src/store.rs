@@ -64,9 +64,11 @@ impl Store {
 
     /// A client of it, to set up further.
     pub(crate) fn builder(&self) -> Builder {
+        // All runtimes here have it.
+        let builder = Client::builder().runtime_has_io();
         match self {
-            Self::Urls(urls) => Client::builder().url(urls),
-            Self::File(path) => Client::builder().file(path),
+            Self::Urls(urls) => builder.url(urls),
+            Self::File(path) => builder.file(path),
         }
     }
 }

@@ -38,7 +38,8 @@ pub(crate) fn fitted(rows: &[impl AsRef<[String]>], width: Option<usize>) -> Str
                 aligned(&lines.collect::<Vec<_>>())
             };
             let blocks = rows.iter().map(|row| block(row.as_ref()));
-            blocks.collect::<Vec<_>>().join("\n")
+            // Why a node says nothing may be a whole sentence.
+            wrapped_lines(&blocks.collect::<Vec<_>>().join("\n"), Some(width))
         }
         _ => aligned(rows),
     }
@@ -215,6 +216,9 @@ mod tests {
         assert_eq!(fitted(&rows, Some(20)), table);
         let blocks = "lock    a\nholder  me\n\nlock    b\nholder  you\n        (away)\n";
         assert_eq!(fitted(&rows, Some(19)), blocks);
+        let rows = [["lock", ""], ["b", "(away for long)"]].map(|row| row.map(str::to_owned));
+        let blocks = "lock  b\n      (away\n        for\n        long)\n";
+        assert_eq!(fitted(&rows, Some(12)), blocks);
     }
 
     #[test]

@@ -294,6 +294,6 @@ fn failure(event: &str, why: &Failure) -> Value {
         "holder": holder.map(|holder| &holder.by),
         "since": since_json(holder.and_then(|holder| holder.since)),
         "remaining_ms": holder.and_then(|holder| holder.remaining.map(millis)),
-        "waited_ms": why.waited.map(millis),
+        "waited_ms": millis(why.waited.unwrap_or_default()),
     })
 }

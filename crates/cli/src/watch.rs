@@ -3,6 +3,7 @@
 //! It looks again and again; it must never look more often than it was told to.
 
 use std::process::ExitCode;
+use std::time::{Duration, UNIX_EPOCH};
 
 use fencepost::{HolderStatus, Owner, Status};
 use serde_json::{Value, json};
@@ -13,7 +14,7 @@ use crate::client::{self, Connect, fault};
 use crate::duration::millis;
 use crate::exit::Failure;
 use crate::fault::held;
-use crate::majority::{is_known, on_some_nodes};
+use crate::majority::{has_forgotten, is_known, on_some_nodes};
 use crate::table::{clock, since_1970, since_json, token};
 use crate::voice;
 
@@ -81,6 +82,9 @@ fn sentence(status: &Status) -> String {
         }
         None if is_known(status) && status.split.is_empty() => "free".into(),
         None if is_known(status) => on_some_nodes(&status.split),
+        None if status.nodes.iter().any(has_forgotten) => {
+            "unknown: too few nodes answer that cannot have forgotten it".into()
+        }
         None => "unknown: too few nodes answer".into(),
     }
 }
@@ -89,6 +93,7 @@ fn as_json(status: &Status, now: u64) -> Value {
     let holder = status.holder.as_ref();
     json!({
         "at_ms": now,
+        "time": since_json(Some(UNIX_EPOCH + Duration::from_millis(now))),
         "lock": status.name.as_str(),
         "held": status.held,
         "holder": holder.map(|holder| holder.owner.as_str()),

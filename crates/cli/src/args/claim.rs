@@ -75,26 +75,22 @@ impl RawClaim {
         checked_ttl(self.ttl)?;
         Ok(Claim {
             ttl: self.ttl,
-            wait: self.checked_wait(matches)?,
+            wait: self.checked_wait(matches),
             fair: self.fair,
             remind: self.remind,
             busy: self.conflict_exit_code,
         })
     }
 
-    fn checked_wait(&self, matches: &ArgMatches) -> Result<Wait, Failure> {
+    fn checked_wait(&self, matches: &ArgMatches) -> Wait {
         let rank = |id| rank(matches, id);
         match (self.wait, self.no_wait) {
-            (None, false) => Ok(Wait::AsLongAsItTakes),
-            (None, true) => Ok(Wait::AtMost(Duration::ZERO)),
-            (Some(time), false) => Ok(Wait::AtMost(time)),
-            (Some(time), true) => match rank("wait").cmp(&rank("no_wait")) {
-                std::cmp::Ordering::Greater => Ok(Wait::AtMost(time)),
-                std::cmp::Ordering::Less => Ok(Wait::AtMost(Duration::ZERO)),
-                std::cmp::Ordering::Equal => Err(Failure::usage(
-                    "--wait and --no-wait cannot be used together",
-                )),
-            },
+            (None, false) => Wait::AsLongAsItTakes,
+            // Where both are typed, --no-wait counts, as flock has it.
+            (Some(time), is_no_wait) if !is_no_wait || rank("wait") > rank("no_wait") => {
+                Wait::AtMost(time)
+            }
+            _ => Wait::AtMost(Duration::ZERO),
         }
     }
 }

@@ -155,6 +155,11 @@ pub(super) struct RawSteal {
     #[arg(env = "FENCEPOST_OVERWRITE_FOREIGN", hide_env_values = true)]
     overwrite_foreign: bool,
 
+    /// Why: for the audit line, and for that of a lock service
+    #[arg(long, value_name = "TEXT")]
+    #[arg(env = "FENCEPOST_REASON", hide_env_values = true)]
+    reason: Option<String>,
+
     /// Append a line of JSON for the steal to this file; if it cannot be written, nothing is stolen
     #[arg(long, value_name = "FILE")]
     #[arg(env = "FENCEPOST_AUDIT", hide_env_values = true)]
@@ -226,6 +231,8 @@ pub(crate) struct StealJob {
     pub(crate) free: bool,
     /// Whether what is no lock of ours may be overwritten.
     pub(crate) overwrite_foreign: bool,
+    /// Why, if anybody said so.
+    pub(crate) reason: Option<String>,
     /// Where each steal is logged.
     pub(crate) audit: Option<PathBuf>,
     pub(crate) ttl: Duration,
@@ -354,6 +361,7 @@ impl RawSteal {
             yes: self.yes,
             free: self.free,
             overwrite_foreign: self.overwrite_foreign,
+            reason: self.reason,
             audit: self.audit,
             ttl: self.ttl,
             holder: self.holder.checked()?,

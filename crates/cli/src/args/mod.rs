@@ -36,7 +36,7 @@ use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, Command, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::config::{self, Config};
-use crate::exit::Failure;
+use crate::exit::{Exit, Failure};
 use crate::voice::Voice;
 
 pub(crate) use claim::{Claim, Wait};
@@ -128,8 +128,8 @@ fn rank(matches: &ArgMatches, id: &str) -> u8 {
 
 /// What the user wants.
 pub(crate) enum Asked {
-    /// Something to be done.
-    Job(Box<Job>),
+    /// Something to be done, and where its options come from.
+    Job(Box<Job>, Box<Origins>),
     /// The help or the version: this.
     Answer(String),
 }
@@ -200,10 +200,29 @@ pub(crate) fn parse(words: Vec<OsString>) -> Result<Asked, Failure> {
             })?,
     };
     let job = checked(&matches);
-    job.map_err(|failure| with_origins(failure, &matches, config.as_ref()))
+    let origins = Origins { matches, config };
+    match job {
+        Ok(job) => Ok(Asked::Job(job, Box::new(origins))),
+        Err(failure) => Err(origins.told(failure)),
+    }
 }
 
-/// Says where an option comes from that cannot be used, if it was not typed.
+/// Where options come from.
+pub(crate) struct Origins {
+    matches: ArgMatches,
+    config: Option<Config>,
+}
+
+impl Origins {
+    /// Says where an option comes from that cannot be used, if it was not typed.
+    pub(crate) fn told(&self, failure: Failure) -> Failure {
+        match failure.exit {
+            Exit::Usage => with_origins(failure, &self.matches, self.config.as_ref()),
+            _ => failure,
+        }
+    }
+}
+
 fn with_origins(mut failure: Failure, matches: &ArgMatches, config: Option<&Config>) -> Failure {
     let Some((name, matches)) = matches.subcommand() else {
         return failure;
@@ -241,7 +260,7 @@ fn names_option(sentence: &str, long: &str) -> bool {
     })
 }
 
-fn checked(matches: &ArgMatches) -> Result<Asked, Failure> {
+fn checked(matches: &ArgMatches) -> Result<Box<Job>, Failure> {
     let raw = Raw::from_arg_matches(matches).map_err(|error| usage(&error))?;
     let Some((_, matches)) = matches.subcommand() else {
         return Err(Failure::usage("no command given"));
@@ -268,7 +287,7 @@ fn checked(matches: &ArgMatches) -> Result<Asked, Failure> {
         RawCommand::Completions(raw) => Job::Completions(raw.checked()),
         RawCommand::Man(raw) => Job::Man(raw.checked()),
     };
-    Ok(Asked::Job(Box::new(job)))
+    Ok(Box::new(job))
 }
 
 /// The config files, for a command that looks at them.

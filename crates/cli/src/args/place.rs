@@ -49,6 +49,12 @@ pub(super) struct RawPlace {
     #[arg(env = "FENCEPOST_MAX_TTL", hide_env_values = true)]
     max_ttl: Duration,
 
+    /// How long a server remembers the largest fencing token of a name after its last acquisition, at least an hour and two
+    /// --max-ttl. All clients must use the same [default: 24h]
+    #[arg(long, value_name = "TIME", value_parser = duration::parse)]
+    #[arg(env = "FENCEPOST_RETENTION", hide_env_values = true)]
+    retention: Option<Duration>,
+
     /// File with the token for a lock service [default: the token in FENCEPOST_SERVICE_TOKEN]
     #[arg(long, value_name = "FILE")]
     #[arg(env = "FENCEPOST_SERVICE_TOKEN_FILE", hide_env_values = true)]
@@ -84,6 +90,7 @@ pub(crate) struct Place {
     pub(crate) tls: TlsOptions,
     pub(crate) restart_policy: Option<RestartPolicy>,
     pub(crate) max_ttl: Duration,
+    retention: Option<Duration>,
     /// For a lock service.
     service_token: Option<String>,
     allow_plaintext_service: bool,
@@ -115,6 +122,7 @@ impl RawPlace {
                 RawRestartPolicy::Delay => RestartPolicy::Delay,
             }),
             max_ttl: self.max_ttl,
+            retention: self.retention,
         })
     }
 }
@@ -142,6 +150,9 @@ impl Place {
         }
         if let Some(token) = &self.service_token {
             builder = builder.service_token(token);
+        }
+        if let Some(time) = self.retention {
+            builder = builder.retention(time);
         }
         builder = builder.allow_plaintext(self.allow_plaintext_service);
         if let Some(prefix) = &self.prefix {

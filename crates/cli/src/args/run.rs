@@ -71,6 +71,14 @@ pub(super) struct RawRun {
     #[arg(short = 'o', long = "close", action = ArgAction::SetTrue, hide = true)]
     _close: bool,
 
+    /// For flock's sake: what is held by a process of its own needs no fork less
+    #[arg(short = 'F', long = "no-fork", action = ArgAction::SetTrue, hide = true)]
+    _no_fork: bool,
+
+    /// For flock's sake: what is worth saying is said without it
+    #[arg(long = "verbose", action = ArgAction::SetTrue, hide = true)]
+    _verbose: bool,
+
     #[command(flatten)]
     under: RawUnder,
 }

@@ -27,15 +27,15 @@ pub(super) struct Child {
 
 impl Child {
     /// Starts the command in a group of its own, and hands it our terminal if it is to have the
-    /// foreground. If it cannot be executed within `valid_for`, it is not executed at all. Call it
+    /// foreground. If it cannot be executed before `deadline`, on the boot-time clock, it is not executed at all. Call it
     /// on the main thread: the command dies with the thread that started it.
     pub(super) fn start(
         command: &[OsString],
         env: &Environment,
         foreground: bool,
-        valid_for: Duration,
+        deadline: Duration,
     ) -> io::Result<Self> {
-        let shim = shim::around(command, foreground, Some(valid_for))?;
+        let shim = shim::around(command, foreground, Some(deadline))?;
         Self::spawn(shim, env, Stdio::inherit(), foreground)
     }
 

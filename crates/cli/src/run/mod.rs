@@ -31,7 +31,7 @@ use crate::fault;
 use crate::guard::Guard;
 use crate::held::Held;
 use crate::owner;
-use crate::shim::cannot_run;
+use crate::shim::{self, cannot_run};
 use crate::signals::Signals;
 use crate::teller;
 use crate::terminal;
@@ -171,12 +171,15 @@ async fn command(
     // So that what was said does not mix with what the command says; but a terminal that was stopped
     // (^S) or a pipe without a reader must not block us.
     teller::finish(Some(TELLING_LIMIT));
-    // Last of all: we may have been stopped since the lock was granted.
+    // Last of all: we may have been stopped since the lock was granted. The clock is read first: a stop after that only
+    // makes the deadline earlier.
+    let now = shim::boot_time();
     let valid_for = held.remaining();
     if valid_for.is_zero() {
         return Err(not_started(job, held));
     }
-    let child = Child::start(&job.command, env, foreground, valid_for).map_err(fault)?;
+    let deadline = now.saturating_add(valid_for);
+    let child = Child::start(&job.command, env, foreground, deadline).map_err(fault)?;
     // After it, so that it need not wait. Without a guard there is still the parent-death signal.
     let mut guard = Guard::over(child.group()).ok();
     let outcome = supervise::supervise(job, child, &mut guard, held, signals).await;

@@ -54,17 +54,26 @@ pub(crate) enum Acquired {
 /// Connects and waits for it.
 pub(crate) async fn acquire(want: &Want<'_>, signals: &mut Signals) -> Result<Acquired, Failure> {
     let fault = |error: Error| refused(want, &error);
-    let builder = want.place.builder().owner(&want.owner);
-    let mut builder = builder.holder_process(want.holder);
-    if let Some(session) = inherited_session() {
-        builder = builder.session(session);
-    }
+    let builder = || {
+        let builder = want.place.builder().owner(&want.owner);
+        let builder = builder.holder_process(want.holder);
+        match inherited_session() {
+            Some(session) => builder.session(session),
+            None => builder,
+        }
+    };
+    let start = Instant::now();
     let locks = tokio::select! {
-        locks = builder.connect() => locks.map_err(fault)?,
+        locks = builder().connect() => match locks {
+            // They are waited for like a holder, by a client that connects meanwhile.
+            Err(error) if has_time(want) && fault::may_connect(&error) => builder().build(),
+            locks => locks,
+        }
+        .map_err(fault)?,
         signal = signals.next() => return Ok(Acquired::Ended(signal)),
     };
     let outcome = tokio::select! {
-        held = wait(want, &locks) => match held {
+        held = wait(want, &locks, start) => match held {
             Ok(held) => return Ok(Acquired::Ours(locks, held)),
             Err(failure) => Err(failure),
         },
@@ -73,6 +82,12 @@ pub(crate) async fn acquire(want: &Want<'_>, signals: &mut Signals) -> Result<Ac
     // A partial grant is released before we end.
     let _ = timeout(LAST_WORD, locks.shutdown()).await;
     outcome
+}
+
+/// Whether there is a limit to the wait, and it is not over: without one, nodes that were never reached would be
+/// waited for in vain for ever where their address is wrong.
+fn has_time(want: &Want<'_>) -> bool {
+    matches!(want.claim.wait, Wait::AtMost(time) if !time.is_zero())
 }
 
 /// The session of the `fencepost run` around us, if there is one: it waits for us, so that what it
@@ -85,8 +100,7 @@ fn refused(want: &Want<'_>, error: &Error) -> Failure {
     want.target.refused(fault::failure(error, want.claim.busy))
 }
 
-async fn wait(want: &Want<'_>, locks: &Client) -> Result<Held, Failure> {
-    let start = Instant::now();
+async fn wait(want: &Want<'_>, locks: &Client, start: Instant) -> Result<Held, Failure> {
     let mut waited = None;
     let at_once = options(want).timeout(Duration::ZERO);
     let at_once = want.target.ask(locks, at_once, |_| {}).await;
@@ -152,8 +166,9 @@ async fn watched(
     let board = spinner.board();
     tokio::select! {
         held = lock.ask(locks, options, move |progress| board.tell(progress.into())) => held,
-        never = spinner.turn(), if spinner.is_drawn() => match never {},
-        never = remind(want, &spinner), if !spinner.is_drawn() => match never {},
+        // Both: a job may be sent to the background, or brought to the foreground, meanwhile.
+        never = spinner.turn() => match never {},
+        never = remind(want, &spinner) => match never {},
     }
 }
 
@@ -164,6 +179,9 @@ async fn remind(want: &Want<'_>, spinner: &Spinner) -> Infallible {
         match want.claim.remind {
             Duration::ZERO => std::future::pending().await,
             time => sleep(time).await,
+        }
+        if spinner.is_drawn() {
+            continue;
         }
         let latest = spinner.latest();
         let split = latest.as_ref().map(|(told, _)| told.split.clone());

@@ -32,6 +32,10 @@ const FRAMES: [char; 10] = ['⠋', '⠙', '⠹', '⠸', '⠼', '⠴', '⠦', '�
 const EVERY: Duration = Duration::from_millis(100);
 /// Back to the first column, and away with what is there and below.
 const CLEAR: &str = "\r\x1b[J";
+/// What is too long is cut off and not wrapped: the terminal may have shrunk since it was asked for its width, and the rows
+/// below the first would stay.
+const NO_WRAP: &str = "\x1b[?7l";
+const WRAP: &str = "\x1b[?7h";
 /// Where the terminal does not tell how wide it is.
 const USUAL_WIDTH: usize = 80;
 
@@ -40,7 +44,8 @@ pub(super) struct Spinner {
     words: Words,
     began: Instant,
     board: Board,
-    is_drawn: bool,
+    /// Whether a person wants to be told something, and the terminal knows how.
+    may_draw: bool,
 }
 
 /// What is said of what is waited for.
@@ -71,7 +76,7 @@ impl Board {
 }
 
 impl Spinner {
-    /// It is drawn if a person looks at stderr and wants to be told something.
+    /// It is drawn while a person looks at stderr and wants to be told something.
     pub(super) fn of(target: &Target, voice: Voice, why: &Failure) -> Self {
         let dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
         Self {
@@ -82,12 +87,13 @@ impl Spinner {
             },
             began: Instant::now(),
             board: Board::default(),
-            is_drawn: voice == Voice::Plain && !dumb && is_our_turn(),
+            may_draw: voice == Voice::Plain && !dumb && std::io::stderr().is_terminal(),
         }
     }
 
+    /// Whether it is drawn now: not while we are in the background.
     pub(super) fn is_drawn(&self) -> bool {
-        self.is_drawn
+        self.may_draw && is_our_turn()
     }
 
     /// Takes note of what is known.
@@ -102,11 +108,10 @@ impl Spinner {
 
     /// Draws, again and again, until it is dropped.
     pub(super) async fn turn(&self) -> Infallible {
-        for frame in FRAMES.into_iter().cycle() {
-            let line = self.line();
-            let line = shortened(&format!("{frame} {line}"), width());
-            if self.is_drawn && is_our_turn() {
-                teller::draw(format!("{CLEAR}{line}\r"));
+        for frame in FRAMES.into_iter().cycle().take_while(|_| self.may_draw) {
+            if self.is_drawn() {
+                let line = shortened(&format!("{frame} {}", self.line()), width());
+                teller::draw(format!("{NO_WRAP}{CLEAR}{line}{WRAP}\r"));
             }
             sleep(EVERY).await;
         }
@@ -127,17 +132,16 @@ impl Spinner {
 
 impl Drop for Spinner {
     fn drop(&mut self) {
-        if self.is_drawn && is_our_turn() {
+        if self.is_drawn() {
             teller::say(CLEAR.to_owned());
         }
     }
 }
 
-/// Whether stderr is a terminal, and none in whose background we are. One that is not our session's
-/// does not tell.
+/// Whether we are not in the background of the terminal. One that is not our session's does not tell.
 fn is_our_turn() -> bool {
     let err = std::io::stderr();
-    err.is_terminal() && !tcgetpgrp(&err).is_ok_and(|group| group != getpgrp())
+    !tcgetpgrp(&err).is_ok_and(|group| group != getpgrp())
 }
 
 /// What the line says of what was told some time ago.

@@ -15,7 +15,6 @@ const RUN: &[(&str, &str)] = &[
     ("--ttl 48h", "the longest is 24 h"),
     ("--ttl 5m", "above --max-ttl"),
     ("--wait=-1s", "--wait"),
-    ("--wait 1s --no-wait", "cannot be used together"),
     ("--grace 20s", "is too long"),
     ("--max-hold 0s", "no time to run"),
     ("-E 256", "256"),

@@ -25,9 +25,9 @@ use fencepost_tests::{RedisServer, free_port};
 use crate::bench::Bench;
 
 /// Pages whose commands are run elsewhere: by `interop/run`, or by tests of their own.
-const ELSEWHERE: [&str; 3] = ["docs/migrate/", "docs/protocol.md", "docs/dashboard.md"];
+const ELSEWHERE: [&str; 2] = ["docs/migrate/", "docs/protocol.md"];
 /// How many blocks are marked as not run. Another one has to be counted here, too.
-const NOT_RUN: usize = 12;
+const NOT_RUN: usize = 14;
 /// How many commands and scripts run at least.
 const RUN: usize = 60;
 
@@ -323,7 +323,7 @@ fn run(name: &str, page: &Page) -> Result<usize, String> {
         if let Step::Command { line, output } = step {
             let seen: Vec<_> = seen.lines().map(str::trim_end).collect();
             let output: Vec<_> = output.iter().map(String::as_str).collect();
-            if !is_like(&output, &seen) {
+            if !is_like(&output, &seen) && !is_like(&output, &without_waiting(&seen)) {
                 let (output, seen) = (output.join("\n"), seen.join("\n"));
                 return Err(format!(
                     "{name}: $ {line}\nthe page shows:\n{output}\nit printed:\n{seen}\n"
@@ -383,6 +383,15 @@ fn stubs(bench: &Bench, script: &str) {
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755))
             .expect("a stand-in can be made executable");
     }
+}
+
+/// What was printed but for the lines of a wait that passed: on a busy machine a node may be late once.
+fn without_waiting<'a>(seen: &[&'a str]) -> Vec<&'a str> {
+    let waits = |line: &&str| {
+        line.starts_with("fencepost: waiting: ") && line.contains(" was not granted: ")
+            || line.starts_with("fencepost: acquired lock ")
+    };
+    seen.iter().copied().filter(|line| !waits(line)).collect()
 }
 
 /// Whether the lines are those that a page shows.

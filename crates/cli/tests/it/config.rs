@@ -191,6 +191,27 @@ fn a_value_that_cannot_be_used_is_blamed_on_where_it_comes_from() {
             "ftp://x",
             "--store is set by the environment variable FENCEPOST_STORE",
         ),
+        // What only the library finds.
+        (
+            "FENCEPOST_TTL",
+            "10m",
+            "--ttl is set by the environment variable FENCEPOST_TTL",
+        ),
+        (
+            "FENCEPOST_MAX_TTL",
+            "5s",
+            "--max-ttl is set by the environment variable FENCEPOST_MAX_TTL",
+        ),
+        (
+            "FENCEPOST_STORE",
+            "redis:",
+            "--store is set by the environment variable FENCEPOST_STORE",
+        ),
+        (
+            "FENCEPOST_STORE",
+            "redis://h:99999",
+            "--store is set by the environment variable FENCEPOST_STORE",
+        ),
         (
             "FENCEPOST_GRACE",
             "1h",
@@ -203,6 +224,15 @@ fn a_value_that_cannot_be_used_is_blamed_on_where_it_comes_from() {
         assert_eq!(output.status.code(), Some(64), "{variable}: {said}");
         assert!(said.contains(says), "{variable}: {said}");
     }
+    let words = ["run", "job", "--store", "redis://127.0.0.1:1", "--", "true"];
+    let mut command = bench.command(&words);
+    let output = command.env("FENCEPOST_PREFIX", "a\tb").output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(64), "{said}");
+    assert!(
+        said.contains("--prefix is set by the environment variable FENCEPOST_PREFIX"),
+        "{said}"
+    );
     for value in ["", "0", "no", "1", "Yes", "TRUE"] {
         let mut command = bench.command(&["run", "job", "--", "true"]);
         let output = command.env("FENCEPOST_QUIET", value).output().unwrap();
@@ -216,5 +246,11 @@ fn a_value_that_cannot_be_used_is_blamed_on_where_it_comes_from() {
     let configured = configured("\nstore = \"ftp://x\"\n");
     let ran = configured.run(&["run", "job", "--", "touch", "began"]);
     assert!(ran.err.contains("config.toml, line 2"), "{ran:?}");
+    let late = self::configured("\n\nttl = \"10m\"\n");
+    let ran = late.run(&["run", "job", "--", "touch", "began"]);
+    assert!(
+        ran.err.contains("--ttl is set by") && ran.err.contains("config.toml, line 3"),
+        "{ran:?}"
+    );
     assert!(!bench.path("began").exists());
 }

@@ -368,6 +368,25 @@ fn a_sentinel_group_is_judged_by_what_a_failover_would_do() {
     );
 }
 
+/// It said that no node could vote, while the names of the other shards were used.
+#[test]
+fn a_redis_cluster_that_has_lost_a_shard_still_votes_for_the_names_of_the_others() {
+    let bench = Bench::new();
+    let mut cluster = RedisCluster::start(3, 0);
+    let store = cluster.url();
+    let ttl = ["--max-ttl", "5s"];
+    let made = bench.run(&["init", "--fresh", "--store", &store, ttl[0], ttl[1]]);
+    assert_eq!(made.code, Some(0), "{made:?}");
+    cluster.servers[2].kill();
+    eventually("the shard is missed", Duration::from_secs(30), || {
+        let (code, json) = diagnose(&bench, &store, &ttl);
+        let all = json.to_string();
+        code == Some(1) && (all.contains("cannot be asked") || all.contains("served by no shard"))
+    });
+    let ran = bench.run(&["doctor", "--store", &store, ttl[0], ttl[1]]);
+    assert!(ran.out.contains("1 of 1 nodes can vote"), "{ran:?}");
+}
+
 #[test]
 fn a_redis_cluster_is_judged_by_what_a_failover_of_a_shard_would_do() {
     let bench = Bench::new();

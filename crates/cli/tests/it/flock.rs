@@ -33,6 +33,11 @@ const LINES: &[&str] = &[
     "L --exclusive -n jobs.lock echo ran",
     "L -o -n jobs.lock echo ran",
     "L --close -n jobs.lock echo ran",
+    "L -F -n jobs.lock echo ran",
+    "L --no-fork -n jobs.lock echo ran",
+    "L -n -w 5 -E 8 jobs.lock echo ran",
+    // flock tells of itself on stdout.
+    "L --verbose -n jobs.lock echo ran | grep -c '^ran' | cat",
     // What stands behind the command is the command's.
     "L -n jobs.lock echo -n -x -w ran",
     "L -n jobs.lock sh -c 'echo ran; kill -TERM $$'",

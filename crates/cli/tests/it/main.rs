@@ -20,6 +20,7 @@ mod nested;
 mod packaging;
 mod pages;
 mod pty;
+mod quorum;
 mod serve;
 mod service_kills;
 mod service_store;

@@ -150,8 +150,11 @@ fn the_commands_of_the_manifests_can_be_run() {
 fn the_monitor_looks_where_the_service_offers_metrics() {
     let monitor = file("packaging/kubernetes/servicemonitor.yaml");
     let service = file("packaging/kubernetes/service.yaml");
-    assert!(monitor.contains("path: /metrics") && monitor.contains("port: https"));
-    assert!(service.contains("name: https, port: 7323"));
+    assert!(monitor.contains("path: /metrics") && monitor.contains("port: metrics"));
+    assert!(
+        service.contains("name: metrics, port: 9323")
+            && service.contains("--metrics-listen=0.0.0.0:9323")
+    );
     let label = "app.kubernetes.io/name: fencepost";
     assert!(monitor.contains(label) && service.contains(label));
 }

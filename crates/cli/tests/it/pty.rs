@@ -8,6 +8,7 @@ use std::thread::JoinHandle;
 
 use fencepost_tests::eventually;
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::termios::{tcgetwinsize, tcsetwinsize};
 
 use crate::bench::LIMIT;
 
@@ -77,6 +78,13 @@ impl Terminal {
     /// Types something.
     pub(crate) fn type_in(&mut self, text: &str) {
         self.ours.write_all(text.as_bytes()).expect("a terminal");
+    }
+
+    /// Gives it another width.
+    pub(crate) fn resize(&self, columns: u16) {
+        let mut size = tcgetwinsize(&self.ours).expect("a terminal");
+        (size.ws_row, size.ws_col) = (24, columns);
+        tcsetwinsize(&self.ours, size).expect("a terminal");
     }
 
     /// Waits for its end, and returns its code and all that it wrote.

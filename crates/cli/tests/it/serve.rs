@@ -24,6 +24,7 @@ impl Service {
         let address = line
             .trim()
             .strip_prefix("http://")
+            .or(line.trim().strip_prefix("https://"))
             .unwrap_or_else(|| panic!("{line:?}"));
         let address = address.to_owned();
         Self { child, address }
@@ -36,6 +37,18 @@ impl Service {
             "POST {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\naccept: text/plain\r\n\
              content-type: application/x-www-form-urlencoded\r\ncontent-length: {}\r\n\r\n{form}",
             form.len()
+        )
+        .unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    }
+
+    pub(crate) fn get(&self, path: &str) -> String {
+        let mut stream = TcpStream::connect(&self.address).unwrap();
+        write!(
+            stream,
+            "GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n"
         )
         .unwrap();
         let mut answer = String::new();
@@ -137,4 +150,66 @@ fn beyond_this_machine_it_refuses_to_serve_in_the_clear_or_to_everybody() {
         assert_eq!(ran.code, Some(64), "{words:?}: {}", ran.err);
         assert!(ran.err.contains(why), "{words:?}: {}", ran.err);
     }
+}
+
+/// The program as a server with TLS that knows its clients by their certificates, and as their client.
+#[test]
+fn clients_show_certificates_which_give_them_their_rights() {
+    let (bench, authority) = (Bench::new(), fencepost_tests::Authority::new());
+    let write = |name: &str, text: &str| std::fs::write(bench.path(name), text).unwrap();
+    let pair = |name: &str, files: &str| {
+        let (certificate, key) = authority.certificate(name);
+        write(&format!("{files}.pem"), &certificate);
+        write(&format!("{files}.key"), &key);
+    };
+    write("ca.pem", &authority.pem());
+    pair("localhost", "server");
+    pair("billing", "billing");
+    pair("unknown", "unknown");
+    let hash = "sed /-----/d billing.pem | base64 -d | sha256sum | cut -d ' ' -f 1";
+    let hash = std::process::Command::new("sh")
+        .args(["-c", hash])
+        .current_dir(bench.path("."))
+        .output()
+        .unwrap();
+    let hash = String::from_utf8(hash.stdout).unwrap();
+    let tokens = format!(
+        "[[token]]\nprincipal = \"billing\"\ncertificate_sha256 = \"{}\"\n\
+         verbs = [\"acquire\", \"read\", \"steal\"]\nprefixes = [\"billing/\"]\n",
+        hash.trim()
+    );
+    write("tokens.toml", &tokens);
+    let words =
+        "--serve-cert server.pem --serve-key server.key --client-ca ca.pem --tokens tokens.toml";
+    let words: Vec<_> = words.split(' ').collect();
+    let service = Service::start(&bench, &words);
+    let port = service.address.rsplit_once(':').unwrap().1;
+    let url = format!("https://localhost:{port}");
+    let ask = |words: &[&str], files: Option<&str>| {
+        let mut all = words.to_vec();
+        all.extend(["--store", &url, "--tls-ca", "ca.pem"]);
+        let files = files.map(|files| [format!("{files}.pem"), format!("{files}.key")]);
+        if let Some([certificate, key]) = &files {
+            all.extend(["--tls-cert", certificate, "--tls-key", key]);
+        }
+        bench.run(&all)
+    };
+    let own = ["acquire", "billing/close"];
+    let granted = ask(&own, Some("billing"));
+    assert_eq!(granted.code, Some(0), "{granted:?}");
+    for (words, files) in [
+        (&["acquire", "prod/x"][..], Some("billing")),
+        (&["acquire", "billing/x"], Some("unknown")),
+        (&["acquire", "billing/x"], None),
+    ] {
+        let refused = ask(words, files);
+        assert_ne!(refused.code, Some(0), "{refused:?}");
+        assert_ne!(refused.code, Some(75), "{refused:?}");
+    }
+    let mut stolen = vec!["steal", "billing/close", "--yes", "--reason", "it hangs"];
+    let taken = ask(&stolen, Some("billing"));
+    assert_eq!(taken.code, Some(0), "{taken:?}");
+    stolen[1] = "billing/free";
+    let free = ask(&stolen, Some("billing"));
+    assert_eq!(free.code, Some(1), "{free:?}");
 }

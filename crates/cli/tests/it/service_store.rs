@@ -180,3 +180,23 @@ fn a_watch_of_the_service_sees_the_lock_come_and_go() {
     watcher.kill().unwrap();
     watcher.wait().unwrap();
 }
+
+/// The service was always told that an operator had asked for it.
+#[test]
+fn the_reason_of_a_steal_is_told_to_the_service() {
+    let (bench, service, url) = served();
+    let taken = bench.run(&["acquire", "job", "--store", &url]);
+    assert_eq!(taken.code, Some(0), "{taken:?}");
+    // A replica that looks tells those who ask later.
+    let look = || service.get("/v1/events?name=job&after=0");
+    look();
+    let words = [
+        "steal", "job", "--yes", "--json", "--reason", "it hangs", "--store", &url,
+    ];
+    let stolen = bench.run(&words);
+    assert_eq!(stolen.code, Some(0), "{stolen:?}");
+    assert!(stolen.err.contains("\"reason\":\"it hangs\""), "{stolen:?}");
+    eventually("the service knows why", LIMIT, || {
+        look().contains("it hangs")
+    });
+}

@@ -6,11 +6,13 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use fencepost_tests::RedisServer;
+use fencepost_tests::{Cluster, RedisServer, eventually};
 
-use crate::bench::Bench;
+use unicode_width::UnicodeWidthStr;
+
+use crate::bench::{Bench, LIMIT};
 use crate::pty::Terminal;
-use crate::terminal::{CLEAR, shell};
+use crate::terminal::{frames, shell};
 
 /// Holds a lock since two hours and five minutes: only its token tells, and that is stored with it.
 fn hold(bench: &Bench, server: &RedisServer, name: &str, owner: &str) {
@@ -129,7 +131,7 @@ fn what_is_printed_fits_the_width() {
             let seen = without_tokens(&without_port(&seen, &server));
             is_as_before(&format!("{name}-{width}.txt"), &seen);
             // Words that are longer than the line stay whole.
-            let too_wide = seen.lines().filter(|line| line.chars().count() > width);
+            let too_wide = seen.lines().filter(|line| line.width() > width);
             assert_eq!(too_wide.count(), 0, "{name} at {width}:\n{seen}");
         }
     }
@@ -140,10 +142,62 @@ fn what_is_printed_fits_the_width() {
         );
         let (_, seen) = shell(&bench, &script).end();
         // The first one: those after it tell another time, and our place in the queue.
-        let mut frames = seen.split(CLEAR).filter(|frame| frame.starts_with('⠋'));
-        let line = frames.next().unwrap_or_else(|| panic!("{seen:?}"));
-        let line = without_tokens(line).replace('\r', "\n");
+        let frames = frames(&seen);
+        let line = frames.first().unwrap_or_else(|| panic!("{seen:?}"));
+        let line = format!("{}\n", without_tokens(line));
         is_as_before(&format!("spinner-{width}.txt"), &line);
+    }
+}
+
+/// Of several servers, whose versions and times differ from run to run: what has to be there, and no line too long.
+#[test]
+fn what_is_printed_of_three_servers_fits_the_width_also_when_one_is_away() {
+    let (bench, mut cluster) = (Bench::new(), Cluster::start(3));
+    let urls = cluster.urls();
+    let ran = bench.run(&["init", "--fresh", "--store", &urls]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let held = bench.run(&[
+        "acquire",
+        "夜間バッチ",
+        "--for-pid",
+        "none",
+        "--ttl",
+        "60s",
+        "--store",
+        &urls,
+    ]);
+    assert_eq!(held.code, Some(0), "{held:?}");
+    let seen_at = |words: &[&str], width: usize| {
+        let words = [words, &["--store", &urls]].concat();
+        let seen = at_width(&bench, &words, width);
+        let too_wide: Vec<_> = seen.lines().filter(|line| line.width() > width).collect();
+        assert!(too_wide.is_empty(), "{width}: {too_wide:?}");
+        for url in urls.split(',') {
+            assert!(seen.contains(url), "{width}:\n{seen}");
+        }
+        seen
+    };
+    for width in [60, 100, 200] {
+        let seen = seen_at(&["doctor"], width);
+        assert!(
+            seen.ends_with("\n3 of 3 nodes can vote, 2 needed\n"),
+            "{seen}"
+        );
+        assert!(!seen.contains("unsafe"), "{seen}");
+        assert!(seen.contains("master"), "{seen}");
+    }
+    // A busy machine grants it on two, and on the third a moment later.
+    eventually("all have it", LIMIT, || {
+        let servers = &cluster.servers;
+        servers
+            .iter()
+            .all(|server| server.keys().contains(&"夜間バッチ".to_owned()))
+    });
+    cluster.servers[2].kill();
+    for width in [60, 100, 200] {
+        let seen = seen_at(&["status", "夜間バッチ"], width);
+        assert!(seen.contains("(cannot connect: "), "{seen}");
+        assert_eq!(seen.matches("unknown").count(), 1, "{seen}");
     }
 }
 

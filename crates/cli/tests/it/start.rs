@@ -250,3 +250,27 @@ fn without_proc_it_is_proc_that_is_called_missing() {
     assert_eq!(ran.code, Some(126), "{ran:?}");
     assert!(ran.err.contains("mount /proc"), "{ran:?}");
 }
+
+/// On a file the loss was told up to a second late after a suspend: the renewer slept on a clock that stops with the
+/// machine. No machine is suspended here; that the timer is the kernel's, and on the clock that goes on, can be seen.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_lease_in_a_file_is_watched_on_the_clock_that_runs_while_the_machine_sleeps() {
+    /// `CLOCK_BOOTTIME`, as the kernel numbers it.
+    const BOOTTIME: &str = "clockid: 7";
+    let bench = Bench::new();
+    let run = bench
+        .command(&["run", "job", "--shell", "echo >began; sleep 60"])
+        .spawn()
+        .unwrap();
+    bench.await_file("began");
+    let files = format!("/proc/{}/fdinfo", run.id());
+    let has_timer = || {
+        let files = std::fs::read_dir(&files).expect("it runs");
+        let mut texts = files.filter_map(|file| std::fs::read_to_string(file.ok()?.path()).ok());
+        texts.any(|text| text.contains(BOOTTIME))
+    };
+    eventually("there is a timer", LIMIT, has_timer);
+    send("TERM", pid_of(&run));
+    assert_eq!(end_of(run).code, Some(128 + 15));
+}

@@ -10,6 +10,23 @@ use crate::bench::{Bench, end_of, send};
 use crate::pty::Terminal;
 
 pub(crate) const CLEAR: &str = "\r\u{1b}[J";
+/// Around each frame: a terminal that has shrunk meanwhile must not make two rows of it.
+const NO_WRAP: &str = "\u{1b}[?7l";
+const WRAP: &str = "\u{1b}[?7h";
+
+/// What the spinner has drawn, frame by frame, without what is around them.
+pub(crate) fn frames(seen: &str) -> Vec<&str> {
+    let frames = seen.split(NO_WRAP).filter_map(|frame| {
+        let frame = frame.strip_prefix(CLEAR)?;
+        let (line, after) = frame.split_once(WRAP).expect("the end of a frame");
+        assert!(
+            after.starts_with('\r') && !line.contains(['\r', '\n']),
+            "{frame:?}"
+        );
+        Some(line)
+    });
+    frames.collect()
+}
 
 /// A lock that is held, and what it takes to give it back.
 fn take(bench: &Bench) -> String {
@@ -256,14 +273,42 @@ fn the_line_can_be_cleared_whole_after_the_terminal_has_shrunk() {
     take(&bench);
     let waiter = bench.command(&["run", "job", "--wait", "1s", "--", "true"]);
     let (_, seen) = Terminal::start(waiter).end();
-    let frames: Vec<_> = seen
-        .split(CLEAR)
-        .filter(|frame| frame.contains("waiting for"))
-        .collect();
+    let frames = frames(&seen);
     assert!(frames.len() >= 3, "{seen:?}");
-    for frame in frames {
-        assert!(frame.ends_with('\r') && !frame.contains('\n'), "{frame:?}");
+    assert_eq!(frames.len() + 1, seen.matches(CLEAR).count(), "{seen:?}");
+}
+
+/// Rows of frames that were drawn between a change of the width and the next look at it stayed for good.
+#[test]
+fn no_frame_is_wrapped_however_often_the_terminal_changes_its_width() {
+    let bench = Bench::new();
+    take(&bench);
+    let waiter = bench.command(&["run", "job", "--wait", "3s", "--", "true"]);
+    let terminal = Terminal::start(waiter);
+    terminal.shows("waiting for");
+    for columns in [110, 50, 100, 40, 90, 30] {
+        terminal.resize(columns);
+        std::thread::sleep(std::time::Duration::from_millis(150));
     }
+    let (_, seen) = terminal.end();
+    let frames = frames(&seen);
+    // Nothing of what is drawn stands outside of a frame.
+    let spinning = seen.matches(|c| ('⠀'..='⣿').contains(&c)).count();
+    assert_eq!(frames.len(), spinning, "{seen:?}");
+    let last = frames.last().expect("a frame");
+    assert!(last.chars().count() < 30, "{last:?}");
+}
+
+/// It was decided at the start whether it draws: a job that was brought to the foreground showed nothing.
+#[test]
+fn a_job_that_is_brought_to_the_foreground_is_drawn_from_then_on() {
+    let bench = Bench::new();
+    take(&bench);
+    let script = r#""$F" run job --wait 3s -- true & sleep 0.7; echo; echo now; fg"#;
+    let (_, seen) = shell(&bench, script).end();
+    let (before, after) = seen.split_once("now").expect("what the shell said");
+    assert!(!before.contains('\u{1b}'), "{before:?}");
+    assert!(!frames(after).is_empty(), "{after:?}");
 }
 
 #[test]
@@ -276,8 +321,7 @@ fn wide_characters_do_not_make_the_line_too_long() {
     );
     let script = format!(r#"stty cols 40; "$F" run {name} --wait 500ms -- true"#);
     let (_, seen) = shell(&bench, &script).end();
-    let frames = seen.split(CLEAR).filter(|frame| frame.starts_with('⠋'));
-    for frame in frames {
+    for frame in frames(&seen) {
         // Each of these takes two columns.
         let wide = frame.chars().filter(|c| *c > '\u{2fff}').count();
         let columns = frame.trim_end().chars().count() + wide;
@@ -356,7 +400,7 @@ fn events_have_a_time_and_tell_how_long_was_waited() {
 fn a_list_can_be_watched() {
     let bench = Bench::new();
     let mut watcher = Terminal::start(bench.command(&["list", "--watch", "--every", "50ms"]));
-    watcher.shows("no lock is held");
+    watcher.shows("no lock that fencepost knows of is held");
     take(&bench);
     watcher.shows("\u{1b}[H\u{1b}[J");
     watcher.shows("lock  holder");

@@ -2,8 +2,20 @@
 
 use fencepost::diagnostics::{RedisFacts, ShardedFacts};
 
-use super::{Examination, Severity};
+use super::{Examination, Finding, Severity};
 use crate::duration::Readable;
+
+/// Whether it is a Redis Cluster in which some shard votes.
+pub(super) fn has_voter(facts: &RedisFacts) -> bool {
+    let shards = facts.sharded.iter().flat_map(|all| &all.shards);
+    let mut votes = shards.map(|shard| shard.fault.is_none() && shard.quarantine.is_none());
+    votes.any(|votes| votes)
+}
+
+/// Whether the names of other shards are used all the same.
+pub(super) fn is_of_a_shard(finding: &Finding) -> bool {
+    ["restarted", "cluster-slots", "shard"].contains(&finding.what)
+}
 
 impl Examination {
     /// What is unsafe about a Redis Cluster, and what a failover costs.
@@ -37,7 +49,8 @@ impl Examination {
                 Severity::Bad,
                 "cluster-slots",
                 format!("{} slots are served by no shard", sharded.unserved),
-                "see redis-cli --cluster check, and --cluster fix",
+                "see redis-cli --cluster check; --cluster fix assigns them, and those that come back empty \
+                 wait for --max-ttl and two failover times",
             );
         }
         for shard in &sharded.shards {

@@ -100,7 +100,13 @@ pub(super) fn judge(surveys: &[NodeSurvey], policy: Policy) -> Diagnosis {
             Ok(_) => {}
         }
         let found = &exam.findings[before..];
-        voters += usize::from(found.iter().all(|finding| !keeps_from_voting(finding)));
+        // As the library does: one shard of a Redis Cluster that votes is enough.
+        let has_voter =
+            matches!(&survey.facts, Ok(Facts::Redis(facts)) if cluster::has_voter(facts));
+        let votes = |finding: &Finding| {
+            !keeps_from_voting(finding) || (has_voter && cluster::is_of_a_shard(finding))
+        };
+        voters += usize::from(found.iter().all(votes));
     }
     exam.at = None;
     exam.together(surveys);

@@ -107,6 +107,12 @@ impl Examination {
                 ),
                 format!("use --restart-policy delay, or {MEND}"),
             ),
+            (None, _) if facts.append_only == Some(true) && facts.fsync.is_none() => self.find(
+                Severity::Note,
+                "persistence",
+                "cannot tell whether it syncs every write to disk: this user may not run CONFIG GET",
+                "run ACL SETUSER <user> +config|get",
+            ),
             (None, delays) => {
                 let follows = match delays {
                     true => format!("it will not vote for {max_ttl} after each restart"),
