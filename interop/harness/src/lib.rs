@@ -10,6 +10,7 @@
 //! | `redisson` | what is checked with Redisson |
 //! | `monitor` | what a server is told |
 //! | `guides` | the blocks of `docs/migrate` in Rust, for rustdoc |
+//! | `revision` | of what a report was made |
 //! | `table` | rows of text, aligned |
 //! | `ours.rs` | the library behind the same protocol: the only use of its API here |
 //! | `main.rs` | the harness |
@@ -21,5 +22,6 @@ pub mod monitor;
 pub mod peer;
 pub mod program;
 pub mod redisson;
+pub mod revision;
 pub mod scene;
 pub mod table;

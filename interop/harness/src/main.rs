@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::process::{Command, ExitCode};
+use std::time::{Duration, Instant};
 
-use fencepost_interop::peer::{CLASSIC, Spec, label, step};
+use fencepost_interop::peer::{CLASSIC, INSTALL_LIMIT, Spec, label, step};
+use fencepost_interop::revision::revision;
 use fencepost_interop::scene::Effort;
 use fencepost_interop::table::Table;
 use fencepost_interop::{classic, redisson};
@@ -16,6 +18,10 @@ usage: ./interop/run [--quick] [--report FILE] [PEER …]
   --report FILE  where to write the report [default: interop/report.md; none with --quick or PEER]
   PEER           only these: redsync, node-redlock, redis-py, pottery, rslock, redisson
 ";
+
+const REDISSON: &str = "redisson";
+/// How long all peers together may be installed with `--quick`: far less than `.ci/run` gives the whole run.
+const QUICK_INSTALLS: Duration = Duration::from_secs(300);
 
 struct Arguments {
     quick: bool,
@@ -42,17 +48,49 @@ impl Arguments {
         Some(arguments)
     }
 
+    /// The first name that is nobody's: nothing would be checked, and that would look like success.
+    fn unknown(&self) -> Option<&str> {
+        let mut peers = self.peers.iter().map(String::as_str);
+        peers.find(|peer| !names().contains(peer))
+    }
+
     fn wants(&self, dir: &str) -> bool {
         self.peers.is_empty() || self.peers.iter().any(|peer| peer == dir)
     }
 }
 
+/// Whom there is to meet, each once.
+fn names() -> Vec<&'static str> {
+    let mut names: Vec<_> = CLASSIC.iter().map(|spec| spec.dir).collect();
+    names.dedup();
+    names.push(REDISSON);
+    names
+}
+
 /// What is told in the end, and whether all went well.
-#[derive(Default)]
 struct Report {
     text: String,
     failures: Vec<String>,
     skipped: BTreeMap<&'static str, String>,
+    installs: Installs,
+}
+
+/// How long what is missing may be installed.
+#[derive(Clone, Copy)]
+enum Installs {
+    /// Each peer that long.
+    Each(Duration),
+    /// All together until then: a slow registry costs CI its peers, and not the run.
+    Until(Instant),
+}
+
+impl Installs {
+    fn left(self) -> Duration {
+        match self {
+            Self::Each(limit) => limit,
+            Self::Until(end) => end.saturating_duration_since(Instant::now()),
+        }
+    }
 }
 
 impl Report {
@@ -77,7 +115,8 @@ impl Report {
             return false;
         }
         step(spec.name, "install");
-        match spec.install() {
+        let limit = self.installs.left();
+        match spec.install_within(limit) {
             Ok(()) => true,
             Err(why) => {
                 self.skipped.insert(spec.dir, why);
@@ -92,16 +131,28 @@ fn main() -> ExitCode {
         eprint!("{USAGE}");
         return ExitCode::from(64);
     };
+    if let Some(unknown) = arguments.unknown() {
+        eprintln!("no peer {unknown:?}; expected {}", names().join(", "));
+        return ExitCode::from(64);
+    }
     let effort = if arguments.quick {
         Effort::QUICK
     } else {
         Effort::FULL
     };
-    let mut report = Report::default();
+    let mut report = Report {
+        text: String::new(),
+        failures: Vec::new(),
+        skipped: BTreeMap::new(),
+        installs: match arguments.quick {
+            true => Installs::Until(Instant::now() + QUICK_INSTALLS),
+            false => Installs::Each(INSTALL_LIMIT),
+        },
+    };
     if CLASSIC.iter().any(|spec| arguments.wants(spec.dir)) {
         classical(&arguments, effort, &mut report);
     }
-    if arguments.wants("redisson") {
+    if arguments.wants(REDISSON) {
         beside_redisson(effort, &mut report);
     }
     versions(&mut report);
@@ -113,6 +164,17 @@ fn main() -> ExitCode {
             eprintln!("{path} cannot be written: {error}");
             return ExitCode::from(73);
         }
+    }
+    for (dir, why) in &report.skipped {
+        eprintln!("skipped: {dir}: {why}");
+    }
+    for tool in ["etcdctl", "consul"]
+        .into_iter()
+        .filter(|tool| !is_installed(tool))
+    {
+        eprintln!(
+            "skipped by the tests of docs/migrate: what needs {tool}, which is not installed"
+        );
     }
     for failure in &report.failures {
         eprintln!("FAILED {failure}");
@@ -155,16 +217,25 @@ fn classical(arguments: &Arguments, effort: Effort, report: &mut Report) {
         }
     }
     report.say(&table.text());
-    let spec = &CLASSIC[0];
-    if arguments.wants(spec.dir) && report.installed(spec) {
+    let wanted = CLASSIC.iter().filter(|spec| arguments.wants(spec.dir));
+    let mut met = Vec::new();
+    for spec in wanted {
+        if report.installed(spec) {
+            met.push(spec);
+        }
+    }
+    if let Some(spec) = met.first() {
         let control = classic::control(spec, effort);
         let control = report.cell("control", "soak", &control);
+        report.say(&format!("\nThe soak without a common lock: {control}.\n"));
+    }
+    if !met.is_empty() {
+        report.say("\nOn one of our three nodes, while we have all three:\n\n");
+    }
+    for spec in met {
         let subset = classic::subset(spec);
         let subset = report.cell("subset", spec.name, &subset);
-        report.say(&format!(
-            "\nThe soak without a common lock: {control}.\n{} on one of our three nodes: {subset}.\n",
-            spec.name
-        ));
+        report.say(&format!("- {}: {subset}\n", spec.name));
     }
 }
 
@@ -193,6 +264,7 @@ fn versions(report: &mut Report) {
     }
     let tools = [
         ("fencepost", env!("CARGO_PKG_VERSION").to_owned()),
+        ("revision", revision()),
         ("server", first_line("redis-server", &["--version"])),
         ("go", first_line("go", &["version"])),
         ("java", first_line("java", &["--version"])),
@@ -207,6 +279,11 @@ fn versions(report: &mut Report) {
     report.say(&text);
 }
 
+fn is_installed(tool: &str) -> bool {
+    let found = Command::new("which").arg(tool).output();
+    found.is_ok_and(|found| found.status.success())
+}
+
 fn first_line(program: &str, words: &[&str]) -> String {
     let output = Command::new(program).args(words).output();
     let text = output.map_or_else(
@@ -214,4 +291,33 @@ fn first_line(program: &str, words: &[&str]) -> String {
         |output| String::from_utf8_lossy(&output.stdout).into_owned(),
     );
     text.lines().next().unwrap_or("").to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(words: &str) -> Option<Arguments> {
+        Arguments::parse(words.split_whitespace().map(str::to_owned))
+    }
+
+    #[test]
+    fn a_registry_that_is_slow_costs_a_quick_run_its_peers_and_is_named() {
+        let over = Installs::Until(Instant::now());
+        let error = Spec::of("redsync").install_within(over.left()).unwrap_err();
+        assert!(error.contains("no end within 0ns"), "{error}");
+        assert_eq!(Installs::Each(INSTALL_LIMIT).left(), INSTALL_LIMIT);
+    }
+
+    /// Once `./interop/run redsink` printed versions, checked nothing, and ended well.
+    #[test]
+    fn a_peer_that_does_not_exist_is_refused_whatever_else_is_asked() {
+        for words in ["redsink", "--quick redsink", "redsync redsink --quick"] {
+            assert_eq!(parsed(words).unwrap().unknown(), Some("redsink"), "{words}");
+        }
+        let all = names().join(" ");
+        assert_eq!(parsed(&all).unwrap().unknown(), None);
+        assert!(USAGE.contains(&names().join(", ")), "{USAGE}");
+        assert!(parsed("--nonsense").is_none());
+    }
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 /// How long an answer may take: the longest wait that is asked for (60 s), and as much again.
 const ANSWER_LIMIT: Duration = Duration::from_secs(120);
 /// How long it may take to fetch and build what a peer needs.
-const INSTALL_LIMIT: Duration = Duration::from_secs(600);
+pub const INSTALL_LIMIT: Duration = Duration::from_secs(600);
 
 /// A client to meet: where it is, and how it is started.
 #[derive(Clone, Copy, Debug)]
@@ -86,10 +86,18 @@ impl Spec {
     /// # Errors
     /// Its toolchain is missing, or its dependencies cannot be had.
     pub fn install(&self) -> Result<(), String> {
+        self.install_within(INSTALL_LIMIT)
+    }
+
+    /// The same, in less time.
+    ///
+    /// # Errors
+    /// Also if it takes longer.
+    pub fn install_within(&self, limit: Duration) -> Result<(), String> {
         let install = peers().join(self.dir).join("install");
         let mut command = Command::new(&install);
         without_cargo(&mut command).env("INTEROP_PROFILE", self.profile);
-        let output = bounded(&mut command, INSTALL_LIMIT)?;
+        let output = bounded(&mut command, limit)?;
         match output.status.code() {
             Some(0) => Ok(()),
             Some(3) => Err(String::from_utf8_lossy(&output.stdout).trim().to_owned()),

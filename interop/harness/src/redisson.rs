@@ -16,16 +16,27 @@ pub type Row = (&'static str, &'static str, Outcome);
 
 /// Within what time whoever waits has to be woken, as a rule.
 const WOKEN: Duration = Duration::from_millis(50);
+/// The same for `RedissonRedLock`, which waits for its locks one after the other. Who is not woken needs a second and more.
+const WOKEN_ON_THREE: Duration = Duration::from_millis(200);
 /// The lease of its watchdog, as `Peer.java` sets it.
 const WATCHDOG: Duration = Duration::from_secs(3);
 const LATE: Duration = Duration::from_secs(5);
+
+/// What is asked of several kinds.
+const TO_US: &str = "hand-off to us, median / worst";
+const TO_THEM: &str = "hand-off to them, median / worst";
+const DEATH: &str = "they die / we die, TTL 1.5 s";
+const SOAK: &str = "soak, exact counter";
 
 const RLOCK: Spec = Spec::redisson("RLock", "lock");
 const FENCED: Spec = Spec::redisson("RFencedLock", "fenced");
 const FAIR: Spec = Spec::redisson("RFairLock", "fair");
 const READ: Spec = Spec::redisson("RReadWriteLock, read", "read");
 const WRITE: Spec = Spec::redisson("RReadWriteLock, write", "write");
-const REDLOCK: &str = "RedissonRedLock, 3 nodes";
+/// What `Peer.java` has on several servers.
+const REDLOCK: Spec = Spec::redisson("RedissonRedLock, 3 nodes", "lock");
+/// How long an `RFairLock` and we hold it who do not wake each other.
+const FAIR_TTL: Duration = Duration::from_secs(2);
 
 /// Everything that is checked. The first item is its version.
 #[must_use]
@@ -63,10 +74,10 @@ pub fn meet(effort: Effort) -> (String, Vec<Row>) {
             "its watchdog renews; then it dies",
             watchdog(&scene, &mut us),
         ),
-        (RLOCK.name, "they die / we die, TTL 1.5 s", death(&scene)),
+        (RLOCK.name, DEATH, death(&RLOCK, &scene)),
         (
             RLOCK.name,
-            "soak, exact counter",
+            SOAK,
             classic::soak(&RLOCK, &scene, "reentrant", effort),
         ),
         (
@@ -86,7 +97,7 @@ pub fn meet(effort: Effort) -> (String, Vec<Row>) {
         ),
     ]);
     rows.extend(fenced(&scene, &mut us, effort));
-    rows.extend(fair(&scene, &mut us));
+    rows.extend(fair(&scene, &mut us, effort));
     rows.extend(read_write(&scene, &mut us));
     rows.extend(on_three(effort));
     (they.version.clone(), rows)
@@ -185,30 +196,23 @@ fn times(
 /// How both were woken: every second time within the limit, since a machine that does other things as well is late now
 /// and then.
 fn woken(kind: &'static str, times: Result<HandOffs, String>) -> [Row; 3] {
-    let judged = |of: fn(&HandOffs) -> &Times| {
-        let times = of(times.as_ref()?);
-        expect(times.median() < WOKEN, || {
-            format!("not woken within {WOKEN:?}: {}", times.text())
-        })?;
-        Ok(times.text())
-    };
+    let judged = |of: fn(&HandOffs) -> &Times| is_woken(of(times.as_ref()?), WOKEN);
     [
-        (
-            kind,
-            "hand-off to us, median / worst",
-            judged(|times| &times.to_us),
-        ),
+        (kind, TO_US, judged(|times| &times.to_us)),
         (
             kind,
             "the same from its publish on",
             judged(|times| &times.to_us_from_publish),
         ),
-        (
-            kind,
-            "hand-off to them, median / worst",
-            judged(|times| &times.to_them),
-        ),
+        (kind, TO_THEM, judged(|times| &times.to_them)),
     ]
+}
+
+fn is_woken(times: &Times, within: Duration) -> Outcome {
+    expect(times.median() < within, || {
+        format!("not woken within {within:?}: {}", times.text())
+    })?;
+    Ok(times.text())
 }
 
 /// A lock without a lease is kept beyond the watchdog's time, and free at its end after they died.
@@ -233,11 +237,12 @@ fn watchdog(scene: &Scene, us: &mut Peer) -> Outcome {
     ))
 }
 
-fn death(scene: &Scene) -> Outcome {
-    step("RLock", "they die / we die");
+/// Whoever is killed with -9 keeps the other out until the TTL is over, and no longer.
+fn death(spec: &Spec, scene: &Scene) -> Outcome {
+    step(spec.name, "they die / we die");
     const SHORT: Duration = Duration::from_millis(1500);
     // A JVM takes longer to start than the TTL.
-    let (mut they, mut next) = (scene.peer(&RLOCK), scene.peer(&RLOCK));
+    let (mut they, mut next) = (scene.peer(spec), scene.peer(spec));
     let mut us = scene.ours("reentrant");
     let begin = Instant::now();
     they.try_lock("death", SHORT).at()?;
@@ -245,8 +250,14 @@ fn death(scene: &Scene) -> Outcome {
     we_are_refused(&mut us, "death")?;
     us.lock("death", SHORT, WAIT).at()?;
     let they_died = begin.elapsed();
+    // Redis counts milliseconds; the other's clock began a moment later than ours.
+    let soonest = SHORT.saturating_sub(Duration::from_millis(5));
+    expect(they_died >= soonest, || {
+        format!("they died, and it was free after {}", seconds(they_died))
+    })?;
     us.kill();
     let begin = Instant::now();
+    they_are_refused(&mut next, "death")?;
     next.lock("death", TTL, WAIT).at()?;
     let we_died = begin.elapsed();
     they_release(&mut next, "death")?;
@@ -352,6 +363,9 @@ fn fenced(scene: &Scene, us: &mut Peer, effort: Effort) -> Vec<Row> {
     let mut rows = vec![(FENCED.name, "exclude each other, 5 names", exclusion)];
     rows.extend(hand_offs);
     rows.push((FENCED.name, "its tokens and ours", tokens));
+    rows.push((FENCED.name, DEATH, death(&FENCED, scene)));
+    let soak = classic::soak(&FENCED, scene, "reentrant", effort);
+    rows.push((FENCED.name, SOAK, soak));
     rows
 }
 
@@ -364,9 +378,8 @@ fn number(answer: &Answer) -> Result<u64, String> {
 
 /// It wakes the next of its own queue, on a channel for each of its threads: it and we exclude each other, and
 /// do not wake each other. One who waits there sleeps until our key would expire.
-fn fair(scene: &Scene, us: &mut Peer) -> Vec<Row> {
+fn fair(scene: &Scene, us: &mut Peer, effort: Effort) -> Vec<Row> {
     step(FAIR.name, "hand-off");
-    const SHORT: Duration = Duration::from_secs(2);
     let mut they = scene.peer(&FAIR);
     let exclusion = exclusion(&mut they, us);
     let mut meet = |to_us: bool| {
@@ -376,21 +389,43 @@ fn fair(scene: &Scene, us: &mut Peer) -> Vec<Row> {
                 true => (&mut they, us),
                 false => (us, &mut they),
             };
-            holder.try_lock(name, SHORT).at()?;
-            waiter.send_lock(name, SHORT, WAIT);
+            holder.try_lock(name, FAIR_TTL).at()?;
+            waiter.send_lock(name, FAIR_TTL, WAIT);
             let_wait(round);
             let from = holder.release(name).at()?;
             times.add(from, waiter.answer().at()?);
             waiter.release(name).at()?;
         }
-        Ok(format!("not woken: {}", times.text()))
+        not_woken(&times)
     };
     let (to_us, to_them) = (meet(true), meet(false));
+    // Whoever is not woken sleeps for seconds: each round is long.
+    let few = Effort {
+        soak: (effort.soak / 15).max(1),
+        ..effort
+    };
     vec![
         (FAIR.name, "exclude each other, 5 names", exclusion),
         (FAIR.name, "hand-off to us, TTL 2 s", to_us),
         (FAIR.name, "hand-off to them, TTL 2 s", to_them),
+        (FAIR.name, DEATH, death(&FAIR, scene)),
+        (
+            FAIR.name,
+            SOAK,
+            classic::soak(&FAIR, scene, "reentrant", few),
+        ),
     ]
+}
+
+/// That nobody was woken, as the guide says, and that all the same nobody waited for much longer than the TTL.
+fn not_woken(times: &Times) -> Outcome {
+    expect(times.median() > WOKEN, || {
+        format!("woken, and the guide says otherwise: {}", times.text())
+    })?;
+    expect(times.worst() < FAIR_TTL + LATE, || {
+        format!("its TTL was over long ago: {}", times.text())
+    })?;
+    Ok(format!("not woken: {}", times.text()))
 }
 
 /// Its layout has a field "mode" beside the holders'. Where that is missing it takes the lock for free: also where
@@ -445,16 +480,62 @@ fn read_write(scene: &Scene, us: &mut Peer) -> Vec<Row> {
     rows
 }
 
-/// `RedissonRedLock` over three servers, and our reentrant lock over the same.
+/// `RedissonRedLock` over three servers, and our reentrant lock over the same; and an `RLock` on one of them.
 fn on_three(effort: Effort) -> Vec<Row> {
-    step(REDLOCK, "exclude each other, soak");
+    step(REDLOCK.name, "exclude each other, hand-off");
     let scene = Scene::of(3);
-    let mut they = scene.peer(&RLOCK);
+    let mut they = scene.peer(&REDLOCK);
     let mut us = scene.ours("reentrant");
     let exclusion = exclusion(&mut they, &mut us);
-    let soak = classic::soak(&RLOCK, &scene, "reentrant", effort);
+    // Classes are loaded, and channels subscribed to, at the first use.
+    let warm_up = Effort {
+        hand_offs: 2,
+        soak: 0,
+    };
+    let _warm = classic::times_to_them(&REDLOCK, &mut they, &mut us, warm_up);
+    let to_us = classic::times_to_us(&REDLOCK, &mut they, &mut us, effort);
+    let to_them = classic::times_to_them(&REDLOCK, &mut they, &mut us, effort);
+    let judged = |times: Result<Times, String>| is_woken(&times?, WOKEN_ON_THREE);
     vec![
-        (REDLOCK, "exclude each other, 5 names", exclusion),
-        (REDLOCK, "soak, exact counter", soak),
+        (REDLOCK.name, "exclude each other, 5 names", exclusion),
+        (REDLOCK.name, TO_US, judged(to_us)),
+        (REDLOCK.name, TO_THEM, judged(to_them)),
+        (REDLOCK.name, DEATH, death(&REDLOCK, &scene)),
+        (
+            REDLOCK.name,
+            SOAK,
+            classic::soak(&REDLOCK, &scene, "reentrant", effort),
+        ),
+        (RLOCK.name, "on one of our three nodes", subset(&scene)),
     ]
+}
+
+/// It and we hold the lock at once.
+fn subset(scene: &Scene) -> Outcome {
+    step(RLOCK.name, "on one of our three nodes");
+    let mut they = RLOCK.start(&scene.first().url());
+    classic::theirs(&mut they, "subset")?;
+    let answer = scene.ours("reentrant").try_lock("subset", TTL);
+    classic::beside_subset(matches!(answer, Answer::Done(_)), &answer)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn times(millis: &[u64]) -> Times {
+        let mut times = Times::default();
+        millis.iter().for_each(|ms| times.add(0, ms * 1000));
+        times
+    }
+
+    /// Once this row said "not woken" whatever was measured.
+    #[test]
+    fn a_fair_lock_that_wakes_or_sleeps_for_ever_fails_its_row() {
+        assert!(not_woken(&times(&[700, 900])).is_ok());
+        let error = not_woken(&times(&[4, 9])).unwrap_err();
+        assert!(error.starts_with("woken"), "{error}");
+        let error = not_woken(&times(&[700, 30_000])).unwrap_err();
+        assert!(error.contains("30000 ms"), "{error}");
+    }
 }

@@ -3,14 +3,17 @@
 //!
 //! A block ```` ```sh ```` is run by bash, which ends at the first command that fails. One with a file's name
 //! behind its language is written to that file, for those behind it; `needs-TOOL` is run only where the tool is
-//! installed and its server can be reached: etcd is started here, Consul is not. Blocks in Rust are run by rustdoc
-//! (see `src/guides.rs`).
+//! installed: etcd and Consul are started here. Blocks in Rust are run by rustdoc (see `src/guides.rs`).
 
 mod common;
+#[path = "common/consul.rs"]
+mod consul;
 
+use std::io::Write as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use consul::Consul;
 use fencepost_interop::peer::{Spec, beside_us};
 use fencepost_tests::{EtcdServer, RedisServer};
 
@@ -65,7 +68,7 @@ fn run(name: &str, peer: Option<&'static str>) {
     if let Some(dir) = peer
         && let Err(why) = Spec::of(dir).install()
     {
-        eprintln!("docs/migrate/{name}.md is skipped: {why}");
+        skipped(&format!("docs/migrate/{name}.md is skipped: {why}"));
         return;
     }
     let guide = common::file(&format!("docs/migrate/{name}.md"));
@@ -73,32 +76,45 @@ fn run(name: &str, peer: Option<&'static str>) {
     let server = RedisServer::start();
     let dir = tempfile::tempdir().expect("a directory");
     // An installed client alone is not enough: without a server of its own the block could only fail.
-    let etcd = is_installed("etcdctl").then(EtcdServer::start).flatten();
+    let blocks = blocks(&guide);
+    let needs = |tool: &str| blocks.iter().any(|block| block.needs() == Some(tool));
+    let can_use = |tool: &str| needs(tool) && is_installed(tool);
+    let etcd = can_use("etcdctl").then(EtcdServer::start).flatten();
+    let consul = can_use("consul").then(Consul::start).flatten();
     let can_run = |tool: &str| match tool {
         "etcdctl" => etcd.is_some(),
-        "consul" => succeeds("consul", &["members"]),
+        "consul" => consul.is_some(),
         other => is_installed(other),
     };
-    let endpoint = etcd.as_ref().map_or("", EtcdServer::address);
+    let servers = [
+        ("ETCDCTL_ENDPOINTS", etcd.as_ref().map(EtcdServer::address)),
+        ("CONSUL_HTTP_ADDR", consul.as_ref().map(Consul::address)),
+    ];
     let mut runs = 0;
-    for block in blocks(&guide) {
+    for block in &blocks {
         if let Some(file) = block.file() {
             std::fs::write(dir.path().join(file), &block.text).expect("a file");
         } else if block.is("sh") {
             match block.needs() {
                 Some(tool) if !can_run(tool) => {
-                    eprintln!(
+                    skipped(&format!(
                         "a block of docs/migrate/{name}.md is skipped: no {tool} with a server"
-                    );
+                    ));
                 }
                 _ => {
-                    bash(&block.text, dir.path(), &server, endpoint, peer);
+                    bash(&block.text, dir.path(), &server, &servers, peer);
                     runs += 1;
                 }
             }
         }
     }
     assert!(runs > 0, "nothing of the guide was run");
+}
+
+/// On the real stderr: libtest keeps what a passing test prints to itself.
+fn skipped(what: &str) {
+    // A closed stderr is nobody's business here.
+    let _ = writeln!(std::io::stderr(), "\n{what}");
 }
 
 fn is_installed(tool: &str) -> bool {
@@ -114,7 +130,13 @@ fn succeeds(program: &str, args: &[&str]) -> bool {
     ended.is_ok_and(|status| status.success())
 }
 
-fn bash(script: &str, dir: &Path, server: &RedisServer, etcd: &str, peer: Option<&str>) {
+fn bash(
+    script: &str,
+    dir: &Path,
+    server: &RedisServer,
+    servers: &[(&str, Option<&str>)],
+    peer: Option<&str>,
+) {
     let fencepost = beside_us("fencepost");
     let ours = fencepost.parent().expect("its directory").to_owned();
     let mut path = vec![ours];
@@ -124,7 +146,11 @@ fn bash(script: &str, dir: &Path, server: &RedisServer, etcd: &str, peer: Option
         .current_dir(dir)
         .env("REDIS_URL", server.url())
         .env("ETCDCTL_API", "3")
-        .env("ETCDCTL_ENDPOINTS", etcd)
+        .envs(
+            servers
+                .iter()
+                .filter_map(|(name, address)| Some((name, (*address)?))),
+        )
         .env("XDG_STATE_HOME", dir)
         .env("XDG_CONFIG_HOME", dir);
     if let Some(peer) = peer {

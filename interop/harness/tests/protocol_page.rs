@@ -138,6 +138,7 @@ fn observe(scripts: &Scripts) -> Blocks {
     shared(&scene, &mut blocks);
     reentrant(&scene, &mut blocks);
     scripts.know_all_of(server);
+    marker(&mut blocks);
     blocks.insert("scripts", scripts.table());
     blocks
 }
@@ -267,6 +268,65 @@ fn reentrant(scene: &Scene, blocks: &mut Blocks) {
     scene.first().cli(&["FLUSHALL"]);
 }
 
+/// A cluster of three that is made: its marker, how one is replaced, and how it is watched.
+fn marker(blocks: &mut Blocks) {
+    const KEY: &str = "fencepost:marker";
+    let scene = Scene::of(3);
+    let monitors: Vec<_> = scene.servers.iter().map(Monitor::of).collect();
+    let mut init = scene.program().command(&["init", "--fresh"]);
+    let made = init.env_remove("FENCEPOST_RESTART_POLICY").output();
+    let made = made.expect("fencepost");
+    assert!(made.status.success(), "{made:?}");
+    let markers = scene.servers.iter().map(|server| server.cli(&["GET", KEY]));
+    let markers: Vec<_> = markers.collect();
+    let is_first = |at: &usize| markers[*at].contains("\nnode 0\n");
+    let first = (0..3).find(is_first).expect("one node is the first");
+    let nameless = |line: &str| {
+        let (word, value) = line.split_once(' ').expect("a word and its value");
+        let value = match word {
+            "cluster" | "incarnation" if value.len() == 32 => "<32 hexadecimal digits>".to_owned(),
+            "run_id" if value.len() == 40 => "<run_id>".to_owned(),
+            "history" if value.is_empty() => "<nothing>".to_owned(),
+            "nodes" => {
+                let ports = scene.servers.iter().map(|server| server.port().to_string());
+                ports.fold(value.to_owned(), |value, port| {
+                    value.replace(&port, "<port>")
+                })
+            }
+            _ => normal(value),
+        };
+        format!("{word} {value}")
+    };
+    let shown: Vec<_> = markers[first].lines().map(nameless).collect();
+    blocks.insert("marker", fenced(&shown));
+    let monitor = monitors[first].as_ref().expect("a server to watch");
+    let sent = |words: &[&str]| {
+        let is = |sent: &[String]| {
+            let mut pairs = sent.iter().zip(words);
+            sent.len() >= words.len() && pairs.all(|(sent, word)| sent.eq_ignore_ascii_case(word))
+        };
+        eventually(&format!("{words:?} is sent"), || monitor.any(is)).expect("it is sent");
+        monitor.take(is).expect("just seen")
+    };
+    let watched = [
+        &["CLIENT", "TRACKING"][..],
+        &["CLIENT", "CACHING"],
+        &["GET", KEY],
+    ];
+    let watched: Vec<_> = watched.iter().map(|words| sent(words).join(" ")).collect();
+    blocks.insert("marker-watched", fenced(&watched));
+    let replaced = sent(&["EVAL"]);
+    let [eval, script, keys, key, old, new] = &replaced[..] else {
+        panic!("a marker is replaced otherwise: {replaced:?}");
+    };
+    for marker in [old, new] {
+        assert!(marker.starts_with("fencepost-marker 1"), "{marker}");
+    }
+    let replace =
+        format!("{eval} \"{script}\" {keys} {key} <the marker that was read> <the new one>");
+    blocks.insert("marker-replace", fenced(&[replace]));
+}
+
 fn fenced(lines: &[String]) -> String {
     format!("```text\n{}\n```\n", lines.join("\n"))
 }
@@ -348,6 +408,7 @@ fn normal(word: &str) -> String {
     }
     for (before, rest) in [
         ("", word),
+        ("0", &word[1.min(word.len())..]),
         ("1", &word[1.min(word.len())..]),
         ("2", &word[1.min(word.len())..]),
     ] {
