@@ -15,7 +15,7 @@ export async function locks({ browser, page, url, cast }) {
   await says(page.locator('a.lock-row[data-name^="{workers}:semaphore:"]').first(), /workers · slot [0-2].*semaphore/);
   await says(rowOf(page, "search/reindex"), /2 readers/);
   await says(rowOf(page, "export/nightly"), /past max hold/);
-  await says(rowOf(page, "legacy/cron"), /cron-host-3.*foreign.*no expiry/);
+  await says(rowOf(page, "legacy/cron"), /a client of another library \([0-9a-f]+\).*foreign.*no expiry/);
   await says(rowOf(page, "scheduler"), /http:\/\/10\.0\.0\.7:8080/);
   // Sorted by who is waited for most; a filter and a sort are in the address.
   await shows(page, () => document.querySelector(".lock-row")?.dataset.name === "billing/close-month");
