@@ -121,7 +121,10 @@
 //! # Features
 //! `redis`, `sqlite`, `tls` and `blocking` are on by default, and each is usable alone. The memory
 //! store is always there. `service` makes a lock service a store: `fencepost serve`, at `https://`. `metrics` counts what happens: see [`events`]. `serde` makes a
-//! [`FencingToken`] a number in whatever serde writes. `testing` lets a test lose a lease.
+//! [`FencingToken`] a number in whatever serde writes. `testing` lets a test lose or delay a lease.
+
+// Tests have tasks and threads of their own.
+#![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
 mod acquire;
 #[cfg(feature = "blocking")]

@@ -1,5 +1,7 @@
 //! For tests of code that holds locks: faults that no server produces on demand.
 
+use std::time::Duration;
+
 use super::Client;
 use crate::error::LossReason;
 
@@ -25,6 +27,28 @@ impl Client {
         let leases = self.shared.renewer.leases_on(name.as_ref());
         leases.iter().for_each(|held| held.lose(why.clone()));
         leases.len()
+    }
+
+    /// Holds this client up by that much each time it acquires or renews this lock, as a slow network
+    /// or a paused process would. A lease is valid for that much less; one whose renewal comes after
+    /// its end is lost. [`Duration::ZERO`] ends it.
+    ///
+    /// A client of a lock service is held up when it renews, and not when it acquires.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), fencepost::Error> {
+    /// use std::time::Duration;
+    /// use fencepost::{Client, LossReason};
+    ///
+    /// let locks = Client::memory()?;
+    /// let lease = locks.lock("job").await?;
+    /// locks.delay("job", Duration::from_secs(60)); // longer than the TTL
+    /// assert_eq!(lease.lost().await, LossReason::Expired);
+    /// # Ok(()) }
+    /// ```
+    pub fn delay(&self, name: impl AsRef<str>, by: Duration) {
+        self.shared.coordinator.hold_ups.set(name.as_ref(), by);
     }
 }
 
@@ -55,6 +79,16 @@ mod tests {
         assert!(job.await.unwrap_err().is_lost());
     }
 
+    #[tokio::test(start_paused = true)]
+    async fn a_job_stops_when_its_renewals_come_too_late() {
+        let locks = Client::memory().unwrap();
+        let job = locks.lock("job").run(async |_| {
+            locks.delay("job", Duration::from_secs(60)); // longer than the TTL
+            std::future::pending::<()>().await
+        });
+        assert!(job.await.unwrap_err().is_lost());
+    }
+
     #[tokio::test]
     async fn a_job_whose_lock_is_held_does_not_begin() {
         let locks = Client::memory().unwrap();
@@ -73,6 +107,21 @@ mod tests {
         assert!(gate.admit(old.token()).is_err());
     }
     // end
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lease_that_comes_late_is_valid_for_less() {
+        let locks = Client::memory().unwrap();
+        let at_once = locks.lock("at once").await.unwrap().remaining();
+        locks.delay("late", Duration::from_secs(10));
+        let late = locks.lock("late").await.unwrap().remaining();
+        assert_eq!(at_once - late, Duration::from_secs(10));
+        locks.delay("late", Duration::from_secs(31));
+        assert!(locks.try_lock("late").await.is_err());
+        locks.delay("later", Duration::from_secs(31));
+        assert!(locks.try_lock("later").await.unwrap_err().is_retryable());
+        locks.delay("later", Duration::ZERO);
+        assert_eq!(locks.try_lock("later").await.unwrap().remaining(), at_once);
+    }
 
     #[test]
     fn the_page_shows_the_tests_that_run_here() {

@@ -62,6 +62,8 @@ pub(crate) struct Coordinator {
     tasks: Tasks,
     /// Releases that go on after their caller has gone.
     background: TaskTracker,
+    #[cfg(any(test, feature = "testing"))]
+    pub(crate) hold_ups: super::hold_up::HoldUps,
 }
 
 /// How to take a lock.
@@ -255,7 +257,15 @@ impl Coordinator {
             is_off: AtomicBool::new(false),
             tasks,
             background: TaskTracker::new(),
+            #[cfg(any(test, feature = "testing"))]
+            hold_ups: Default::default(),
         })
+    }
+
+    /// Waits for as long as a test holds this lock up.
+    async fn pass_hold_up(&self, _name: &LockName) {
+        #[cfg(any(test, feature = "testing"))]
+        self.hold_ups.pass(_name).await;
     }
 
     /// The token that an attempt proposes.
@@ -282,6 +292,7 @@ impl Coordinator {
         take: &Take,
     ) -> Result<Grant, Error> {
         let start = self.clock.now();
+        self.pass_hold_up(&claim.name).await;
         let deadline = self.drift.deadline(start, claim.ttl);
         let mut attempt = Attempt::begin(self, claim.clone(), take, start);
         let limit = self.node_timeout.min(deadline.since(start));
@@ -332,6 +343,7 @@ impl Coordinator {
         limit: Duration,
         late: impl FnMut(InFlight),
     ) -> Result<Moment, NotExtended> {
+        self.pass_hold_up(&claim.name).await;
         let start = self.clock.now();
         if start >= until {
             return Err(NotExtended::TooLate);

@@ -14,6 +14,7 @@
 //! | `held`, `renewer` | what a lease and its renewal share, and one task that renews all leases of a client |
 //! | `shared` | what all requests and guards of one client share |
 //! | `waiters` | one task per contended name |
+//! | `hold_up` | what the tests of users hold up |
 
 mod attempt;
 pub(crate) mod ballots;
@@ -21,6 +22,8 @@ mod calls;
 pub(crate) mod coordinator;
 mod deferred;
 pub(crate) mod held;
+#[cfg(any(test, feature = "testing"))]
+mod hold_up;
 pub(crate) mod identity;
 pub(crate) mod in_flight;
 mod overtaken;

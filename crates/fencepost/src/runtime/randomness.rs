@@ -3,6 +3,8 @@
 //!
 //! Custom randomness must never yield the same value twice: a value proves who may release a lock.
 
+#![allow(clippy::disallowed_methods)]
+
 use std::sync::{Mutex, PoisonError};
 
 use crate::error::{Cause, Error};
@@ -25,6 +27,15 @@ pub trait Randomness: Send + Sync + 'static {
     }
 }
 
+/// The operating system's, asked each time: for what is drawn rarely, and also in the child of a fork.
+pub(crate) struct Direct;
+
+impl Randomness for Direct {
+    fn fill(&self, bytes: &mut [u8]) -> Result<(), Error> {
+        getrandom::fill(bytes).map_err(|_| Error::from(Cause::NoRandomness))
+    }
+}
+
 /// How much is asked of the operating system at once: it takes about the same time for less.
 const AT_ONCE: usize = 256;
 
@@ -41,9 +52,9 @@ impl Randomness for SystemRandomness {
         let mut ready = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if ready.len() < bytes.len() {
             ready.resize(AT_ONCE.max(bytes.len()), 0);
-            if getrandom::fill(&mut ready).is_err() {
+            if let Err(error) = Direct.fill(&mut ready) {
                 ready.clear();
-                return Err(Error::from(Cause::NoRandomness));
+                return Err(error);
             }
         }
         let left = ready.len() - bytes.len();

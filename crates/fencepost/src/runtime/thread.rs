@@ -8,7 +8,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::task::{Context, Poll, Wake, Waker};
-use std::thread::{self, JoinHandle};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use tokio::runtime::{self, Handle};
@@ -17,6 +17,7 @@ use tokio::task::coop::unconstrained;
 use tokio::time::timeout;
 
 use crate::error::{Cause, Error};
+use crate::runtime::tasks;
 
 /// How long releases may take after the last client and the last lease are gone. What has not
 /// reached its node by then ends by its TTL.
@@ -52,14 +53,12 @@ impl Background {
         let handle = runtime.handle().clone();
         let (opened, outcome) = sync_channel(1);
         let (needed, not_needed) = oneshot::channel();
-        let thread = thread::Builder::new()
-            .name("fencepost".into())
-            .spawn(move || {
-                runtime.block_on(live(opening, closing, opened, not_needed));
-                // Does not wait for a hanging look-up, as dropping it would.
-                runtime.shutdown_background();
-            })
-            .map_err(not_started)?;
+        let thread = tasks::thread("fencepost", move || {
+            runtime.block_on(live(opening, closing, opened, not_needed));
+            // Does not wait for a hanging look-up, as dropping it would.
+            runtime.shutdown_background();
+        })
+        .map_err(not_started)?;
         let made = outcome.recv().map_err(|_| no_thread(PANICKED))??;
         let background = Self {
             runtime: handle,
@@ -160,6 +159,8 @@ fn not_started(error: std::io::Error) -> Error {
 
 #[cfg(test)]
 mod tests {
+    use std::thread;
+
     use super::*;
 
     fn start() -> Background {

@@ -16,6 +16,7 @@ use super::prepared::Prepared;
 use super::stream::Process;
 use crate::error::NodeError;
 use crate::runtime::clock::{Clock, Moment};
+use crate::runtime::tasks;
 use crate::store::ReplySlot;
 use fencepost_core::lock::Reply;
 
@@ -201,7 +202,7 @@ impl Waiting {
         // registers its waker.
         let mut context = Context::from_waker(Waker::noop());
         if exchange.as_mut().poll(&mut context).is_pending() {
-            tokio::spawn(exchange);
+            tasks::spawn(exchange);
         }
     }
 }

@@ -30,6 +30,7 @@ use super::wire::{OnPush, Push, Wire};
 use crate::error::{Error, NodeError};
 use crate::events;
 use crate::runtime::clock::Clock;
+use crate::runtime::randomness::{Direct, Randomness as _};
 use crate::store::open::is_group;
 
 /// The first and the longest pause between two attempts.
@@ -451,9 +452,7 @@ impl Pauses {
         let longest = SHORTEST_PAUSE
             .saturating_mul(2_u32.saturating_pow(n - 1))
             .min(LONGEST_PAUSE);
-        // Without random numbers the pause is merely not spread.
-        let share = getrandom::u32().unwrap_or(u32::MAX);
-        longest.mul_f64(f64::from(share) / f64::from(u32::MAX))
+        longest.mul_f64(Direct.share())
     }
 }
 

@@ -133,6 +133,7 @@ use super::open::{is_cluster, is_group, is_redis};
 use super::{Call, Inbox, Listener, Names, Node, Queued, Request, WakeSink};
 use crate::error::{Cause, Error, NodeError};
 use crate::runtime::clock::{Clock, Moment};
+use crate::runtime::tasks;
 use fencepost_core::lock::Command;
 use fencepost_core::name::LockName;
 use fencepost_core::pattern::NamePattern;
@@ -250,7 +251,7 @@ impl RedisNode {
             server_clock,
             gate,
             entry,
-            keeper: runtime.spawn(keeper.run()).abort_handle(),
+            keeper: tasks::spawn_on(runtime, keeper.run()).abort_handle(),
             source,
             connect_timeout,
             followed: Followed::default(),
@@ -305,7 +306,7 @@ impl Node for RedisNode {
             reader: self.entry.reader().clone(),
             sink: Arc::downgrade(&sink),
         };
-        let task = self.runtime.spawn(listening.run()).abort_handle();
+        let task = tasks::spawn_on(&self.runtime, listening.run()).abort_handle();
         Listener::until(move || {
             // At once: the task and its connection take a while to end.
             drop(sink);

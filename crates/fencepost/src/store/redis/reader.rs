@@ -15,6 +15,7 @@ use tokio::sync::oneshot;
 
 use super::stream::Process;
 use super::wire::Task;
+use crate::runtime::tasks;
 
 /// Runs connections. Clones share it.
 #[derive(Clone, Default)]
@@ -63,7 +64,7 @@ impl Reader {
                 is_over: false,
                 process: Process::this(),
             };
-            tokio::spawn(poll_fn(move |cx| running.turn(cx)));
+            tasks::spawn(poll_fn(move |cx| running.turn(cx)));
         }
         shared.wake();
         Driver {

@@ -19,6 +19,7 @@ use super::reader::Reader;
 use super::wire::{OnPush, Push};
 use super::{fault, handshake};
 use crate::error::NodeError;
+use crate::runtime::tasks;
 use crate::store::{Notice, WakeSink};
 use fencepost_core::name::LockName;
 
@@ -61,7 +62,7 @@ impl Tracker {
             limit,
             armed: Armed::default(),
         };
-        let task = runtime.spawn(work.run(asked)).abort_handle();
+        let task = tasks::spawn_on(runtime, work.run(asked)).abort_handle();
         Self { requests, task }
     }
 

@@ -6,6 +6,8 @@
 
 use std::time::{Duration, Instant};
 
+use crate::runtime::randomness::{Direct, draw};
+
 /// How long a command waits for its turn before it fails. A transaction takes some ten
 /// microseconds: only a process that was stopped in the middle of one takes this long.
 pub(super) const LIMIT: Duration = Duration::from_secs(5);
@@ -27,7 +29,7 @@ impl Waits {
         Self {
             since: Instant::now(),
             // Without randomness the processes would synchronize, which is slow, not wrong.
-            dice: getrandom::u64().unwrap_or(1) | 1,
+            dice: draw(&Direct).unwrap_or(1) as u64 | 1,
         }
     }
 

@@ -55,6 +55,7 @@ use self::worker::Worker;
 use super::{Call, Listener, Names, Node, Queued, WakeSink};
 use crate::error::{Cause, Error, NodeError};
 use crate::runtime::clock::Clock;
+use crate::runtime::tasks;
 use fencepost_core::lock::Command;
 use fencepost_core::name::LockName;
 use fencepost_core::pattern::NamePattern;
@@ -203,7 +204,7 @@ impl Node for SqliteNode {
         let (spec, wanted) = (Arc::clone(&self.spec), wanted.clone());
         let look = move || list::names(&spec, &wanted);
         Box::pin(async {
-            let looked = tokio::task::spawn_blocking(look).await;
+            let looked = tasks::block(look).await;
             looked.unwrap_or_else(|error| Err(NodeError::Store(error.to_string())))
         })
     }
@@ -215,7 +216,7 @@ impl Node for SqliteNode {
         let (spec, name) = (Arc::clone(&self.spec), name.clone());
         let look = move || list::queue(&spec, &name);
         Box::pin(async {
-            let looked = tokio::task::spawn_blocking(look).await;
+            let looked = tasks::block(look).await;
             looked.unwrap_or_else(|error| Err(NodeError::Store(error.to_string())))
         })
     }

@@ -12,6 +12,7 @@ use super::store::Store;
 use super::{SqliteNode, list};
 use crate::error::NodeError;
 use crate::runtime::clock::Clock;
+use crate::runtime::tasks;
 use crate::store::Node;
 use crate::store::facts::{Facts, FileFacts, NodeSurvey, median};
 use fencepost_core::lock::Command;
@@ -26,7 +27,7 @@ const PROBE: &str = "fencepost:doctor";
 /// Opens or creates the file, inspects it, and writes to it.
 pub(crate) async fn survey(spec: FileSpec, clock: Arc<dyn Clock>) -> NodeSurvey {
     let node = spec.address();
-    let opening = tokio::task::spawn_blocking(move || open(spec, clock)).await;
+    let opening = tasks::block(move || open(spec, clock)).await;
     let opened = opening.unwrap_or_else(|error| Err(NodeError::Store(error.to_string())));
     let facts = match opened {
         Ok((node, facts)) => time(&node, facts).await,

@@ -13,6 +13,7 @@ use super::holder::{Holder, HolderProcess};
 use super::place::FileSpec;
 use super::store::Store;
 use crate::runtime::clock::Clock;
+use crate::runtime::tasks;
 use crate::store::WakeSink;
 use crate::store::notice::{Audience, Listener};
 use fencepost_core::name::LockName;
@@ -71,9 +72,8 @@ impl Watch {
         let is_running = shared.thread.as_ref().is_some_and(|it| !it.is_finished());
         if !is_running {
             let watch = self.clone();
-            let thread = std::thread::Builder::new().name("fencepost-watch".into());
             // Without the thread the waiters notice their turn themselves, only later.
-            shared.thread = thread.spawn(move || watch.run()).ok();
+            shared.thread = tasks::thread("fencepost-watch", move || watch.run()).ok();
         }
         drop(shared);
         let watch = self.clone();

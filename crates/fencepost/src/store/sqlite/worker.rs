@@ -19,6 +19,7 @@ use super::holder::Bond;
 use super::store::Store;
 use super::watch::Watch;
 use crate::error::NodeError;
+use crate::runtime::tasks;
 use crate::store::{Listener, WakeSink};
 use fencepost_core::lock::{Command, Reply};
 use fencepost_core::name::LockName;
@@ -58,9 +59,7 @@ impl Worker {
         let (queue, jobs) = mpsc::channel(QUEUE);
         let is_look_only = store.is_look_only();
         let watching = watch.clone();
-        std::thread::Builder::new()
-            .name("fencepost-file".into())
-            .spawn(move || work(store, jobs, &watching))
+        tasks::thread("fencepost-file", move || work(store, jobs, &watching))
             .map_err(|error| format!("cannot start a thread ({error})"))?;
         Ok(Self {
             queue,

@@ -22,6 +22,7 @@ use super::super::url::Place;
 use super::url::ClusterSpec;
 use crate::error::{Error, NodeError};
 use crate::runtime::clock::Clock;
+use crate::runtime::tasks;
 use fencepost_core::quorum::failover::SHORTEST_FAILOVER;
 use fencepost_core::quorum::slots::{Range, SLOTS, Slots};
 
@@ -101,7 +102,7 @@ impl WatchedMap {
             heard: watch::Sender::new(0),
             hurried: watch::Sender::new(0),
         });
-        let watch = |node| runtime.spawn(Arc::clone(&map).watch(node));
+        let watch = |node| tasks::spawn_on(runtime, Arc::clone(&map).watch(node));
         let watchers = (0..count).map(|n| watch(n).abort_handle()).collect();
         Ok(Self { map, watchers })
     }

@@ -78,6 +78,7 @@ use super::roster::Roster;
 use super::{list, queue};
 use crate::error::{Cause, Error, NodeError};
 use crate::runtime::clock::Clock;
+use crate::runtime::tasks;
 use crate::store::{Call, Listener, Names, Node, Queued, WakeSink};
 use fencepost_core::lock::{Command, Reply};
 use fencepost_core::name::LockName;
@@ -164,7 +165,7 @@ impl ClusterNode {
         let patience = options.mute_timeout / 2;
         let membership = Arc::clone(membership);
         let shards = Shards::new(Arc::clone(&map), options, membership, runtime.clone());
-        let connector = runtime.spawn(connect_to_all(Arc::clone(&shards)));
+        let connector = tasks::spawn_on(runtime, connect_to_all(Arc::clone(&shards)));
         Ok(Self {
             label,
             prefix,
@@ -258,7 +259,7 @@ impl Cluster {
             Entry::Straight(keys, command) => self.call_now(keys, command).await,
             Entry::Wait { reply, is_first } => {
                 if is_first {
-                    self.runtime.spawn(Arc::clone(&self).serve(slot));
+                    tasks::spawn_on(&self.runtime, Arc::clone(&self).serve(slot));
                 }
                 reply.await.unwrap_or_else(|_| {
                     let why = "the runtime that kept the connection is gone".to_owned();
@@ -292,7 +293,7 @@ impl Cluster {
             // when it asks to be woken.
             let mut context = Context::from_waker(Waker::noop());
             if exchange.as_mut().poll(&mut context).is_pending() {
-                tokio::spawn(exchange);
+                tasks::spawn(exchange);
             }
         }
     }
@@ -396,8 +397,8 @@ impl Node for ClusterNode {
             sink: Arc::downgrade(&sink),
         };
         let tasks = [
-            self.runtime.spawn(listening.run()).abort_handle(),
-            self.runtime.spawn(at_shards.run()).abort_handle(),
+            tasks::spawn_on(&self.runtime, listening.run()).abort_handle(),
+            tasks::spawn_on(&self.runtime, at_shards.run()).abort_handle(),
         ];
         Listener::until(move || {
             // At once: the tasks and their connections take a while to end.

@@ -38,6 +38,7 @@ use super::map::{Map, send};
 use super::refusal::{CLUSTER_DOWN, Refusal, words};
 use crate::error::NodeError;
 use crate::runtime::clock::{Clock, Moment};
+use crate::runtime::tasks;
 use markers::Known;
 use slots::Vetted;
 
@@ -172,7 +173,7 @@ impl Shards {
             waits: Mutex::default(),
         });
         let task = Task(Arc::clone(&inner));
-        let task = self.runtime.spawn(async move { task.0.keep().await });
+        let task = tasks::spawn_on(&self.runtime, async move { task.0.keep().await });
         let task = task.abort_handle();
         let shard = Arc::new(Shard { inner, task });
         shards.insert(id.to_owned(), Arc::clone(&shard));

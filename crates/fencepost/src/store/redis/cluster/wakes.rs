@@ -20,6 +20,7 @@ use super::super::keys::slot_of;
 use super::super::listener::{Channels, Followed, Scope, Subscription};
 use super::super::reader::Reader;
 use super::map::Map;
+use crate::runtime::tasks;
 use crate::store::WakeSink;
 use fencepost_core::name::LockName;
 use fencepost_core::ticket::ClientId;
@@ -121,7 +122,7 @@ impl ShardWakes {
             reader: Reader::default(),
             sink: Weak::clone(&self.sink),
         };
-        let task = tokio::spawn(subscription.run()).abort_handle();
+        let task = tasks::spawn(subscription.run()).abort_handle();
         Some(AtShard { channels, task })
     }
 }

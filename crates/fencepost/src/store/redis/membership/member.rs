@@ -9,6 +9,7 @@ use tokio::time::timeout;
 use super::{Membership, Server};
 use crate::error::NodeError;
 use crate::runtime::clock::{Clock, Moment};
+use crate::runtime::randomness::{Direct, draw};
 use crate::store::redis::handshake::Look;
 use crate::store::redis::sentinel::Named;
 use fencepost_core::quorum::membership::{
@@ -328,7 +329,6 @@ fn must_sync(sight: &Sight) -> Result<(), NodeError> {
 }
 
 pub(in crate::store::redis) fn incarnation() -> Result<String, NodeError> {
-    let number = getrandom::u64().and_then(|high| Ok((high, getrandom::u64()?)));
-    let (high, low) = number.map_err(|error| NodeError::Other(error.to_string()))?;
-    Ok(format!("{high:016x}{low:016x}"))
+    let number = draw(&Direct).map_err(|error| NodeError::Other(error.to_string()))?;
+    Ok(format!("{number:032x}"))
 }

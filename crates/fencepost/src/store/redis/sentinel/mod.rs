@@ -27,6 +27,7 @@ use super::url::Place;
 use super::wire::Push;
 use crate::error::{Error, NodeError};
 use crate::runtime::clock::Clock;
+use crate::runtime::tasks;
 use crate::store::facts::GroupFacts;
 use fencepost_core::quorum::failover::{Fencing, Master, Naming, check_fencing, quarantine};
 use fencepost_core::quorum::membership::Sight;
@@ -114,7 +115,7 @@ impl WatchedGroup {
             heard: watch::Sender::new(0),
             hurried: watch::Sender::new(0),
         });
-        let watch = |sentinel| runtime.spawn(Arc::clone(&group).watch(sentinel));
+        let watch = |sentinel| tasks::spawn_on(runtime, Arc::clone(&group).watch(sentinel));
         let watchers = (0..count).map(|n| watch(n).abort_handle()).collect();
         Ok(Self { group, watchers })
     }
