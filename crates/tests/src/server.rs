@@ -181,7 +181,8 @@ impl RedisServer {
             stderr,
             status,
         } = cli.args(words).output().expect("redis-cli");
-        assert!(status.success(), "{}", String::from_utf8_lossy(&stderr));
+        let said = String::from_utf8_lossy(&stderr);
+        assert!(status.success(), "{said}; its log:\n{}", self.log());
         String::from_utf8_lossy(&stdout).trim_end().to_owned()
     }
 

@@ -16,11 +16,13 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
 
-use fencepost_tests::{RedisServer, free_port};
+use fencepost_tests::RedisServer;
 
 use crate::bench::Bench;
 
@@ -273,7 +275,7 @@ fn run(name: &str, page: &Page) -> Result<usize, String> {
         names.0.push((format!("redis://{name}"), server.url()));
     }
     for port in (7001..=7009).chain([7323]) {
-        names.0.push((port.to_string(), free_port().to_string()));
+        names.0.push((port.to_string(), page_port().to_string()));
     }
     if !cluster.is_empty() {
         let urls: Vec<_> = cluster.iter().map(|(_, server)| server.url()).collect();
@@ -334,7 +336,17 @@ fn run(name: &str, page: &Page) -> Result<usize, String> {
     Ok(page.steps.len())
 }
 
-/// All steps in one shell; each is marked in the output. Whatever still runs in the end is stopped.
+/// A free port that nobody is given who asks the system for any: a page uses its ports only later.
+fn page_port() -> u16 {
+    static NEXT: AtomicU16 = AtomicU16::new(20_000);
+    let listens = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();
+    let mut ports = std::iter::repeat_with(|| NEXT.fetch_add(1, Ordering::Relaxed));
+    let mut below_the_systems = ports.by_ref().take_while(|port| *port < 30_000);
+    below_the_systems.find(listens).expect("a free port")
+}
+
+/// All steps in one shell; each is marked in the output. Whatever still runs in the end is stopped: only what was
+/// started here, for another test's server may have got a port that this page did not use.
 fn whole_script(page: &Page, names: &Names) -> String {
     let ports: Vec<_> = (7001..=7009)
         .map(|port: u16| names.real(&port.to_string()))
@@ -342,11 +354,16 @@ fn whole_script(page: &Page, names: &Names) -> String {
     let mut script = format!(
         "exec 2>&1\n\
          finish() {{\n\
-           for port in {}; do redis-cli -p $port shutdown nosave >/dev/null 2>&1; done\n\
+           for port in {}; do\n\
+             pid=$(redis-cli -p $port info server 2>/dev/null | sed -n 's/^process_id:\\([0-9]*\\).*/\\1/p')\n\
+             [ -z \"$pid\" ] && continue\n\
+             case $(readlink /proc/$pid/cwd) in \"$HERE\"*|\"$DATA\"*) kill $pid; esac\n\
+           done\n\
            kill $(jobs -p) 2>/dev/null; wait 2>/dev/null\n\
            stop_database; rm -rf \"$DATA\"\n\
          }}\n\
          stop_database() {{ :; }}\n\
+         HERE=$(pwd -P)\n\
          DATA=$(mktemp -d /tmp/fencepost-page.XXXXXX)\n\
          trap finish EXIT\n",
         ports.join(" ")
