@@ -130,7 +130,13 @@ pub(crate) async fn extend(
         // A service shows no values, and compares them itself.
         Some(_) => extend_as(shared, detached, ttl, Access::Exclusive).await,
         None => {
-            let seen = Status::ask(&shared.coordinator, detached.name.clone()).await;
+            let coordinator = &shared.coordinator;
+            let on_a_majority = |seen: &[&Snapshot]| {
+                let has_it = |lock: &&&Snapshot| has(lock, &detached.value);
+                seen.iter().filter(has_it).count() >= coordinator.quorum.needed()
+            };
+            let name = detached.name.clone();
+            let seen = Status::ask_until(coordinator, name, on_a_majority).await;
             extend_seen(shared, detached, ttl, &seen).await
         }
     }
@@ -178,7 +184,7 @@ async fn extend_as(
         .await;
     match outcome {
         Ok(deadline) => {
-            linger(open).await;
+            linger(shared, open).await;
             let left = deadline.since(coordinator.clock.now());
             match left.is_zero() {
                 true => Err(detached.lost(LossReason::Expired)),
@@ -219,12 +225,15 @@ pub(crate) async fn release(shared: &Shared, detached: &DetachedLock) -> Result<
     }
 }
 
+/// Whether a node holds the lock under that value, also for a reader.
+fn has(lock: &Snapshot, value: &AttemptValue) -> bool {
+    let mut holders = lock.holder.iter().chain(&lock.readers);
+    holders.any(|holder| holder.value == *value)
+}
+
 /// Whether an extension can succeed, by the nodes' replies.
 fn check(seen: &Status, detached: &DetachedLock, needed: usize) -> Result<(), Error> {
-    let has_it = |lock: &&Snapshot| {
-        let mut holders = lock.holder.iter().chain(&lock.readers);
-        holders.any(|holder| holder.value == detached.value)
-    };
+    let has_it = |lock: &&Snapshot| has(lock, &detached.value);
     let answers = || seen.nodes.iter().filter_map(|node| node.lock.as_ref().ok());
     let unknown = seen.nodes.len() - answers().count();
     let known = answers().filter(has_it).count();
@@ -297,8 +306,11 @@ fn access(seen: &Status, detached: &DetachedLock) -> Access {
     }
 }
 
-/// Gives unawaited commands time to leave this process, which may be about to exit.
-pub(crate) async fn linger(mut late: InFlight) {
+/// Gives unawaited commands time to leave this process, which may be about to exit; a replica of a service is not.
+pub(crate) async fn linger(shared: &Shared, mut late: InFlight) {
+    if shared.is_replica {
+        return shared.coordinator.look_after(late.into_calls());
+    }
     let end = tokio::time::Instant::now() + LINGER;
     late.settle();
     while late.is_open() && tokio::time::Instant::now() < end {

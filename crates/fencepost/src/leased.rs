@@ -39,7 +39,8 @@ pub(crate) async fn release(
     let coordinator = &shared.coordinator;
     let mut tally = LeaseReleaseTally::new(coordinator.quorum);
     let enough = |node, answer| tally.answered(node, answer).is_some();
-    coordinator.ask_until(&name, &command, enough).await;
+    let rest = coordinator.ask_until(&name, &command, enough).await;
+    coordinator.look_after(rest);
     match tally.outcome() {
         Some(outcome) => Ok(outcome),
         None => Err(coordinator.no_quorum(name, tally.outcomes())),

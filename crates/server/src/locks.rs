@@ -243,7 +243,7 @@ async fn waited_for(
                         // What an earlier attempt has got just now would be missed in an older look.
                         let seen = match std::mem::replace(&mut looked, true) {
                             true => try_join_all(shared.iter().map(|it| it.status(client))).await?,
-                            false => asked_now(client, &names).await?,
+                            false => asked_now(client, &names, wish.of.lease).await?,
                         };
                         match other(wish, &names, &seen) {
                             Other::None => {}
@@ -279,12 +279,12 @@ fn was_released(error: &Error) -> bool {
 
 /// The same once what was left of our own last try is gone: it has the same number.
 async fn settled(client: &Client, wish: &Wish, names: &[String]) -> Result<Other, Problem> {
-    let first = match other(wish, names, &asked_now(client, names).await?) {
+    let first = match other(wish, names, &asked_now(client, names, wish.of.lease).await?) {
         Other::NotEarlier(values) => values,
         seen => return Ok(seen),
     };
     tokio::time::sleep(CLEAN_UP).await;
-    match other(wish, names, &asked_now(client, names).await?) {
+    match other(wish, names, &asked_now(client, names, wish.of.lease).await?) {
         Other::NotEarlier(values) if first.is_disjoint(&values) => Ok(Other::None),
         seen => Ok(seen),
     }
@@ -322,8 +322,21 @@ fn looked_at(client: &Client, wish: &Wish) -> Result<Vec<String>, Problem> {
     })
 }
 
-async fn asked_now(client: &Client, names: &[String]) -> Result<Vec<Arc<Status>>, Error> {
-    let seen = try_join_all(names.iter().map(|name| client.status(name))).await?;
+/// What the nodes say now. Where a majority says that the lease holds nothing there, the others are not waited for: what
+/// they have can be no hold of it.
+async fn asked_now(
+    client: &Client,
+    names: &[String],
+    lease: LeaseId,
+) -> Result<Vec<Arc<Status>>, Error> {
+    let is_not_held = |seen: &[&Snapshot], majority: usize| {
+        let mut values = seen.iter().flat_map(|lock| values_of(lock, lease));
+        seen.len() >= majority && values.next().is_none()
+    };
+    let looks = names
+        .iter()
+        .map(|name| client.status_until(name, is_not_held));
+    let seen = try_join_all(looks).await?;
     Ok(seen.into_iter().map(Arc::new).collect())
 }
 
@@ -409,6 +422,15 @@ fn in_progress() -> Problem {
 fn released() -> Problem {
     let why = "this lease was released; choose a fresh lease id for another acquisition";
     Problem::new(axum::http::StatusCode::GONE, "released", why)
+}
+
+/// The values under which a node holds the lock for a lease id.
+fn values_of(lock: &Snapshot, lease: LeaseId) -> impl Iterator<Item = &AttemptValue> {
+    let holders = lock.holder.iter().chain(&lock.readers);
+    holders.map(|holder| &holder.value).filter(move |value| {
+        let of = value.lease_attempt();
+        of.is_some_and(|of| of.lease == lease)
+    })
 }
 
 /// The values that the nodes store for a lease id, and for which attempt.
@@ -507,8 +529,19 @@ struct FoundLease {
     status: Status,
 }
 
+///
+/// Where a majority holds the lock under one value of the lease, the others are not waited for: a node that hangs
+/// delays no extension.
 async fn find(client: &Client, name: &str, lease: LeaseId) -> Result<FoundLease, Problem> {
-    let status = client.status(name).await?;
+    let is_held = |seen: &[&Snapshot], majority: usize| {
+        let mut values = seen.iter().flat_map(|lock| values_of(lock, lease));
+        let holds = |value: &AttemptValue| {
+            let same = |lock: &&&Snapshot| values_of(lock, lease).any(|held| held == value);
+            seen.iter().filter(same).count()
+        };
+        values.any(|value| holds(value) >= majority)
+    };
+    let status = client.status_until(name, is_held).await?;
     let mut values: Vec<(AttemptValue, LeaseAttempt)> = Vec::new();
     for found in of_lease(&status, lease) {
         if !values.contains(&found) {

@@ -32,6 +32,7 @@ use crate::rw_lock::RwLock;
 use crate::semaphore::Semaphore;
 use crate::store::memory::MemoryNode;
 pub use builder::{Builder, RestartPolicy};
+use fencepost_core::lock::Snapshot;
 use fencepost_core::name::LockName;
 use fencepost_core::{AttemptValue, LeaseId, Owner, SessionId};
 #[cfg(feature = "redis")]
@@ -343,6 +344,22 @@ impl Client {
     /// part of the result, not an error.
     pub async fn status(&self, name: impl AsRef<str>) -> Result<Status, Error> {
         Ok(Status::ask(&self.shared.coordinator, LockName::new(name)?).await)
+    }
+
+    /// For a replica of the lock service: the same as soon as what the nodes have said so far is enough, of which so
+    /// many are a majority. The others are not waited for.
+    ///
+    /// # Errors
+    /// As [`status`](Self::status).
+    #[doc(hidden)]
+    pub async fn status_until(
+        &self,
+        name: impl AsRef<str>,
+        is_enough: impl Fn(&[&Snapshot], usize) -> bool,
+    ) -> Result<Status, Error> {
+        let coordinator = &self.shared.coordinator;
+        let is_enough = |seen: &[&Snapshot]| is_enough(seen, coordinator.quorum.needed());
+        Ok(Status::ask_until(coordinator, LockName::new(name)?, is_enough).await)
     }
 
     /// Waits for background work to finish: releases of dropped leases and of abandoned attempts.

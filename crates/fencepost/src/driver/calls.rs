@@ -20,7 +20,7 @@ pub(super) type Answer = Result<Reply, NodeError>;
 ///
 /// There are so few that polling them all at each wake-up is cheaper than knowing which one woke.
 /// They are polled in the order in which they were added.
-pub(super) struct Calls<T = usize> {
+pub(crate) struct Calls<T = usize> {
     calls: Vec<(T, Slot)>,
 }
 

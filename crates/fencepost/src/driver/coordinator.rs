@@ -477,16 +477,17 @@ impl Coordinator {
     }
 
     /// Asks every node the same thing until `is_enough` says so of an answer, and each at most for one
-    /// node time-out. What is in flight then ends in the background.
+    /// node time-out. What is in flight then is left to the caller.
     pub(crate) async fn ask_until(
         &self,
         name: &LockName,
         command: &Command,
         mut is_enough: impl FnMut(usize, Result<Reply, NodeError>) -> bool,
-    ) {
+    ) -> Calls {
         let mut round = Calls::default();
+        let request = Request::new(name, command.clone());
         for (index, node) in self.nodes.iter().enumerate() {
-            round.add(index, node.call(name, command.clone()));
+            round.add(index, node.send(&request));
         }
         let limit = self.node_timeout;
         let mut timer = pin!(sleep(limit));
@@ -496,14 +497,7 @@ impl Coordinator {
                 break;
             }
         }
-        if !round.is_empty() {
-            self.in_background(async move {
-                let mut timer = pin!(sleep(limit));
-                while !round.is_empty() {
-                    let _ = round.next(timer.as_mut(), limit).await;
-                }
-            });
-        }
+        round
     }
 
     /// Enqueues these tickets on all nodes, or keeps them there. They are in flight when this

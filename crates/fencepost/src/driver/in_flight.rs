@@ -61,6 +61,11 @@ impl InFlight {
             .ended(node, Sent::Claim, answer.as_ref().err());
     }
 
+    /// The calls that are still open.
+    pub(crate) fn into_calls(self) -> Calls {
+        self.into_parts().0
+    }
+
     /// The calls that are still open, and what is known of those that are not.
     pub(super) fn into_parts(mut self) -> (Calls, Unresolved) {
         self.settle();

@@ -135,11 +135,26 @@ impl Drop for ReleaseTask {
         }
         if !delivery.round.is_empty() {
             let coordinator = delivery.coordinator.clone();
-            if coordinator.unfinished.add(delivery) {
-                let unfinished = Arc::clone(&coordinator.unfinished);
-                // One that is answered must not look as if it were not, because many are.
-                coordinator.in_background(unconstrained(unfinished.finish()));
-            }
+            coordinator.finish(Rest::Release(delivery));
+        }
+    }
+}
+
+impl Coordinator {
+    /// Lets these calls be sent and answered in the background, each at most for one node time-out. What they
+    /// are answered is of no interest.
+    pub(crate) fn look_after(&self, mut round: Calls) {
+        while round.try_next().is_some() {}
+        if !round.is_empty() {
+            self.finish(Rest::Calls(round));
+        }
+    }
+
+    fn finish(&self, rest: Rest) {
+        if self.unfinished.add(rest, self.node_timeout) {
+            let unfinished = Arc::clone(&self.unfinished);
+            // One that is answered must not look as if it were not, because many are.
+            self.in_background(unconstrained(unfinished.finish()));
         }
     }
 }
@@ -204,30 +219,51 @@ impl Delivery {
 /// The interval between looks at releases that are not awaited: after that, nearly all are answered.
 const PAUSE: Duration = Duration::from_millis(2);
 
-/// Releases that are sent, and of which some nodes have not answered yet. One task looks after all of them,
-/// now and then, and only while there are any: a task for each would cost more than the release.
+/// What goes on without its caller.
+enum Rest {
+    Release(Delivery),
+    /// Calls that only have to be sent.
+    Calls(Calls),
+}
+
+impl Rest {
+    /// Notes what has been answered meanwhile, without waiting. Whether all is answered, or was given up.
+    fn settles(&mut self, is_over: bool) -> bool {
+        match self {
+            Self::Release(delivery) => delivery.settles(is_over),
+            Self::Calls(round) => {
+                while round.try_next().is_some() {}
+                is_over || round.is_empty()
+            }
+        }
+    }
+}
+
+/// Releases that are sent, and of which some nodes have not answered yet; and other calls that nobody waits for. One
+/// task looks after all of them, now and then, and only while there are any: a task for each would cost more than the
+/// release.
 #[derive(Default)]
 pub(super) struct Unfinished {
-    deliveries: Mutex<Deliveries>,
+    rests: Mutex<Rests>,
     /// A caller awaits them.
     hurry: Notify,
 }
 
 #[derive(Default)]
-struct Deliveries {
+struct Rests {
     /// And when each is given up.
-    open: VecDeque<(Instant, Delivery)>,
+    open: VecDeque<(Instant, Rest)>,
     are_looked_after: bool,
 }
 
 impl Unfinished {
     /// Returns true when no task looks after them: then the caller must spawn [`finish`](Self::finish).
     #[must_use]
-    fn add(&self, delivery: Delivery) -> bool {
-        let until = Instant::now() + delivery.coordinator.node_timeout;
-        let mut deliveries = self.deliveries();
-        deliveries.open.push_back((until, delivery));
-        !std::mem::replace(&mut deliveries.are_looked_after, true)
+    fn add(&self, rest: Rest, limit: Duration) -> bool {
+        let until = Instant::now() + limit;
+        let mut rests = self.rests();
+        rests.open.push_back((until, rest));
+        !std::mem::replace(&mut rests.are_looked_after, true)
     }
 
     /// They are waited for.
@@ -252,21 +288,19 @@ impl Unfinished {
 
     /// Whether none is left.
     fn settle(&self) -> bool {
-        let mut open = std::mem::take(&mut self.deliveries().open);
+        let mut open = std::mem::take(&mut self.rests().open);
         let now = Instant::now();
-        open.retain_mut(|(until, delivery)| !delivery.settles(now >= *until));
-        let mut deliveries = self.deliveries();
-        open.append(&mut deliveries.open);
-        deliveries.open = open;
-        deliveries.are_looked_after = !deliveries.open.is_empty();
-        !deliveries.are_looked_after
+        open.retain_mut(|(until, rest)| !rest.settles(now >= *until));
+        let mut rests = self.rests();
+        open.append(&mut rests.open);
+        rests.open = open;
+        rests.are_looked_after = !rests.open.is_empty();
+        !rests.are_looked_after
     }
 
-    fn deliveries(&self) -> MutexGuard<'_, Deliveries> {
+    fn rests(&self) -> MutexGuard<'_, Rests> {
         // A panic while it was locked cannot have left it half changed.
-        self.deliveries
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.rests.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -280,9 +314,9 @@ impl Drop for ForgetOnDrop {
         };
         // Not while they are locked: to drop a client is much.
         let open = {
-            let mut deliveries = unfinished.deliveries();
-            deliveries.are_looked_after = false;
-            std::mem::take(&mut deliveries.open)
+            let mut rests = unfinished.rests();
+            rests.are_looked_after = false;
+            std::mem::take(&mut rests.open)
         };
         drop(open);
     }

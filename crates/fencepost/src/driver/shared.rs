@@ -28,6 +28,8 @@ pub(crate) struct Shared {
     pub(crate) max_hold: Option<Duration>,
     pub(crate) max_renewals: Option<u32>,
     pub(crate) node_timeout: Duration,
+    /// It acquires for the clients of a lock service, and goes on when a lease has ended.
+    pub(crate) is_replica: bool,
     /// The thread that drives a blocking client. Here, so that it lives as long as the last guard.
     #[cfg(feature = "blocking")]
     pub(crate) thread: OnceLock<Background>,

@@ -93,9 +93,47 @@ impl NodeStatus {
     }
 }
 
+/// What is said of a node whose answer was not needed.
+const NOT_WAITED_FOR: &str = "its answer was not waited for";
+
 impl Status {
     pub(crate) async fn ask(coordinator: &Arc<Coordinator>, name: LockName) -> Self {
         let answers = coordinator.ask_all(&name, &Command::Inspect).await;
+        Self::of(coordinator, name, answers).await
+    }
+
+    /// The same as soon as what the nodes have said so far is enough. The others are not waited for, and it is not
+    /// known what they hold.
+    pub(crate) async fn ask_until(
+        coordinator: &Arc<Coordinator>,
+        name: LockName,
+        is_enough: impl Fn(&[&Snapshot]) -> bool,
+    ) -> Self {
+        let not_waited_for = || Err(NodeError::Other(NOT_WAITED_FOR.to_owned()));
+        let mut answers: Vec<_> = coordinator
+            .nodes()
+            .iter()
+            .map(|_| not_waited_for())
+            .collect();
+        let hear = |node: usize, answer| {
+            answers[node] = answer;
+            let seen = answers.iter().filter_map(|answer| match answer {
+                Ok(Reply::Snapshot(snapshot)) => Some(snapshot),
+                _ => None,
+            });
+            is_enough(&seen.collect::<Vec<_>>())
+        };
+        // A look that is dropped leaves nothing behind.
+        drop(coordinator.ask_until(&name, &Command::Inspect, hear).await);
+        Self::of(coordinator, name, answers).await
+    }
+
+    /// By what the nodes have said.
+    async fn of(
+        coordinator: &Coordinator,
+        name: LockName,
+        answers: Vec<Result<Reply, NodeError>>,
+    ) -> Self {
         let asked = coordinator.nodes().iter().zip(answers);
         let nodes = asked.map(|(node, answer)| NodeStatus::of(&**node, answer));
         let nodes = join_all(nodes).await;

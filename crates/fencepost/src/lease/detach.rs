@@ -23,7 +23,7 @@ impl Lease {
         let detached = DetachedLock::of(claim.name, claim.value, self.held.token);
         // From here on, dropping it releases nothing.
         if let Some(late) = self.end() {
-            linger(late).await;
+            linger(&self.shared, late).await;
         }
         Ok(detached)
     }

@@ -54,7 +54,7 @@ impl Lease {
                 // Earlier extensions are dropped: to a node that did not know the script, one would
                 // be sent again after the seal, and shorten it.
                 let own = sealing.open.take().map(|open| open.own);
-                linger(own.unwrap_or_default()).await;
+                linger(&self.shared, own.unwrap_or_default()).await;
                 Ok(())
             }
             Err(NotExtended::Lost(why)) => Err(self.lost_by(why)),

@@ -1,6 +1,6 @@
 //! Two replicas over real Redis servers: any of them serves any lease.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fencepost_server::Options;
 use fencepost_tests::Cluster;
@@ -57,6 +57,37 @@ fn a_replica_without_a_quorum_says_so_node_by_node_and_lives_on() {
     let refused = service.post("/v1/acquire", &json!({ "name": "job" }));
     refused.is_problem(503, "no_quorum");
     assert_eq!(refused.json()["nodes"].as_array().unwrap().len(), 3);
+}
+
+/// Each extension and each refusal of a lease id waited for a node time-out: the lease was looked for at all nodes.
+#[test]
+fn a_node_that_hangs_delays_no_extension_no_release_and_no_refusal() {
+    const NODE_TIMEOUT: Duration = Duration::from_secs(8);
+    let cluster = Cluster::start(3);
+    let urls = cluster.urls();
+    let service = Replica::start(Options::new(), async move || {
+        let builder = fencepost::Client::builder().url(urls);
+        let builder = builder.restart_policy(fencepost::RestartPolicy::Trust);
+        let builder = builder.node_timeout(NODE_TIMEOUT).replica();
+        builder.connect().await.unwrap()
+    });
+    cluster.servers[1].freeze();
+    let ids = [format!("{:032x}", 1), format!("{:032x}", 2)];
+    let start = Instant::now();
+    let ask = json!({ "name": "job", "lease": ids[0], "ttl": "30s" });
+    let mine = service.post("/v1/acquire", &ask).json();
+    let rival = json!({ "name": "job", "lease": ids[1], "attempt": 2 });
+    service.post("/v1/acquire", &rival).is_problem(409, "held");
+    let lease = json!({ "name": "job", "lease": ids[0], "token": mine["token"] });
+    for _ in 0..3 {
+        let extended = service.post("/v1/extend", &json!({ "leases": [lease] }));
+        let extended = extended.json();
+        assert_eq!(extended["leases"][0]["outcome"], "extended", "{extended}");
+    }
+    let release = json!({ "name": "job", "lease": ids[0] });
+    assert_eq!(service.post("/v1/release", &release).status, 200);
+    let took = start.elapsed();
+    assert!(took < NODE_TIMEOUT, "{took:?}");
 }
 
 /// They were said not to have answered, and that it was worth asking again.

@@ -92,6 +92,19 @@ async fn a_frozen_node_never_delays_an_acquire_that_the_others_decide() {
     cluster.servers[0].thaw();
 }
 
+/// It was first looked for at all nodes, each for one node time-out.
+#[tokio::test]
+async fn a_frozen_node_never_delays_the_extension_of_a_detached_lock() {
+    let cluster = Cluster::start(3);
+    let locks = client(&cluster).await;
+    let lease = locks.lock("job").ttl(TTL).renew(false).await.unwrap();
+    let detached = lease.detach().await.unwrap();
+    cluster.servers[1].freeze();
+    let start = Instant::now();
+    locks.extend_detached(&detached, TTL).await.unwrap();
+    assert!(start.elapsed() < NODE_TIMEOUT, "{:?}", start.elapsed());
+}
+
 #[tokio::test]
 async fn a_frozen_majority_is_no_quorum_after_one_node_timeout() {
     let cluster = Cluster::start(3);

@@ -134,6 +134,7 @@ impl Builder {
                 max_hold,
                 max_renewals,
                 node_timeout,
+                is_replica,
                 #[cfg(feature = "blocking")]
                 thread: std::sync::OnceLock::new(),
             }),
