@@ -9,8 +9,8 @@
 //! | `http` | a client that is as small as can be |
 //! | `etcd` | etcd, where it is installed |
 //!
-//! The control is HTTP by what the service is built on, with nothing behind it: what that and the library cost
-//! together, no service on top of both can be below.
+//! The controls are HTTP by what the service is built on, with nothing behind it: what that and the library cost
+//! together, no service on top of both can be below; and the two together without anything that makes it a service.
 
 pub(crate) mod child;
 mod etcd;
@@ -44,7 +44,7 @@ impl Plain {
         for task in 0..tasks {
             clients.push(Self {
                 http: Http::connect(address).await,
-                name: format!("plain-{task:04}"),
+                name: format!("{address}-{task:04}"),
             });
         }
         clients
@@ -105,6 +105,16 @@ impl<C: Contender> Lane<C> {
     }
 }
 
+/// The same store for another server, and what has to live as long: a file is opened by one alone, as by the library.
+fn aside(store: &str) -> (String, Option<tempfile::TempDir>) {
+    if !store.starts_with("file:") {
+        return (store.to_owned(), None);
+    }
+    let directory = tempfile::tempdir().expect("a directory");
+    let url = format!("file:{}", directory.path().join("least.db").display());
+    (url, Some(directory))
+}
+
 pub(crate) async fn run(effort: Effort) {
     let most = TASKS[TASKS.len() - 1];
     let time = effort.slice;
@@ -145,18 +155,23 @@ pub(crate) async fn run(effort: Effort) {
         let mut direct: Lane<Ours> = Lane::new(what("the library alone"), direct, time).await;
         let plain = Plain::clients(&replica.address, most).await;
         let mut plain = Lane::new(what("service, HTTP"), plain, time).await;
+        let (aside, _file) = aside(&store);
+        let control_of_store = Replica::least(&aside);
+        let least = Plain::clients(&control_of_store.address, most).await;
+        let mut least = Lane::new(what("HTTP and the library, no more"), least, time).await;
         let leased = ours::clients(&through, most).await;
         let mut leased = Lane::new(what("service, library with lease ids"), leased, time).await;
         let bare = Plain::clients(&control.address, most).await;
         let mut bare = Lane::new(what("HTTP with nothing behind it"), bare, time).await;
         for round in 0..effort.rounds {
             for at in 0..TASKS.len() {
-                for turn in 0..5 {
-                    match (round + turn) % 5 {
+                for turn in 0..6 {
+                    match (round + turn) % 6 {
                         0 => direct.turn(at, time).await,
                         1 => plain.turn(at, time).await,
                         2 => leased.turn(at, time).await,
                         3 => bare.turn(at, time).await,
+                        4 => least.turn(at, time).await,
                         _ => {
                             if let Some(etcd) = &mut beside {
                                 etcd.turn(at, time).await;
@@ -170,7 +185,8 @@ pub(crate) async fn run(effort: Effort) {
         plain.print();
         leased.print();
         bare.print();
-        let (alone, served, bare) = (&direct.seen, &plain.seen, &bare.seen);
+        least.print();
+        let (alone, served, bare, least) = (&direct.seen, &plain.seen, &bare.seen, &least.seen);
         let p50 = |seen: &[Seen]| seen[0].acquire_micros(0.5);
         let rate = |seen: &[Seen]| seen[1].cycles_per_second();
         let ratios = |what: String, p50: f64, rate: f64| {
@@ -180,6 +196,16 @@ pub(crate) async fn run(effort: Effort) {
             what("service beside library"),
             p50(served) / p50(alone),
             rate(served) / rate(alone),
+        );
+        ratios(
+            what("the least beside library"),
+            p50(least) / p50(alone),
+            rate(least) / rate(alone),
+        );
+        ratios(
+            what("service beside the least"),
+            p50(served) / p50(least),
+            rate(served) / rate(least),
         );
         // Time adds up, and at 64 tasks so does the processor time of all that shares these cores.
         let reachable = 1.0 / (1.0 / rate(alone) + 1.0 / rate(bare));
