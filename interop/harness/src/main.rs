@@ -1,11 +1,11 @@
 //! The harness: `./interop/run` builds and starts it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
-use fencepost_interop::peer::{CLASSIC, INSTALL_LIMIT, Spec, label, step};
+use fencepost_interop::peer::{CLASSIC, INSTALL_LIMIT, NotInstalled, Spec, label, step};
 use fencepost_interop::revision::revision;
 use fencepost_interop::scene::Effort;
 use fencepost_interop::table::Table;
@@ -15,11 +15,14 @@ const USAGE: &str = "\
 usage: ./interop/run [--quick] [--report FILE] [PEER …]
 
   --quick        for CI: fewer hand-offs, a shorter soak, one server where three would be slow
-  --report FILE  where to write the report [default: interop/report.md; none with --quick or PEER]
-  PEER           only these: redsync, node-redlock, redis-py, pottery, rslock, redisson
+  --report FILE  where to write the report [default: interop/report.md; none with --quick or PEER, or if a
+                 peer is skipped]
+  PEER           only these, and none may be skipped: redsync, node-redlock, redis-py, pottery, rslock, redisson
 ";
 
 const REDISSON: &str = "redisson";
+/// The report of the repository.
+const KEPT: &str = "interop/report.md";
 /// How long all peers together may be installed with `--quick`: far less than `.ci/run` gives the whole run.
 const QUICK_INSTALLS: Duration = Duration::from_secs(300);
 
@@ -55,7 +58,23 @@ impl Arguments {
     }
 
     fn wants(&self, dir: &str) -> bool {
-        self.peers.is_empty() || self.peers.iter().any(|peer| peer == dir)
+        self.peers.is_empty() || self.names(dir)
+    }
+
+    fn names(&self, dir: &str) -> bool {
+        self.peers.iter().any(|peer| peer == dir)
+    }
+
+    /// Whether everybody was to be met, and everything to be checked.
+    fn is_full(&self) -> bool {
+        !self.quick && self.peers.is_empty()
+    }
+
+    /// Where the report goes. The kept one is not replaced by one that has less.
+    fn report(&self, is_whole: bool) -> Option<String> {
+        let kept = (self.is_full() && is_whole)
+            .then(|| format!("{}/../../{KEPT}", env!("CARGO_MANIFEST_DIR")));
+        self.report.clone().or(kept)
     }
 }
 
@@ -72,6 +91,8 @@ struct Report {
     text: String,
     failures: Vec<String>,
     skipped: BTreeMap<&'static str, String>,
+    /// Those that do not build: each is one of the failures.
+    broken: BTreeSet<&'static str>,
     installs: Installs,
 }
 
@@ -94,6 +115,16 @@ impl Installs {
 }
 
 impl Report {
+    fn new(installs: Installs) -> Self {
+        Self {
+            text: String::new(),
+            failures: Vec::new(),
+            skipped: BTreeMap::new(),
+            broken: BTreeSet::new(),
+            installs,
+        }
+    }
+
     fn cell(&mut self, who: &str, what: &str, outcome: &classic::Outcome) -> String {
         match outcome {
             Ok(cell) => cell.clone(),
@@ -111,18 +142,48 @@ impl Report {
     }
 
     fn installed(&mut self, spec: &Spec) -> bool {
-        if self.skipped.contains_key(spec.dir) {
+        // Asked once: a peer may be met as several variants, and more than once.
+        if self.is_missing(spec) {
             return false;
         }
         step(spec.name, "install");
         let limit = self.installs.left();
-        match spec.install_within(limit) {
-            Ok(()) => true,
-            Err(why) => {
+        self.notes(spec, spec.install_within(limit))
+    }
+
+    /// Keeps what came of it. Whether the peer can be met.
+    fn notes(&mut self, spec: &Spec, installed: Result<(), NotInstalled>) -> bool {
+        match installed {
+            Ok(()) => {}
+            Err(NotInstalled::Skipped(why)) => {
                 self.skipped.insert(spec.dir, why);
-                false
+            }
+            Err(broken) => {
+                self.broken.insert(spec.dir);
+                self.failures.push(format!("{}: {broken}", spec.dir));
             }
         }
+        !self.is_missing(spec)
+    }
+
+    fn is_missing(&self, spec: &Spec) -> bool {
+        self.skipped.contains_key(spec.dir) || self.broken.contains(spec.dir)
+    }
+
+    /// What stands in place of the figures of a peer that cannot be met.
+    fn missing(&self, spec: &Spec) -> &'static str {
+        match self.broken.contains(spec.dir) {
+            true => "FAILED",
+            false => "skipped",
+        }
+    }
+
+    /// Whoever asks for a peer by its name is not told that all is well without it.
+    fn fail_skipped(&mut self, arguments: &Arguments) {
+        let named = self.skipped.iter().filter(|(dir, _)| arguments.names(dir));
+        let failures =
+            named.map(|(dir, why)| format!("{dir} was to be met, and is skipped: {why}"));
+        self.failures.extend(failures);
     }
 }
 
@@ -140,15 +201,10 @@ fn main() -> ExitCode {
     } else {
         Effort::FULL
     };
-    let mut report = Report {
-        text: String::new(),
-        failures: Vec::new(),
-        skipped: BTreeMap::new(),
-        installs: match arguments.quick {
-            true => Installs::Until(Instant::now() + QUICK_INSTALLS),
-            false => Installs::Each(INSTALL_LIMIT),
-        },
-    };
+    let mut report = Report::new(match arguments.quick {
+        true => Installs::Until(Instant::now() + QUICK_INSTALLS),
+        false => Installs::Each(INSTALL_LIMIT),
+    });
     if CLASSIC.iter().any(|spec| arguments.wants(spec.dir)) {
         classical(&arguments, effort, &mut report);
     }
@@ -156,9 +212,12 @@ fn main() -> ExitCode {
         beside_redisson(effort, &mut report);
     }
     versions(&mut report);
-    let default = (!arguments.quick && arguments.peers.is_empty())
-        .then(|| concat!(env!("CARGO_MANIFEST_DIR"), "/../report.md").to_owned());
-    if let Some(path) = arguments.report.or(default) {
+    report.fail_skipped(&arguments);
+    let path = arguments.report(report.skipped.is_empty());
+    if path.is_none() && arguments.is_full() {
+        eprintln!("{KEPT} is left as it is, because peers were skipped; --report FILE writes one");
+    }
+    if let Some(path) = path {
         let text = format!("{HEAD}{}", report.text);
         if let Err(error) = std::fs::write(&path, text) {
             eprintln!("{path} cannot be written: {error}");
@@ -196,7 +255,7 @@ fn classical(arguments: &Arguments, effort: Effort, report: &mut Report) {
     let wanted = CLASSIC.iter().filter(|spec| arguments.wants(spec.dir));
     for spec in wanted {
         if !report.installed(spec) {
-            let row = [spec.name, "", "skipped"].map(str::to_owned);
+            let row = [spec.name, "", report.missing(spec)].map(str::to_owned);
             table.push(row.to_vec());
             continue;
         }
@@ -243,7 +302,8 @@ fn beside_redisson(effort: Effort, report: &mut Report) {
     report.say("\n## Redisson\n\n");
     let spec = Spec::redisson("Redisson", "lock");
     if !report.installed(&spec) {
-        report.say("skipped\n");
+        let missing = report.missing(&spec);
+        report.say(&format!("{missing}\n"));
         return;
     }
     let (version, rows) = redisson::meet(effort);
@@ -304,9 +364,51 @@ mod tests {
     #[test]
     fn a_registry_that_is_slow_costs_a_quick_run_its_peers_and_is_named() {
         let over = Installs::Until(Instant::now());
-        let error = Spec::of("redsync").install_within(over.left()).unwrap_err();
-        assert!(error.contains("no end within 0ns"), "{error}");
+        let installed = Spec::of("redsync").install_within(over.left());
+        assert!(
+            matches!(&installed, Err(NotInstalled::Skipped(why)) if why.contains("no end within 0ns")),
+            "{installed:?}"
+        );
         assert_eq!(Installs::Each(INSTALL_LIMIT).left(), INSTALL_LIMIT);
+    }
+
+    #[test]
+    fn a_peer_that_is_skipped_fails_the_run_that_names_it_and_one_that_is_broken_every_run() {
+        let spec = Spec::of("redsync");
+        for (words, failures) in [
+            ("", 0),
+            ("--quick", 0),
+            ("rslock", 0),
+            ("rslock redsync", 1),
+        ] {
+            let mut report = Report::new(Installs::Each(INSTALL_LIMIT));
+            let skipped = Err(NotInstalled::Skipped("Go is not installed".to_owned()));
+            assert!(!report.notes(&spec, skipped) && report.missing(&spec) == "skipped");
+            report.fail_skipped(&parsed(words).unwrap());
+            assert_eq!(report.failures.len(), failures, "{words:?}");
+        }
+        let mut report = Report::new(Installs::Each(INSTALL_LIMIT));
+        let broken = Err(NotInstalled::Broken("syntax error".to_owned()));
+        assert!(!report.notes(&spec, broken) && report.missing(&spec) == "FAILED");
+        assert!(!report.installed(&spec), "it is not built again");
+        report.fail_skipped(&parsed("redsync").unwrap());
+        assert_eq!(
+            report.failures,
+            ["redsync: it does not build: syntax error"]
+        );
+        assert!(report.skipped.is_empty());
+    }
+
+    #[test]
+    fn only_a_full_run_with_every_peer_replaces_the_kept_report() {
+        let path = |words: &str, is_whole| parsed(words).unwrap().report(is_whole);
+        assert!(path("", true).is_some_and(|path| path.ends_with(KEPT)));
+        for (words, is_whole) in [("", false), ("--quick", true), ("redsync", true)] {
+            assert_eq!(path(words, is_whole), None, "{words:?}");
+        }
+        for words in ["--report x", "--report x --quick", "redsync --report x"] {
+            assert_eq!(path(words, false).as_deref(), Some("x"), "{words}");
+        }
     }
 
     /// Once `./interop/run redsink` printed versions, checked nothing, and ended well.

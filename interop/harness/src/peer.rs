@@ -1,6 +1,7 @@
 //! [`Peer`]: a process that serves the line protocol, and what it answers.
 
-use std::io::{BufRead, BufReader, Write};
+use std::fmt;
+use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Output, Stdio};
@@ -45,6 +46,41 @@ pub const CLASSIC: [Spec; 6] = [
     Spec::new("rslock", "rslock", None),
 ];
 
+/// Why a peer cannot be met.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NotInstalled {
+    /// Its toolchain is missing, or its dependencies could not be fetched in time: nothing here is wrong.
+    Skipped(String),
+    /// It does not build.
+    Broken(String),
+}
+
+impl fmt::Display for NotInstalled {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Skipped(why) => f.write_str(why),
+            Self::Broken(why) => write!(f, "it does not build: {why}"),
+        }
+    }
+}
+
+/// What the exit code of a script `install` says.
+fn installed(output: &Output) -> Result<(), NotInstalled> {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
+    let said = text(&output.stderr);
+    match output.status.code() {
+        Some(0) => Ok(()),
+        Some(3) => Err(NotInstalled::Skipped(text(&output.stdout))),
+        Some(4) => {
+            // The report has it in a line; npm says twenty.
+            let first = said.lines().next().unwrap_or_default();
+            let why = format!("its dependencies could not be fetched: {first}");
+            Err(NotInstalled::Skipped(why))
+        }
+        _ => Err(NotInstalled::Broken(format!("{}: {said}", output.status))),
+    }
+}
+
 impl Spec {
     const fn new(name: &'static str, dir: &'static str, variant: Option<&'static str>) -> Self {
         Self {
@@ -81,30 +117,29 @@ impl Spec {
         [self.prefix, name].concat()
     }
 
-    /// Installs it, or says why it is skipped.
+    /// Installs it, or says why not.
     ///
     /// # Errors
-    /// Its toolchain is missing, or its dependencies cannot be had.
+    /// As [`install_within`](Self::install_within), as text.
     pub fn install(&self) -> Result<(), String> {
-        self.install_within(INSTALL_LIMIT)
+        let installed = self.install_within(INSTALL_LIMIT);
+        installed.map_err(|why| why.to_string())
     }
 
-    /// The same, in less time.
+    /// Installs it within that time.
     ///
     /// # Errors
-    /// Also if it takes longer.
-    pub fn install_within(&self, limit: Duration) -> Result<(), String> {
+    /// [`NotInstalled`] says whether that is a failure.
+    pub fn install_within(&self, limit: Duration) -> Result<(), NotInstalled> {
         let install = peers().join(self.dir).join("install");
         let mut command = Command::new(&install);
         without_cargo(&mut command).env("INTEROP_PROFILE", self.profile);
-        let output = bounded(&mut command, limit)?;
-        match output.status.code() {
-            Some(0) => Ok(()),
-            Some(3) => Err(String::from_utf8_lossy(&output.stdout).trim().to_owned()),
-            _ => Err(format!(
-                "its dependencies cannot be installed: {}",
-                String::from_utf8_lossy(&output.stderr).trim()
-            )),
+        match bounded(&mut command, limit) {
+            Ok(output) => installed(&output),
+            Err(error) if error.kind() == io::ErrorKind::TimedOut => {
+                Err(NotInstalled::Skipped(error.to_string()))
+            }
+            Err(error) => Err(NotInstalled::Broken(error.to_string())),
         }
     }
 
@@ -343,8 +378,8 @@ impl Drop for Peer {
 /// Runs a command to its end, or kills it and its children when it takes longer than that.
 ///
 /// # Errors
-/// It cannot be started, or did not end in time.
-pub fn bounded(command: &mut Command, limit: Duration) -> Result<Output, String> {
+/// It cannot be started, or did not end in time ([`io::ErrorKind::TimedOut`]).
+pub fn bounded(command: &mut Command, limit: Duration) -> io::Result<Output> {
     let program = command.get_program().to_string_lossy().into_owned();
     let words = command.get_args().map(|word| word.to_string_lossy());
     let what: Vec<_> = std::iter::once(program.as_str().into())
@@ -358,17 +393,21 @@ pub fn bounded(command: &mut Command, limit: Duration) -> Result<Output, String>
         // Its own group, so that a package manager's children end with it.
         .process_group(0)
         .spawn();
-    let child = spawned.map_err(|error| format!("{what} cannot be run: {error}"))?;
+    let child = spawned
+        .map_err(|error| io::Error::new(error.kind(), format!("{what} cannot be run: {error}")))?;
     let group = child.id();
     let (ended, end) = channel();
     std::thread::spawn(move || ended.send(child.wait_with_output()));
     match end.recv_timeout(limit) {
-        Ok(output) => output.map_err(|error| format!("{what}: {error}")),
+        Ok(output) => {
+            output.map_err(|error| io::Error::new(error.kind(), format!("{what}: {error}")))
+        }
         Err(_) => {
             let group = format!("-{group}");
             // It may end at this moment.
             let _ = Command::new("kill").args(["-9", "--", &group]).status();
-            Err(format!("{what}: no end within {limit:?}"))
+            let why = format!("{what}: no end within {limit:?}");
+            Err(io::Error::new(io::ErrorKind::TimedOut, why))
         }
     }
 }
@@ -394,8 +433,39 @@ mod tests {
         command.args(["-c", "sleep 600 & wait"]);
         let begin = std::time::Instant::now();
         let error = bounded(&mut command, Duration::from_millis(300)).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        let error = error.to_string();
         assert!(error.starts_with("sh -c sleep 600"), "{error}");
         assert!(begin.elapsed() < Duration::from_secs(60));
+    }
+
+    /// Once a peer that did not compile was skipped, and CI passed.
+    #[test]
+    fn a_peer_that_does_not_build_is_broken_and_never_skipped() {
+        let install = |script: &str| {
+            let output = Command::new("sh").args(["-c", script]).output();
+            installed(&output.expect("sh"))
+        };
+        assert_eq!(install("exit 0"), Ok(()));
+        let skipped = |why: &str| Err(NotInstalled::Skipped(why.to_owned()));
+        assert_eq!(
+            install("echo 'Go is not installed'; exit 3"),
+            skipped("Go is not installed")
+        );
+        assert_eq!(
+            install("printf 'no route\\nsee the log' >&2; exit 4"),
+            skipped("its dependencies could not be fetched: no route")
+        );
+        for script in ["exit 1", "exit 101", "kill -9 $$"] {
+            let script = format!("echo 'syntax error' >&2; {script}");
+            let outcome = install(&script);
+            assert!(
+                matches!(&outcome, Err(NotInstalled::Broken(why)) if why.contains("syntax error")),
+                "{script}: {outcome:?}"
+            );
+        }
+        let no_script = Spec::of("nobody").install_within(Duration::from_secs(60));
+        assert!(matches!(no_script, Err(NotInstalled::Broken(_))));
     }
 
     #[test]

@@ -71,7 +71,7 @@ impl Program {
             stderr,
         } = match bounded(&mut self.command(words), LIMIT) {
             Ok(output) => output,
-            Err(error) => return (-1, String::new(), error),
+            Err(error) => return (-1, String::new(), error.to_string()),
         };
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
         (status.code().unwrap_or(-1), text(&stdout), text(&stderr))

@@ -5,7 +5,9 @@ use std::time::{Duration, Instant};
 
 use fencepost_tests::RedisServer;
 
-use crate::classic::{self, Outcome, expect, let_wait, they_are_refused, they_release};
+use crate::classic::{
+    self, Outcome, WOKEN, expect, is_woken, let_wait, they_are_refused, they_release,
+};
 use crate::monitor::Monitor;
 use crate::peer::{Answer, Peer, Spec, step};
 use crate::program::Acquired;
@@ -14,9 +16,7 @@ use crate::scene::{Effort, Scene, TTL, Times, WAIT, eventually, seconds};
 /// What was checked with one kind of lock: the kind, the question, and what came of it.
 pub type Row = (&'static str, &'static str, Outcome);
 
-/// Within what time whoever waits has to be woken, as a rule.
-const WOKEN: Duration = Duration::from_millis(50);
-/// The same for `RedissonRedLock`, which waits for its locks one after the other. Who is not woken needs a second and more.
+/// As [`WOKEN`], for `RedissonRedLock`, which waits for its locks one after the other. Who is not woken needs a second and more.
 const WOKEN_ON_THREE: Duration = Duration::from_millis(200);
 /// The lease of its watchdog, as `Peer.java` sets it.
 const WATCHDOG: Duration = Duration::from_secs(3);
@@ -193,8 +193,7 @@ fn times(
     })
 }
 
-/// How both were woken: every second time within the limit, since a machine that does other things as well is late now
-/// and then.
+/// How both were woken.
 fn woken(kind: &'static str, times: Result<HandOffs, String>) -> [Row; 3] {
     let judged = |of: fn(&HandOffs) -> &Times| is_woken(of(times.as_ref()?), WOKEN);
     [
@@ -206,13 +205,6 @@ fn woken(kind: &'static str, times: Result<HandOffs, String>) -> [Row; 3] {
         ),
         (kind, TO_THEM, judged(|times| &times.to_them)),
     ]
-}
-
-fn is_woken(times: &Times, within: Duration) -> Outcome {
-    expect(times.median() < within, || {
-        format!("not woken within {within:?}: {}", times.text())
-    })?;
-    Ok(times.text())
 }
 
 /// A lock without a lease is kept beyond the watchdog's time, and free at its end after they died.

@@ -15,7 +15,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use fencepost_interop::peer::{Answer, CLASSIC, Peer, Spec, label, millis, ours, step};
+use fencepost_interop::peer::{
+    Answer, CLASSIC, INSTALL_LIMIT, NotInstalled, Peer, Spec, label, millis, ours, step,
+};
 use fencepost_interop::revision::revision;
 use fencepost_interop::table::Table;
 use fencepost_tests::RedisServer;
@@ -145,6 +147,12 @@ struct Figures {
     fault: Option<String>,
 }
 
+/// A peer that is not measured.
+struct Skipped {
+    name: &'static str,
+    why: String,
+}
+
 /// A contender that runs on some servers.
 struct Runner {
     peer: Option<Peer>,
@@ -231,7 +239,7 @@ pub(crate) fn run(effort: Effort, files: Option<&Files>) {
     ));
     let (table, more) = memory(&contenders, effort);
     say(&table);
-    measures.push(more);
+    measures.extend(more);
     say("\n## Who is ahead of fencepost\n\nBy 5 % or more, in any measure above.\n\n");
     say(&report::who_is_ahead(&measures));
     say("\n## Versions\n\n");
@@ -242,7 +250,8 @@ pub(crate) fn run(effort: Effort, files: Option<&Files>) {
             "{HEAD}{}\n![fencepost beside other clients](../{PLOT})\n",
             report::short_table(&quoted)
         );
-        let block = report::block(&quoted, &measures, &made);
+        let names: Vec<_> = skipped.iter().map(|one| one.name).collect();
+        let block = report::block(&quoted, &measures, &made, &names);
         let readme = report::with_block(&readme, &block).expect("a place for the figures");
         for (path, text) in [
             (&files.report, format!("{head}{text}")),
@@ -293,8 +302,8 @@ fn plot(nodes: usize, all: &[Figures]) -> Vec<Bars> {
 }
 
 /// How much more memory a process has while so many of its workers wait.
-fn memory(contenders: &[Contender], effort: Effort) -> (String, Measure) {
-    let mut figures = Vec::new();
+fn memory(contenders: &[Contender], effort: Effort) -> (String, Vec<Measure>) {
+    let mut seen = Vec::new();
     let mut table = Table::of(&["", "before, MB", "waiting, MB", "KB per waiter"]);
     for contender in contenders {
         let server = RedisServer::start();
@@ -306,11 +315,7 @@ fn memory(contenders: &[Contender], effort: Effort) -> (String, Measure) {
         step(contender.name(), "memory");
         let label = contender.label(&waiter, 1);
         let mut row = vec![label.clone()];
-        let figure = |value| Figure {
-            name: contender.name(),
-            label,
-            value,
-        };
+        let mut figures = None;
         // Everything that is made at the first use is made before.
         let warm = waiter.ask(&["load", "warm", "shared", "4", "500", &ttl]);
         let held = holder.ask(&["try", "crowd", &ttl]);
@@ -325,19 +330,28 @@ fn memory(contenders: &[Contender], effort: Effort) -> (String, Measure) {
             row.push(format!("{}", before >> 20));
             row.push(format!("{}", after >> 20));
             row.push(format!("{:.1}", more / 1024.0));
-            figures.push(figure(Some(more / 1024.0)));
+            figures = Some([before as f64, after as f64, more]);
         } else {
             row.push(format!("not measured: {warm:?}, {held:?}"));
-            figures.push(figure(None));
         }
         table.push(row);
+        seen.push((contender.name(), label, figures));
     }
-    let measure = Measure {
-        what: "memory per waiter".to_owned(),
+    let kinds = ["before any waits", "while they wait", "per waiter"];
+    let measure = |(at, kind): (usize, &str)| Measure {
+        what: format!("memory {kind}"),
         more_is_better: false,
-        figures,
+        figures: seen
+            .iter()
+            .map(|(name, label, figures)| Figure {
+                name,
+                label: label.clone(),
+                value: figures.map(|figures| figures[at]),
+            })
+            .collect(),
     };
-    (table.text(), measure)
+    let measures = kinds.into_iter().enumerate().map(measure).collect();
+    (table.text(), measures)
 }
 
 /// How peers in Rust are built: as this program is.
@@ -395,7 +409,10 @@ fn machine() -> String {
 }
 
 /// Those whose tools are here, and the others with the reason.
-fn contenders() -> (Vec<Contender>, Vec<String>) {
+///
+/// # Panics
+/// When one does not build: the figures would leave it out as if its tools were missing.
+fn contenders() -> (Vec<Contender>, Vec<Skipped>) {
     let profile = profile();
     let mut all = vec![
         Contender::Ours("fencepost", "plain"),
@@ -406,9 +423,14 @@ fn contenders() -> (Vec<Contender>, Vec<String>) {
     for spec in CLASSIC.into_iter().chain([redisson]) {
         step(spec.name, "install");
         // rslock's also builds fencepost's own peer.
-        match spec.in_profile(profile).install() {
+        match spec.in_profile(profile).install_within(INSTALL_LIMIT) {
             Ok(()) => all.push(Contender::Peer(spec.in_profile(profile))),
-            Err(why) => skipped.push(format!("{}: {why}", spec.name)),
+            Err(NotInstalled::Skipped(why)) => {
+                let name = spec.name;
+                eprintln!("skipped: {name}: {why}");
+                skipped.push(Skipped { name, why });
+            }
+            Err(broken) => panic!("{}: {broken}", spec.name),
         }
     }
     (all, skipped)
@@ -542,7 +564,7 @@ fn one_stopped(contenders: &[Contender], effort: Effort) -> (String, Vec<Measure
     (table.text(), measures)
 }
 
-fn all_versions(contenders: &[Contender], skipped: &[String]) -> String {
+fn all_versions(contenders: &[Contender], skipped: &[Skipped]) -> String {
     let server = RedisServer::start();
     let mut text = String::new();
     for contender in contenders {
@@ -550,8 +572,8 @@ fn all_versions(contenders: &[Contender], skipped: &[String]) -> String {
         // Writing to a string does not fail.
         let _ = writeln!(text, "- {}: {}", contender.name(), peer.version);
     }
-    for one in skipped {
-        let _ = writeln!(text, "- skipped: {one}");
+    for Skipped { name, why } in skipped {
+        let _ = writeln!(text, "- skipped: {name}: {why}");
     }
     for line in here() {
         let _ = writeln!(text, "- {line}");

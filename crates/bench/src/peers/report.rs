@@ -159,6 +159,11 @@ pub(super) fn measures(nodes: usize, all: &[Figures]) -> Vec<Measure> {
             most(&one.together[at], figure)
         }));
     }
+    // Nobody runs in no memory: it was not measured.
+    let what = format!("n = {nodes}, memory after that");
+    measures.push(Measure::of(what, false, all, |one| {
+        (one.resident > 0).then_some(one.resident as f64)
+    }));
     measures
 }
 
@@ -280,15 +285,27 @@ fn list(lines: impl Iterator<Item = String>) -> String {
 /// What the README says about them, in its place there.
 ///
 /// Whoever is ahead is named in every measure, also in those that the table does not have: what is shown of that must not
-/// be chosen by us.
-pub(super) fn block(quoted: &[Measure], measures: &[Measure], made: &str) -> String {
+/// be chosen by us. For the same reason whoever was not measured is named.
+pub(super) fn block(
+    quoted: &[Measure],
+    measures: &[Measure],
+    made: &str,
+    skipped: &[&str],
+) -> String {
     let table = short_table(quoted);
     let ahead = list(measures.iter().filter_map(Measure::most_ahead));
+    let skipped = match skipped {
+        [] => String::new(),
+        names => format!(
+            "Not measured, because its tools or dependencies were missing: {}.\n\n",
+            names.join(", ")
+        ),
+    };
     format!(
         "{table}\nOne run of `cargo run --release -p fencepost-bench -- peers` ({made}). In the first columns one \
          worker acquires and releases a lock of its own. In the last ones 32 workers want one lock and hold it for \
          1 ms, so 1000 cycles/s is the limit. [All figures, with versions](interop/bench.md).\n\n\
-         {AHEAD_HEAD}\n\n{ahead}\n\
+         {skipped}{AHEAD_HEAD}\n\n{ahead}\n\
          ![fencepost beside other clients](docs/figures/peers.svg)\n"
     )
 }
@@ -352,7 +369,7 @@ mod tests {
     fn the_block_replaces_the_one_before_and_leaves_the_rest_alone() {
         let page = format!("a\n{BEGIN}stale\n{END}z\n");
         let all = [figures("fencepost", 1.0, 1.0), figures("b", 2.0, 1.0)];
-        let block = block(&quoted(5, &all), &measures(5, &all), "2 cores");
+        let block = block(&quoted(5, &all), &measures(5, &all), "2 cores", &[]);
         let page = with_block(&page, &block).unwrap();
         assert!(page.starts_with("a\n") && page.ends_with("z\n") && !page.contains("stale"));
         assert_eq!(with_block(&page, &block).as_ref(), Some(&page));
@@ -375,7 +392,7 @@ mod tests {
                 })
                 .into(),
         });
-        let block = block(&quoted(1, &all), &measures, "2 cores");
+        let block = block(&quoted(1, &all), &measures, "2 cores", &[]);
         for line in [
             "- n = 1, 4 for one lock, cycles/s: b by 1.11 x\n",
             "- memory per waiter: b by 2.00 x\n",
@@ -383,6 +400,34 @@ mod tests {
             assert!(block.contains(line), "{block}");
         }
         assert_eq!(who_is_ahead(&measures[..1]), "- nobody\n");
+    }
+
+    /// Once the tables had this column, and nobody could be ahead in it.
+    #[test]
+    fn whoever_needs_less_memory_is_ahead_and_whoever_was_not_measured_is_not() {
+        let megabytes = |label, megabytes: u64| Figures {
+            resident: megabytes << 20,
+            ..figures(label, 1.0, 1.0)
+        };
+        let all = [
+            megabytes("fencepost", 9),
+            megabytes("small", 6),
+            megabytes("failed", 0),
+            megabytes("large", 90),
+        ];
+        let measures = measures(5, &all);
+        let expected = "- n = 5, memory after that: small by 1.50 x\n";
+        assert_eq!(who_is_ahead(&measures), expected);
+    }
+
+    #[test]
+    fn the_readme_names_whoever_was_not_measured() {
+        let all = [figures("fencepost", 9.0, 1.0)];
+        let made =
+            |skipped: &[&str]| block(&quoted(1, &all), &measures(1, &all), "2 cores", skipped);
+        let line = "were missing: redsync, pottery.\n\n";
+        assert!(made(&["redsync", "pottery"]).contains(line));
+        assert!(!made(&[]).contains("Not measured"));
     }
 
     #[test]
