@@ -170,6 +170,6 @@ if released[1] then
   return {'lease released', unpack(released)}
 end
 if was_released then
-  return {'withdrawn'}
+  return {'tombstoned'}
 end
 return {'not held', after, after and call('PTTL', KEYS[1])}

@@ -1,6 +1,6 @@
 -- The value that stands for all readers belongs to no holder.
 if ARGV[1] == 'fencepost:shared' then
-  return {'withdrawn'}
+  return {'tombstoned'}
 end
 -- The fence register of a lock: the largest token ever raised here, zero if none, at most the largest token. And the error
 -- if the register's key cannot be read.
@@ -137,7 +137,7 @@ if not mine and next_waiters(KEYS[4], KEYS[5])[1] then
   end
 end
 if call('EXISTS', KEYS[3], KEYS[7] or KEYS[3]) > 0 then
-  return {'withdrawn'}
+  return {'tombstoned'}
 end
 if not mine then
   -- The first reader raises the register, as a writer does; those that join get the same token.

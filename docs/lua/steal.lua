@@ -1,6 +1,6 @@
 -- The value that stands for all readers belongs to no holder.
 if ARGV[1] == 'fencepost:shared' then
-  return {'withdrawn'}
+  return {'tombstoned'}
 end
 -- A value of ours is stored as 'random:token:label' and identified by 'random:', which is unique to its attempt. A foreign
 -- one is stored as is.
@@ -55,7 +55,7 @@ end
 -- Steals the lock from its holder.
 -- KEYS: lock, register, tombstone, victims of a steal, readers, tombstone of the lease (or none). ARGV: value, ttl ms,
 -- proposed token, largest skew us, and the values that may be evicted: any holder if there are none.
-local holder, withdrawn, wrong = see(KEYS[1], KEYS[3], KEYS[6])
+local holder, tombstoned, wrong = see(KEYS[1], KEYS[3], KEYS[6])
 if wrong then
   return wrong
 end
@@ -76,8 +76,8 @@ known, wrong = register(KEYS[2], KEYS[1])
 if wrong then
   return wrong
 end
-if withdrawn then
-  return {'withdrawn'}
+if tombstoned then
+  return {'tombstoned'}
 end
 if is_mine(holder) then
   return {'granted', known}

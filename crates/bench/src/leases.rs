@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use fencepost::internals::clock::Moment;
-use fencepost::{Client, Drift, Lease, Ttl};
+use fencepost::{Client, Drift, Lease};
+use fencepost_core::Ttl;
 use fencepost_tests::RedisServer;
 use tokio::time::sleep;
 

@@ -52,20 +52,16 @@ pub(crate) fn failure(error: &Error, busy: u8) -> Failure {
         ErrorKind::NoQuorum => no_quorum(exit, name, error.nodes()),
         ErrorKind::Unreachable => unreachable_store(exit, error.nodes()),
         ErrorKind::InvalidUrl => {
-            let text = ours(&error.to_string());
-            Failure::new(
-                exit,
-                text.replacen(" cannot be used", " (--store) cannot be used", 1),
-            )
+            let url = error.invalid_value().unwrap_or_default();
+            Failure::new(exit, format!("invalid URL {url} (--store): {why}"))
         }
         ErrorKind::InvalidTtl => {
-            let text = ours(&error.to_string());
-            let text = text.replacen(" cannot be used", " (--ttl) cannot be used", 1);
-            Failure::new(exit, text)
+            let ttl = error.invalid_value().unwrap_or_default();
+            Failure::new(exit, format!("invalid TTL {ttl} (--ttl): {why}"))
         }
         ErrorKind::InvalidOption => {
             let option = error.option().unwrap_or_default().replace('_', "-");
-            Failure::new(exit, format!("--{option} cannot be used: {why}"))
+            Failure::new(exit, format!("invalid option --{option}: {why}"))
         }
         _ => Failure::new(exit, ours(&error.to_string())),
     }
@@ -145,7 +141,7 @@ fn by_node(exit: Exit, message: String, nodes: &[NodeReport]) -> Failure {
     }
 }
 
-fn outcome(outcome: &NodeOutcome) -> String {
+pub(crate) fn outcome(outcome: &NodeOutcome) -> String {
     match outcome {
         NodeOutcome::Held { by, remaining } => format!("held by {by} ({})", expiry(*remaining)),
         NodeOutcome::Failed(error) => node(error),
@@ -247,18 +243,13 @@ mod tests {
     use super::*;
 
     fn quarantined(node: &str) -> NodeReport {
-        NodeReport {
-            node: node.into(),
-            outcome: NodeOutcome::Failed(NodeError::Quarantined(Duration::from_secs(42))),
-        }
+        let left = Duration::from_secs(42);
+        NodeReport::new(node, NodeOutcome::Failed(NodeError::Quarantined(left)))
     }
 
     #[test]
     fn no_quorum_is_a_sentence_and_an_aligned_line_for_each_node() {
-        let agreed = NodeReport {
-            node: "redis://a".into(),
-            outcome: NodeOutcome::Agreed,
-        };
+        let agreed = NodeReport::new("redis://a", NodeOutcome::Agreed);
         let nodes = vec![
             agreed,
             quarantined("redis://b.example"),
@@ -281,10 +272,7 @@ mod tests {
     /// It said "1 of 3 nodes can be used" above a node with "no answer yet".
     #[test]
     fn a_node_that_has_not_answered_yet_is_not_called_usable() {
-        let of = |node: &str, outcome| NodeReport {
-            node: node.into(),
-            outcome,
-        };
+        let of = |node: &str, outcome| NodeReport::new(node, outcome);
         let down = || NodeOutcome::Failed(NodeError::Unreachable("refused".into()));
         let nodes = vec![
             of("redis://a", NodeOutcome::Pending),

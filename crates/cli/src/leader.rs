@@ -58,7 +58,7 @@ async fn again_and_again(
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tokio::select! {
-            Some(leader) = observer.next() => {
+            leader = observer.next() => {
                 if let Err(end) = voice::go_on_printing(&line(job, &leader)) {
                     return Ok(end);
                 }

@@ -44,8 +44,8 @@ async fn once(job: &ListJob, locks: &Client) -> Result<ExitCode, Failure> {
         false if shown.is_empty() && trouble.is_some() => String::new(),
         false => as_text(job, &shown),
     });
-    if listing.more {
-        let message = "there are more locks than are listed; give a pattern";
+    if listing.truncated {
+        let message = "more locks than can be listed; give a pattern";
         Voice::Plain.tell(&Event::Failed(&Failure::usage(message)));
     }
     if let Some(failure) = trouble {
@@ -160,7 +160,7 @@ fn unanswered(listing: &Listing, nodes: usize) -> Option<Failure> {
 
 fn failed(listing: &Listing, message: String) -> Failure {
     let reasons = listing.failed.iter();
-    let reasons = reasons.map(|(node, error)| (node.clone(), fault::node(error)));
+    let reasons = reasons.map(|it| (it.node.clone(), fault::outcome(&it.outcome)));
     Failure {
         nodes: reasons.collect(),
         ..Failure::new(Exit::Unavailable, message)
@@ -243,10 +243,10 @@ fn as_json(listing: &Listing, shown: &[&Status]) -> Value {
         })
     });
     let failed = listing.failed.iter();
-    let failed = failed.map(|(node, error)| json!({ "node": node, "error": fault::node(error) }));
+    let failed = failed.map(|it| json!({ "node": it.node, "error": fault::outcome(&it.outcome) }));
     json!({
         "locks": locks.collect::<Vec<_>>(),
         "failed": failed.collect::<Vec<_>>(),
-        "more": listing.more,
+        "more": listing.truncated,
     })
 }

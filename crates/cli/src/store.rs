@@ -53,6 +53,21 @@ impl Store {
         }
     }
 
+    /// The files that are not there yet, as nodes are named: whoever uses one creates it.
+    pub(crate) fn missing_files(&self) -> Vec<String> {
+        let paths: Vec<PathBuf> = match self {
+            Self::File(path) => vec![path.clone()],
+            Self::Urls(urls) => split_urls(urls)
+                .iter()
+                .filter_map(|url| file(url))
+                .collect(),
+        };
+        let missing = paths.iter().filter(|path| !path.exists());
+        missing
+            .map(|path| format!("file:{}", path.display()))
+            .collect()
+    }
+
     fn default_file() -> Result<Self, Failure> {
         match Xdg::new().ok().and_then(|home| home.state_dir()) {
             Some(state) => Ok(Self::File(state.join("fencepost").join("locks.db"))),
@@ -65,12 +80,19 @@ impl Store {
     /// A client of it, to set up further.
     pub(crate) fn builder(&self) -> Builder {
         // All runtimes here have it.
-        let builder = Client::builder().runtime_has_io();
+        let builder = Client::builder().enable_io();
         match self {
             Self::Urls(urls) => builder.url(urls),
             Self::File(path) => builder.file(path),
         }
     }
+}
+
+/// The path of a file: without the options behind it.
+fn file(url: &str) -> Option<PathBuf> {
+    let path = url.strip_prefix("file:")?;
+    let path = path.strip_prefix("//").unwrap_or(path);
+    path.split('?').next().map(PathBuf::from)
 }
 
 /// What is wrong with a URL whose beginning says so. It may have a password in it, so that nothing is

@@ -59,11 +59,23 @@ impl fmt::Display for LossReason {
 
 /// One node's outcome, in an error that lists the nodes.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub struct NodeReport {
     /// The node's address, without a password.
     pub node: String,
     /// The outcome.
     pub outcome: NodeOutcome,
+}
+
+impl NodeReport {
+    /// A report of the node at this address.
+    #[must_use]
+    pub fn new(node: impl Into<String>, outcome: NodeOutcome) -> Self {
+        Self {
+            node: node.into(),
+            outcome,
+        }
+    }
 }
 
 /// The outcome at one node when the request was decided.

@@ -82,7 +82,7 @@ impl Builder {
     /// As [`connect`](Self::connect), and [`ErrorKind::NoThread`](crate::ErrorKind::NoThread).
     pub fn blocking(self) -> Result<Client, Error> {
         // The background thread's runtime has.
-        start(self.runtime_has_io().connect())
+        start(self.enable_io().connect())
     }
 }
 

@@ -5,13 +5,14 @@
 //! that another process could trust, so nothing is answered from memory: an extension counts only
 //! if a majority of the nodes still held the lock under this exact value.
 
+use std::fmt;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use crate::driver::coordinator::{Access, Claim, NotExtended};
+use crate::driver::claim::{Access, Claim, NotExtended};
 use crate::driver::in_flight::InFlight;
 use crate::driver::shared::Shared;
-use crate::error::{Cause, Error, LossReason, NodeOutcome};
+use crate::error::{Cause, Error, LossReason, NodeOutcome, NodeReport};
 use crate::inspect::status::Status;
 use fencepost_core::lock::{Command, Holder, Repair, Snapshot, TicketDisposition};
 use fencepost_core::name::LockName;
@@ -50,7 +51,8 @@ const LINGER_LOOK: Duration = Duration::from_millis(2);
 /// assert!(locks.extend_detached(&detached, ttl).await.unwrap_err().is_lost());
 /// # Ok(()) }
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
+#[must_use = "without it nothing can release the lock before its TTL ends"]
 pub struct DetachedLock {
     name: LockName,
     value: AttemptValue,
@@ -117,6 +119,16 @@ impl DetachedLock {
 
     fn lost(&self, why: LossReason) -> Error {
         Error::lost(self.name.clone(), why)
+    }
+}
+
+/// Without the value: who reads it in a log could release the lock.
+impl fmt::Debug for DetachedLock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DetachedLock")
+            .field("name", &self.name)
+            .field("token", &self.token)
+            .finish_non_exhaustive()
     }
 }
 
@@ -246,13 +258,13 @@ fn check(seen: &Status, detached: &DetachedLock, needed: usize) -> Result<(), Er
         }));
     }
     if known < needed {
-        let nodes = seen.nodes.iter().map(|node| crate::error::NodeReport {
-            node: node.node.clone(),
-            outcome: match &node.lock {
+        let nodes = seen.nodes.iter().map(|node| {
+            let outcome = match &node.lock {
                 Err(error) => NodeOutcome::Failed(error.clone()),
                 Ok(lock) if has_it(&lock) => NodeOutcome::Agreed,
                 Ok(_) => NodeOutcome::NotHeld,
-            },
+            };
+            NodeReport::new(&*node.node, outcome)
         });
         return Err(Error::from(Cause::NoQuorum {
             name: detached.name.clone(),
@@ -316,5 +328,18 @@ pub(crate) async fn linger(shared: &Shared, mut late: InFlight) {
     while late.is_open() && tokio::time::Instant::now() < end {
         tokio::time::sleep(LINGER_LOOK).await;
         late.settle();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_log_shows_which_lock_is_detached_and_not_how_to_release_it() {
+        let token = FencingToken::saturating(7);
+        let detached = DetachedLock::new("invoice-42", "5ec8e7:web-3", token).unwrap();
+        let shown = r#"DetachedLock { name: "invoice-42", token: FencingToken(7), .. }"#;
+        assert_eq!(format!("{detached:?}"), shown);
     }
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 use fencepost_core::lock::Holder;
 use fencepost_core::outcome::expiry;
 use fencepost_core::{
-    FencingToken, InvalidLabel, InvalidName, InvalidShare, InvalidTtl, LockName, Owner, Readable,
+    FencingToken, InvalidDrift, InvalidName, InvalidOwner, InvalidTtl, LockName, Owner, Readable,
 };
 pub use fencepost_core::{LossReason, NodeError, NodeOutcome, NodeReport};
 
@@ -197,17 +197,16 @@ pub(crate) enum Cause {
         all: usize,
     },
     #[error(
-        "the barrier \"{name}\" has no place left: all {all} are taken; a name serves one round, \
-         use a new name for the next"
+        "barrier \"{name}\" is full: all {all} places are taken; use a new name for each round"
     )]
     NoPlace { name: LockName, all: usize },
-    #[error("the lock name {name:?} cannot be used: {why}")]
+    #[error("invalid lock name {name:?}: {why}")]
     InvalidName { name: String, why: &'static str },
-    #[error("a TTL of {} cannot be used: {why}", Readable(*ttl))]
+    #[error("invalid TTL {}: {why}", Readable(*ttl))]
     InvalidTtl { ttl: Duration, why: String },
-    #[error("the URL {url} cannot be used: {why}")]
+    #[error("invalid URL {url}: {why}")]
     InvalidUrl { url: String, why: String },
-    #[error("the option {option} cannot be used: {why}")]
+    #[error("invalid option {option}: {why}")]
     InvalidOption { option: &'static str, why: String },
     #[cfg_attr(
         not(feature = "sqlite"),
@@ -218,7 +217,7 @@ pub(crate) enum Cause {
     #[error("no tokio runtime is running: call this from async code, or make a blocking client")]
     NoRuntime,
     #[cfg_attr(not(feature = "blocking"), allow(dead_code))]
-    #[error("this thread cannot wait for the client: {why}")]
+    #[error("cannot block this thread: {why}")]
     NoThread { why: String },
     #[error("the operating system returned no random numbers")]
     NoRandomness,
@@ -300,6 +299,17 @@ impl Error {
     pub fn option(&self) -> Option<&str> {
         match &self.0 {
             Cause::InvalidOption { option, .. } => Some(option),
+            _ => None,
+        }
+    }
+
+    /// The invalid name, TTL or URL as text. A URL is without its password.
+    #[must_use]
+    pub fn invalid_value(&self) -> Option<String> {
+        match &self.0 {
+            Cause::InvalidName { name, .. } => Some(name.clone()),
+            Cause::InvalidTtl { ttl, .. } => Some(Readable(*ttl).to_string()),
+            Cause::InvalidUrl { url, .. } => Some(url.clone()),
             _ => None,
         }
     }
@@ -445,8 +455,8 @@ impl From<InvalidTtl> for Error {
     }
 }
 
-impl From<InvalidLabel> for Error {
-    fn from(error: InvalidLabel) -> Self {
+impl From<InvalidOwner> for Error {
+    fn from(error: InvalidOwner) -> Self {
         Self(Cause::InvalidOption {
             option: "owner",
             why: error.to_string(),
@@ -454,8 +464,8 @@ impl From<InvalidLabel> for Error {
     }
 }
 
-impl From<InvalidShare> for Error {
-    fn from(error: InvalidShare) -> Self {
+impl From<InvalidDrift> for Error {
+    fn from(error: InvalidDrift) -> Self {
         Self(Cause::InvalidOption {
             option: "drift",
             why: error.to_string(),
@@ -520,7 +530,7 @@ fn half_replaced(needed: &usize, nodes: &[NodeReport], f: &mut fmt::Formatter<'_
 fn list(nodes: &[NodeReport], f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let width = nodes.iter().map(|report| report.node.chars().count());
     let width = width.max().unwrap_or(0);
-    for (i, NodeReport { node, outcome }) in nodes.iter().enumerate() {
+    for (i, NodeReport { node, outcome, .. }) in nodes.iter().enumerate() {
         match (f.alternate(), i) {
             (true, _) => write!(f, "\n  {node:width$}  {outcome}")?,
             (false, 0) => write!(f, "; {node}: {outcome}")?,

@@ -34,6 +34,7 @@ pub struct Gate {
 
 /// The token is older than one seen before: its holder has lost the lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Stale {
     /// The token that was refused.
     pub token: FencingToken,

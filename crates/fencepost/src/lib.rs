@@ -159,15 +159,15 @@ pub use election::{Campaign, Election, Leader, Leadership, Observer};
 pub use error::{Error, ErrorKind, HolderStatus, LossReason, NodeError, NodeOutcome, NodeReport};
 pub use fencepost_core::lock::{Holder, Snapshot};
 pub use fencepost_core::{
-    AttemptValue, Drift, FencingToken, InvalidSession, InvalidToken, LockName, Owner, SessionId,
-    Ttl,
+    AttemptValue, Drift, FencingToken, InvalidDrift, InvalidName, InvalidOwner, InvalidSession,
+    InvalidToken, LockName, Owner, SessionId,
 };
 pub use inspect::list::{Listing, NamePattern};
 pub use inspect::queue::Waiter;
 pub use inspect::status::{NodeStatus, Status};
 pub use lease::{Lease, LeaseWatch};
 pub use lock::LockRequest;
-pub use multi::{LostOne, MultiLease, MultiRequest};
+pub use multi::{LostLock, MultiLease, MultiRequest};
 pub use options::LockOptions;
 pub use reentrant::{ReentrantGuard, ReentrantLock, ReentrantRequest};
 pub use rendezvous::{Barrier, Counted, Latch, Passage};

@@ -20,8 +20,8 @@ request! {
     /// - A request enqueues without an attempt of its own while others of its client wait.
     /// - A holder that dies wakes no waiter: the head of the queue looks when the holder's TTL ends.
     /// - A lost wake-up costs at most a second: that is how often every waiter polls.
-    /// - A waiter that dies costs the next one 50 ms, or one [ticket lease](fencepost_core::ticket::TICKET_LEASE)
-    ///   of 3 s in a [fair](crate::LockOptions::fair) queue. Many that die together cost no more.
+    /// - A waiter that dies costs the next one 50 ms, or one ticket lease of 3 s
+    ///   in a [fair](crate::LockOptions::fair) queue. Many that die together cost no more.
     /// - A waiter that reaches no majority of the nodes leaves the queue until it does, so that it
     ///   blocks no other. It keeps its number.
     ///

@@ -5,11 +5,11 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 
-pub use crate::acquire::all::LostOne;
+pub use crate::acquire::all::LostLock;
 use crate::acquire::all::{AllOf, first_lost, one_lost};
 use crate::error::{Cause, Error};
-use crate::lease::Lease;
 use crate::lease::run::Guard;
+use crate::lease::{Lease, from_now};
 use crate::options::{Ask, request};
 use fencepost_core::name::LockName;
 use fencepost_core::token::FencingToken;
@@ -89,8 +89,7 @@ impl MultiLease {
     /// When the first of them ends, unless renewed: see [`Lease::deadline`].
     #[must_use]
     pub fn deadline(&self) -> Instant {
-        // A task's own clock, which a test may pause.
-        tokio::time::Instant::now().into_std() + self.remaining()
+        from_now(self.remaining())
     }
 
     /// Whether all of them are ours right now, by our own clock.
@@ -101,12 +100,12 @@ impl MultiLease {
 
     /// Which of them was lost, and why, if one was.
     #[must_use]
-    pub fn loss(&self) -> Option<LostOne> {
+    pub fn loss(&self) -> Option<LostLock> {
         one_lost(&self.0)
     }
 
     /// Resolves when the first of them is lost, and says which and why: see [`Lease::lost`].
-    pub async fn lost(&self) -> LostOne {
+    pub async fn lost(&self) -> LostLock {
         first_lost(&self.0).await
     }
 

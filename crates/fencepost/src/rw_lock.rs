@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crate::acquire;
 use crate::detached::DetachedLock;
-use crate::driver::coordinator::Access;
+use crate::driver::claim::Access;
 use crate::driver::shared::Shared;
 use crate::error::Error;
 use crate::lease::Lease;
@@ -26,7 +26,7 @@ use fencepost_core::name::LockName;
 /// - Waiters are served first in, first out, as with
 ///   [`LockOptions::fair`](crate::LockOptions::fair), which therefore changes nothing here. A waiting
 ///   writer blocks later readers, so that it acquires the lock within the rest of the current reads,
-///   one [ticket lease](fencepost_core::ticket::TICKET_LEASE) and one second. Adjacent readers in the
+///   one ticket lease of 3 s and one second. Adjacent readers in the
 ///   queue are admitted together.
 /// - A writer's token is larger than those of all earlier holders. A reader's token is at least the
 ///   last writer's, so that a resource can reject a stale writer; concurrent readers may share a

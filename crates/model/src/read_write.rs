@@ -5,7 +5,8 @@
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::time::Duration;
 
-use fencepost::{AttemptValue, FencingToken, Ttl};
+use fencepost::{AttemptValue, FencingToken};
+use fencepost_core::Ttl;
 use fencepost_core::lock::{Command, LockState, Now};
 use fencepost_core::quorum::{AcquireStep, AcquireTally, Quorum};
 use stateright::{Model, Path, Property};

@@ -13,8 +13,9 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use fencepost::{AttemptValue, FencingToken, Ttl};
+use fencepost::{AttemptValue, FencingToken};
 use fencepost_core::NodeError;
+use fencepost_core::Ttl;
 use fencepost_core::lock::{Command, LockState, Now, Repair};
 use fencepost_core::quorum::NodeSet;
 use fencepost_core::quorum::unresolved::{self, Followup, Unresolved};

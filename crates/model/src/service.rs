@@ -16,7 +16,8 @@
 
 use std::time::Duration;
 
-use fencepost::{AttemptValue, FencingToken, Owner, Ttl};
+use fencepost::{AttemptValue, FencingToken, Owner};
+use fencepost_core::Ttl;
 use fencepost_core::lock::plain::{PlainAcquire, Seen, Verdict};
 use fencepost_core::lock::{Command, LockState, Now, Reply};
 use fencepost_core::quorum::{AcquireStep, AcquireTally, Quorum};

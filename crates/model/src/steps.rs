@@ -3,7 +3,8 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use fencepost::{AttemptValue, FencingToken, NodeError, Ttl};
+use fencepost::{AttemptValue, FencingToken, NodeError};
+use fencepost_core::Ttl;
 use fencepost_core::lock::{Command, Holder, LockState, Now, Repair, Reply};
 use fencepost_core::quorum::{
     AcquireStep, AcquireTally, ExtendStep, ExtendTally, NodeSet, Quorum, ReleaseStep, ReleaseTally,

@@ -138,7 +138,7 @@ fn said(answer: &Answer) -> String {
     match answer {
         Ok(Reply::Granted { register, .. }) => format!("granted, register {register}"),
         Ok(Reply::Held(_)) => "held by another".into(),
-        Ok(Reply::Tombstoned) => "refused, it was withdrawn".into(),
+        Ok(Reply::Tombstoned) => "refused by a tombstone".into(),
         Ok(Reply::Raised(register)) => format!("register {register}"),
         Ok(Reply::NotRaised(register)) => format!("register {register} already"),
         Ok(Reply::Extended) => "extended".into(),

@@ -1,7 +1,7 @@
 //! [`Answer`]: what an operation gives, as JSON or as `KEY=value` lines that a shell can `eval`.
 
 use std::fmt::Write as _;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -49,6 +49,11 @@ pub(crate) fn json(status: StatusCode, body: &impl Serialize) -> Response {
 /// Whole milliseconds, cut off: a validity must never be rounded up.
 pub(crate) fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Milliseconds since 1970.
+pub(crate) fn unix_millis(at: SystemTime) -> u64 {
+    millis(at.duration_since(UNIX_EPOCH).unwrap_or_default())
 }
 
 /// `NAME='job'`, nested names joined by `_`; a list by its place.

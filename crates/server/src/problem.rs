@@ -62,13 +62,12 @@ impl Problem {
                 let Some(holder) = error.holder() else {
                     return problem.retry_after(SOON);
                 };
-                let since = holder.since();
-                let since = since.and_then(|at| at.duration_since(std::time::UNIX_EPOCH).ok());
+                let since = holder.since().map(crate::answer::unix_millis);
                 let token = holder.token.map(fencepost::FencingToken::get);
                 let problem = problem
                     .with("holder", holder.owner.to_string())
                     .with("holder_token", token)
-                    .with("since_ms", since.map(crate::answer::millis));
+                    .with("since_ms", since);
                 match holder.remaining {
                     // It may be released before; who wants to know at once says `wait`.
                     Some(left) => problem

@@ -11,7 +11,7 @@ use fencepost_core::lock::{Holder, Snapshot};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-use crate::answer::millis;
+use crate::answer::{millis, unix_millis};
 
 /// The most waiters of one lock that are shown.
 pub(crate) const MOST_WAITERS: usize = 64;
@@ -38,7 +38,7 @@ pub(crate) fn shown_with_queue(status: &Status, queue: Option<&[Waiter]>) -> Val
             json!({
                 "place": place,
                 "owner": named(&waiter.owner).as_str(),
-                "since_ms": millis(waiter.since),
+                "since_ms": unix_millis(waiter.since),
                 "shared": waiter.reader,
                 "fair": waiter.fair,
             })
@@ -114,11 +114,10 @@ fn person(
     value: Option<&AttemptValue>,
 ) -> Value {
     let since = token.and_then(|token| token.proposed_at(std::time::SystemTime::now()));
-    let since = since.and_then(|at| at.duration_since(std::time::UNIX_EPOCH).ok());
     json!({
         "owner": named(owner).as_str(),
         "token": token.map(FencingToken::get),
-        "since_ms": since.map(millis),
+        "since_ms": since.map(unix_millis),
         "expires_in_ms": remaining.map(millis),
         "lease_hash": value.filter(|value| value.is_ours()).map(hash),
     })

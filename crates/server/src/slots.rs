@@ -87,11 +87,11 @@ pub(crate) async fn list(client: &Client, prefix: &str) -> Result<(Vec<Status>, 
     let like = prefix.replace('*', "?");
     let plain = NamePattern::new(format!("{like}*"));
     let plain = client.list(&plain).await?;
-    let (mut locks, mut more) = (plain.locks, plain.more);
+    let (mut locks, mut more) = (plain.locks, plain.truncated);
     if !prefix.is_empty() {
         let slots = NamePattern::new(format!("{{{like}*{SLOT_OF}*"));
         let slots = client.list(&slots).await?;
-        more |= slots.more;
+        more |= slots.truncated;
         locks.extend(slots.locks);
     }
     locks.retain(|lock| has_prefix(lock.name.as_str(), prefix));

@@ -118,9 +118,7 @@ fn check(seen: &Status, overwrite_foreign: bool) -> Result<(), Problem> {
         held.is_some_and(|held| !held.value.is_ours())
     });
     let foreign: Vec<Value> = foreign
-        .map(
-            |node| serde_json::json!({ "node": node.node, "outcome": "not a lock of fencepost's" }),
-        )
+        .map(|node| serde_json::json!({ "node": node.node, "outcome": "not written by fencepost" }))
         .collect();
     if foreign.is_empty() || overwrite_foreign {
         return Ok(());

@@ -11,7 +11,7 @@ use fencepost_core::quorum::tally::majority_holder;
 use serde::Serialize;
 use sha2::{Digest as _, Sha256};
 
-use crate::answer::millis;
+use crate::answer::{millis, unix_millis};
 use crate::shown::{MOST_WAITERS, named};
 use crate::waits_for::Contended;
 
@@ -236,7 +236,7 @@ impl LockView {
             session_id: waiter.session,
             owner: named(&waiter.owner).to_string(),
             session: waiter.session.map(shown_session),
-            since_ms: millis(waiter.since),
+            since_ms: unix_millis(waiter.since),
             mode: match (waiter.reader, waiter.fair) {
                 (true, _) => "reader",
                 (false, true) => "fair",

@@ -449,12 +449,12 @@ impl Watcher {
                 Err(_) => return Vec::new(),
             },
         };
-        let failed = |node: &str| listing.failed.iter().find(|(it, _)| it == node);
+        let failed = |node: &str| listing.failed.iter().find(|it| it.node == node);
         let state = |node: &fencepost::NodeStatus| NodeState {
             node: node.node.clone(),
             error: match (&node.lock, failed(&node.node)) {
                 (Err(error), _) => Some(error.to_string()),
-                (Ok(_), Some((_, error))) => Some(error.to_string()),
+                (Ok(_), Some(failed)) => Some(failed.outcome.to_string()),
                 (Ok(_), None) => None,
             },
         };

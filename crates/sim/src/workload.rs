@@ -220,7 +220,7 @@ impl Session {
         let Some((observer, newest)) = &mut self.observer else {
             return;
         };
-        let Ok(Some(leader)) = timeout(OBSERVES_FOR, observer.next()).await else {
+        let Ok(leader) = timeout(OBSERVES_FOR, observer.next()).await else {
             return;
         };
         let token = leader.token.get();

@@ -16,7 +16,8 @@ mod tls;
 mod visits;
 
 use fencepost_core::FencingToken;
-use fencepost_core::value::{AttemptValue, Stored};
+use fencepost_core::stored::Stored;
+use fencepost_core::value::AttemptValue;
 
 pub use by_count::ByCount;
 pub use chaos::{Random, run_in_chaos, stop_and_continue};

@@ -150,7 +150,7 @@ pub(crate) fn markdown(runs: &[Vec<Figure>], command: &str, versions: &[String])
         text,
         "Made by `{command}`: the median of {} (and the range). Figures of different runs do not compare; \
          ratios are made of contenders that took turns in one run.\n\n\
-         The figures of fencepost and rslock differ from those of [interop/bench.md](../../interop/bench.md): here both run in \
+         The figures of fencepost and rslock differ from those of `interop/bench.md`: here both run in \
          the benchmark's process on one runtime; there each is a process that is asked over pipes. Compare within a \
          table only.\n",
         match runs.len() {
@@ -206,10 +206,7 @@ mod tests {
             "command",
             &["rslock: 1.2.3".to_owned()],
         );
-        assert!(
-            page.contains("[interop/bench.md](../../interop/bench.md)"),
-            "{page}"
-        );
+        assert!(page.contains("`interop/bench.md`"), "{page}");
         assert!(page.ends_with("- rslock: 1.2.3\n"), "{page}");
     }
 

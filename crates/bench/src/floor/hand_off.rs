@@ -5,7 +5,8 @@
 use std::time::{Duration, Instant};
 
 use fencepost::internals::redis::{encoded, script_sources};
-use fencepost::{AttemptValue, FencingToken, LockName, Owner, Ttl};
+use fencepost::{AttemptValue, FencingToken, LockName, Owner};
+use fencepost_core::Ttl;
 use fencepost_core::lock::{Command, Precedence, TicketDisposition};
 use fencepost_core::ticket::{ClientId, Standing, Ticket, TicketId, TicketNumber};
 use hdrhistogram::Histogram;

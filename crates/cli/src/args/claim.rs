@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::{ArgMatches, Args};
-use fencepost::Ttl;
+use fencepost_core::Ttl;
 
 use super::{flag, rank};
 use crate::duration;
@@ -29,7 +29,7 @@ pub(super) struct RawClaim {
     #[arg(env = "FENCEPOST_FAIR", hide_env_values = true)]
     fair: bool,
 
-    /// Without a terminal: how often to repeat what it waits for; 0 for never
+    /// Without a terminal: how often to print a reminder while waiting; 0 for never
     #[arg(long, value_name = "TIME", default_value = "1m", value_parser = duration::parse)]
     #[arg(env = "FENCEPOST_REMIND", hide_env_values = true)]
     remind: Duration,

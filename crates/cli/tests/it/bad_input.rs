@@ -7,7 +7,7 @@ const RUN: &[(&str, &str)] = &[
     ("--tll 5s", "did you mean --ttl?"),
     (
         "--store redis://127.0.0.1:1 --prefix a{b",
-        "--prefix cannot be used",
+        "invalid option --prefix",
     ),
     ("--ttl 5x", "unknown unit \"x\""),
     ("--ttl soon", "not a duration"),
@@ -16,7 +16,7 @@ const RUN: &[(&str, &str)] = &[
     ("--ttl 5m", "above --max-ttl"),
     ("--wait=-1s", "--wait"),
     ("--grace 20s", "is too long"),
-    ("--max-hold 0s", "no time to run"),
+    ("--max-hold 0s", "must be more than 0"),
     ("-E 256", "256"),
     ("--restart-policy hope", "trust, delay"),
     ("--shell", "quote it"),

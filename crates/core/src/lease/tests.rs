@@ -1,7 +1,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use super::*;
-use crate::words::value::Owner;
+use crate::words::owner::Owner;
 
 const RENEWED: Limits = Limits {
     renew: true,

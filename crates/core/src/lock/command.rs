@@ -3,10 +3,12 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
+use crate::words::lease_id::LeaseId;
+use crate::words::stored::Stored;
 use crate::words::ticket::{ClientId, Place, Ticket, TicketId, TicketNumber};
 use crate::words::token::FencingToken;
 use crate::words::ttl::Ttl;
-use crate::words::value::{AttemptValue, LeaseId, Stored};
+use crate::words::value::AttemptValue;
 
 /// A command for one lock on one node.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -9,10 +9,12 @@
 
 use std::time::Duration;
 
+use crate::words::lease_id::LeaseId;
+use crate::words::stored::Stored;
 use crate::words::ticket::{Place, Standing, Ticket, TicketId, TicketNumber, Wake};
 use crate::words::token::FencingToken;
 use crate::words::ttl::Ttl;
-use crate::words::value::{AttemptValue, LeaseId, Stored};
+use crate::words::value::AttemptValue;
 pub use command::{
     Command, Holder, NodeQueue, Precedence, Repair, Reply, Snapshot, TicketDisposition,
 };
@@ -39,31 +41,35 @@ pub struct Now {
 
 /// One lock on one node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "stored", derive(serde::Serialize, serde::Deserialize))]
 pub struct LockState {
     holder: Option<Held>,
     /// The readers. Empty while there is an exclusive holder.
     #[cfg_attr(
-        feature = "serde",
+        feature = "stored",
         serde(default, skip_serializing_if = "Vec::is_empty")
     )]
     readers: Vec<Held>,
     /// The fence register. Lock files use an older name for it.
-    #[cfg_attr(feature = "serde", serde(rename = "counter"))]
+    #[cfg_attr(
+        feature = "stored",
+        serde(rename = "counter", with = "serialized::token")
+    )]
     register: FencingToken,
-    #[cfg_attr(feature = "serde", serde(rename = "counter_until"))]
+    #[cfg_attr(feature = "stored", serde(rename = "counter_until"))]
     register_until: Duration,
     /// Released attempts, whose late commands are refused until then.
+    #[cfg_attr(feature = "stored", serde(with = "serialized::tombstones"))]
     tombstones: Vec<(AttemptValue, Duration)>,
     /// The waiters, head first.
     #[cfg_attr(
-        feature = "serde",
+        feature = "stored",
         serde(default, skip_serializing_if = "Vec::is_empty")
     )]
     queue: Vec<Waiting>,
     /// The latest steal, so that its victim can be told.
     #[cfg_attr(
-        feature = "serde",
+        feature = "stored",
         serde(default, skip_serializing_if = "Option::is_none")
     )]
     stolen: Option<Stolen>,
@@ -72,27 +78,30 @@ pub struct LockState {
 /// The victims of a steal. Kept as long as they could rely on their lease without asking; after
 /// that their own clock tells them.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "stored", derive(serde::Serialize, serde::Deserialize))]
 struct Stolen {
+    #[cfg_attr(feature = "stored", serde(with = "serialized::values"))]
     from: Vec<AttemptValue>,
+    #[cfg_attr(feature = "stored", serde(with = "serialized::value"))]
     by: AttemptValue,
     until: Duration,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "stored", derive(serde::Serialize, serde::Deserialize))]
 struct Held {
+    #[cfg_attr(feature = "stored", serde(with = "serialized::value"))]
     value: AttemptValue,
     /// The token that `value` was granted, or has raised since. Others may raise the register above
     /// it.
-    #[cfg_attr(feature = "serde", serde(default))]
+    #[cfg_attr(feature = "stored", serde(default, with = "serialized::token"))]
     token: FencingToken,
     until: Duration,
 }
 
 /// Ordered by number, then by id.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "stored", derive(serde::Serialize, serde::Deserialize))]
 struct Waiting {
     number: TicketNumber,
     id: TicketId,
@@ -201,7 +210,7 @@ impl LockState {
                 ..
             } => {
                 if let Some(time) = tombstone {
-                    self.bury(value, now.elapsed.saturating_add(*time));
+                    self.leave_tombstone(value, now.elapsed.saturating_add(*time));
                 }
                 match ticket {
                     TicketDisposition::Stays => {}
@@ -224,7 +233,7 @@ impl LockState {
                 for ticket in tickets {
                     self.queue(&ticket.id, ticket.number, *lease, now);
                 }
-                Reply::Queue(self.line_seen_by(tickets, now.elapsed))
+                Reply::Queue(self.queue_seen_by(tickets, now.elapsed))
             }
             Command::Leave { tickets } => {
                 for id in tickets {
@@ -283,7 +292,7 @@ impl LockState {
             return Reply::Tombstoned;
         }
         if self.holder.is_none() {
-            if !self.lift_counter(proposed, now) {
+            if !self.raise_register(proposed, now) {
                 return Reply::Exhausted;
             }
             self.hold(value, ttl, self.register, now.elapsed);
@@ -296,7 +305,7 @@ impl LockState {
 
     /// The next number, or the proposed one if it is larger and not too far ahead. False when the
     /// numbers are exhausted.
-    fn lift_counter(&mut self, proposed: FencingToken, now: Now) -> bool {
+    fn raise_register(&mut self, proposed: FencingToken, now: Now) -> bool {
         let Some(next) = self.register.next() else {
             return false;
         };
@@ -361,7 +370,7 @@ impl LockState {
         hold.map_or(Duration::ZERO, |held| held.until)
     }
 
-    fn bury(&mut self, value: &AttemptValue, until: Duration) {
+    fn leave_tombstone(&mut self, value: &AttemptValue, until: Duration) {
         self.tombstones.retain(|(other, _)| other != value);
         if self.tombstones.len() == MOST_TOMBSTONES {
             self.tombstones.remove(0);
@@ -409,7 +418,7 @@ impl LockState {
         // An id chosen by the service is never used again.
         let attempt = |stored: &Stored| stored.value.lease_attempt().map(|of| of.attempt);
         if !released.iter().any(|stored| attempt(stored) == Some(0)) {
-            self.bury(&mark, until);
+            self.leave_tombstone(&mark, until);
         }
         match (released.is_empty(), was_released) {
             (false, _) => Reply::LeaseReleased(released),
@@ -455,14 +464,14 @@ impl LockState {
                 tail.unwrap_or_default().max(granted.next()).max(proposed)
             }
         };
-        self.stand(Waiting {
+        self.insert_waiter(Waiting {
             number,
             id: id.clone(),
             until: now.elapsed.saturating_add(lease),
         });
     }
 
-    fn stand(&mut self, waiting: Waiting) {
+    fn insert_waiter(&mut self, waiting: Waiting) {
         let place = self.queue.partition_point(|other| *other < waiting);
         self.queue.insert(place, waiting);
     }
@@ -471,7 +480,7 @@ impl LockState {
         self.queue.retain(|waiting| waiting.id != *id);
     }
 
-    fn line_seen_by(&self, tickets: &[Ticket], now: Duration) -> NodeQueue {
+    fn queue_seen_by(&self, tickets: &[Ticket], now: Duration) -> NodeQueue {
         let readers_in_front = self.readers_in_front();
         let place = |ticket: &Ticket| {
             let mut line = self.queue.iter().enumerate();
@@ -579,6 +588,8 @@ impl Held {
 
 mod command;
 pub mod plain;
+#[cfg(feature = "stored")]
+mod serialized;
 mod shared;
 mod slot;
 #[cfg(test)]

@@ -229,8 +229,8 @@ impl LockState {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::words::owner::Owner;
     use crate::words::ticket::{ClientId, TicketMode};
-    use crate::words::value::Owner;
 
     const FREE: Seen<'_> = Seen {
         holder: None,
@@ -303,7 +303,7 @@ mod tests {
 
     #[test]
     fn a_lease_that_was_released_is_no_vote_and_only_ids_that_clients_chose_are_looked_for() {
-        use crate::words::value::{LeaseAttempt, LeaseId};
+        use crate::words::lease_id::{LeaseAttempt, LeaseId};
         let of = |attempt| LeaseAttempt {
             lease: LeaseId::new(7),
             attempt,

@@ -31,7 +31,7 @@ impl LockState {
         }
         if !reads_already {
             let is_first = self.readers.is_empty() || self.register == FencingToken::ZERO;
-            if is_first && !self.lift_counter(proposed, now) {
+            if is_first && !self.raise_register(proposed, now) {
                 return Reply::Exhausted;
             }
             self.hold_shared(value, ttl, now.elapsed);

@@ -32,7 +32,7 @@ impl LockState {
         if let (Reply::Granted { .. }, Some(waiting)) = (&reply, ticket)
             && waiting.until > now.elapsed
         {
-            self.stand(waiting);
+            self.insert_waiter(waiting);
         }
         swap(&mut self.queue, &mut whole.queue);
         reply

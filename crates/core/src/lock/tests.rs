@@ -8,7 +8,8 @@ mod readers;
 use std::num::NonZeroU32;
 
 use super::*;
-use crate::words::value::{LeaseAttempt, Owner};
+use crate::words::lease_id::LeaseAttempt;
+use crate::words::owner::Owner;
 
 const TTL: Duration = Duration::from_secs(10);
 const INSTANT: Duration = Duration::from_millis(1);

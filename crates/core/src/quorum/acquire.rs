@@ -11,8 +11,9 @@ use super::tally::parties;
 use super::{MOST_NODES, NodeSet, Quorum, reordered, unexpected_reply};
 use crate::lock::{Holder, Reply};
 use crate::outcome::{NodeError, NodeOutcome};
+use crate::words::owner::Owner;
 use crate::words::token::FencingToken;
-use crate::words::value::{AttemptValue, Owner};
+use crate::words::value::AttemptValue;
 
 /// The next step.
 #[derive(Clone, Debug, PartialEq, Eq)]

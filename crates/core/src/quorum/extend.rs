@@ -4,11 +4,10 @@
 //! held it in between. Where every loss of data leads to a quarantine, the model check finds no
 //! harm in counting it; a flushed or evicted key leads to none.
 
-use super::tally::{Ballot, Verdict, loss, verdict};
+use super::tally::{self, Ballot, Gone, Verdict, verdict};
 use super::{NodeSet, Quorum, reordered, unexpected_reply};
-use crate::lock::{Holder, Reply};
+use crate::lock::Reply;
 use crate::outcome::{LossReason, NodeError, NodeOutcome};
-use crate::words::value::AttemptValue;
 
 /// The next step.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,8 +27,7 @@ enum Vote {
     Pending,
     Extended,
     Repaired,
-    NotHeld(Option<Holder>),
-    Stolen(AttemptValue),
+    Gone(Gone),
     Failed(NodeError),
 }
 
@@ -55,8 +53,8 @@ impl ExtendTally {
         self.votes[node] = match answer {
             Ok(Reply::Extended) => Vote::Extended,
             Ok(Reply::Repaired) => Vote::Repaired,
-            Ok(Reply::NotHeld(by)) => Vote::NotHeld(by),
-            Ok(Reply::Stolen(by)) => Vote::Stolen(by),
+            Ok(Reply::NotHeld(by)) => Vote::Gone(Gone::NotHeld(by)),
+            Ok(Reply::Stolen(by)) => Vote::Gone(Gone::Stolen(by)),
             Ok(other) => Vote::Failed(unexpected_reply(&other)),
             Err(error) => Vote::Failed(error),
         };
@@ -67,7 +65,7 @@ impl ExtendTally {
         let ballots = self.votes.iter().map(|vote| match vote {
             Vote::Pending => Ballot::Pending,
             Vote::Extended => Ballot::Agrees,
-            Vote::Repaired | Vote::NotHeld(_) | Vote::Stolen(_) => Ballot::Gone,
+            Vote::Repaired | Vote::Gone(_) => Ballot::Gone,
             Vote::Failed(_) => Ballot::Failed,
         });
         match verdict(self.quorum, ballots) {
@@ -79,15 +77,10 @@ impl ExtendTally {
     }
 
     fn loss(&self) -> LossReason {
-        let holders = self.votes.iter().filter_map(|vote| match vote {
-            Vote::NotHeld(holder) => holder.as_ref(),
+        tally::loss(self.votes.iter().filter_map(|vote| match vote {
+            Vote::Gone(gone) => Some(gone),
             _ => None,
-        });
-        let thieves = self.votes.iter().filter_map(|vote| match vote {
-            Vote::Stolen(by) => Some(by),
-            _ => None,
-        });
-        loss(holders, thieves)
+        }))
     }
 
     /// The nodes that answered that they do not hold the lock, and nobody else does.
@@ -95,7 +88,7 @@ impl ExtendTally {
     pub fn forgotten(&self) -> NodeSet {
         let mut nodes = NodeSet::NONE;
         for (node, vote) in self.votes.iter().enumerate() {
-            if matches!(vote, Vote::NotHeld(None)) {
+            if matches!(vote, Vote::Gone(Gone::NotHeld(None))) {
                 nodes.insert(node);
             }
         }
@@ -117,11 +110,11 @@ impl ExtendTally {
         self.votes.iter().map(|vote| match vote {
             Vote::Pending => NodeOutcome::Pending,
             Vote::Extended => NodeOutcome::Agreed,
-            Vote::NotHeld(Some(holder)) => NodeOutcome::Held {
+            Vote::Gone(Gone::NotHeld(Some(holder))) => NodeOutcome::Held {
                 by: holder.value.owner(),
                 remaining: holder.remaining,
             },
-            Vote::Repaired | Vote::NotHeld(None) | Vote::Stolen(_) => NodeOutcome::NotHeld,
+            Vote::Repaired | Vote::Gone(_) => NodeOutcome::NotHeld,
             Vote::Failed(error) => NodeOutcome::Failed(error.clone()),
         })
     }
@@ -130,7 +123,9 @@ impl ExtendTally {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::words::value::Owner;
+    use crate::lock::Holder;
+    use crate::words::owner::Owner;
+    use crate::words::value::AttemptValue;
 
     fn round(n: usize, answers: &[Result<Reply, NodeError>]) -> Vec<ExtendStep> {
         let mut round = ExtendTally::new(Quorum::of(n).unwrap());

@@ -1,10 +1,9 @@
 //! Releasing a lock: replies in, the next step out. Pure.
 
-use super::tally::{Ballot, Verdict, loss, verdict};
+use super::tally::{self, Ballot, Gone, Verdict, verdict};
 use super::{Quorum, reordered, unexpected_reply};
-use crate::lock::{Holder, Reply};
+use crate::lock::Reply;
 use crate::outcome::{LossReason, NodeError, NodeOutcome};
-use crate::words::value::AttemptValue;
 
 /// The next step.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,8 +22,7 @@ pub enum ReleaseStep {
 enum Vote {
     Pending,
     Released,
-    NotHeld(Option<Holder>),
-    Stolen(AttemptValue),
+    Gone(Gone),
     Failed(NodeError),
 }
 
@@ -49,14 +47,14 @@ impl ReleaseTally {
     pub fn answered(&mut self, node: usize, answer: Result<Reply, NodeError>) -> ReleaseStep {
         self.votes[node] = match answer {
             Ok(Reply::Released) => Vote::Released,
-            Ok(Reply::NotHeld(by)) => Vote::NotHeld(by),
-            Ok(Reply::Stolen(by)) => Vote::Stolen(by),
+            Ok(Reply::NotHeld(by)) => Vote::Gone(Gone::NotHeld(by)),
+            Ok(Reply::Stolen(by)) => Vote::Gone(Gone::Stolen(by)),
             Ok(other) => Vote::Failed(unexpected_reply(&other)),
             Err(error) => Vote::Failed(error),
         };
         let ballots = self.votes.iter().map(|vote| match vote {
             Vote::Released => Ballot::Agrees,
-            Vote::NotHeld(_) | Vote::Stolen(_) => Ballot::Gone,
+            Vote::Gone(_) => Ballot::Gone,
             Vote::Pending => Ballot::Pending,
             Vote::Failed(_) => Ballot::Failed,
         });
@@ -69,15 +67,10 @@ impl ReleaseTally {
     }
 
     fn loss(&self) -> LossReason {
-        let holders = self.votes.iter().filter_map(|vote| match vote {
-            Vote::NotHeld(holder) => holder.as_ref(),
+        tally::loss(self.votes.iter().filter_map(|vote| match vote {
+            Vote::Gone(gone) => Some(gone),
             _ => None,
-        });
-        let thieves = self.votes.iter().filter_map(|vote| match vote {
-            Vote::Stolen(by) => Some(by),
-            _ => None,
-        });
-        loss(holders, thieves)
+        }))
     }
 
     /// The same release with its nodes in another order: for the model check.
@@ -95,7 +88,7 @@ impl ReleaseTally {
         self.votes.iter().map(|vote| match vote {
             Vote::Pending => NodeOutcome::Pending,
             Vote::Released => NodeOutcome::Agreed,
-            Vote::NotHeld(_) | Vote::Stolen(_) => NodeOutcome::NotHeld,
+            Vote::Gone(_) => NodeOutcome::NotHeld,
             Vote::Failed(error) => NodeOutcome::Failed(error.clone()),
         })
     }
@@ -104,7 +97,8 @@ impl ReleaseTally {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::words::value::Owner;
+    use crate::words::owner::Owner;
+    use crate::words::value::AttemptValue;
 
     #[test]
     fn a_release_is_decided_by_a_majority_either_way() {

@@ -6,8 +6,9 @@
 use super::{Quorum, unexpected_reply};
 use crate::lock::Reply;
 use crate::outcome::{NodeError, NodeOutcome};
+use crate::words::stored::Stored;
 use crate::words::token::FencingToken;
-use crate::words::value::{AttemptValue, Stored};
+use crate::words::value::AttemptValue;
 
 /// The outcome of a release that reached a majority.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

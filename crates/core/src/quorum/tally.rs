@@ -5,7 +5,8 @@ use std::time::Duration;
 use super::{Quorum, token_of_holder};
 use crate::lock::Holder;
 use crate::outcome::LossReason;
-use crate::words::value::{AttemptValue, Owner};
+use crate::words::owner::Owner;
+use crate::words::value::AttemptValue;
 
 /// One node's vote on a yes-or-no question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,12 +70,26 @@ pub(crate) fn plurality<'a>(
     holders.clone().max_by_key(votes)
 }
 
+/// What a node says that no longer holds a lease.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Gone {
+    /// This client holds the lock there, or nobody.
+    NotHeld(Option<Holder>),
+    /// This value stole it there, and may have released it again.
+    Stolen(AttemptValue),
+}
+
 /// Why a lease that a majority no longer holds was lost: by the client that holds it on most nodes,
 /// or stole it there.
-pub(crate) fn loss<'a>(
-    holders: impl Iterator<Item = &'a Holder> + Clone,
-    mut thieves: impl Iterator<Item = &'a AttemptValue>,
-) -> LossReason {
+pub(crate) fn loss<'a>(gone: impl Iterator<Item = &'a Gone> + Clone) -> LossReason {
+    let holders = gone.clone().filter_map(|gone| match gone {
+        Gone::NotHeld(holder) => holder.as_ref(),
+        Gone::Stolen(_) => None,
+    });
+    let mut thieves = gone.filter_map(|gone| match gone {
+        Gone::Stolen(by) => Some(by),
+        Gone::NotHeld(_) => None,
+    });
     let by = plurality(holders).map(|holder| &holder.value);
     match by.or_else(|| thieves.next()) {
         Some(by) => LossReason::Stolen { by: by.owner() },

@@ -137,10 +137,8 @@ mod tests {
     }
 
     fn nodes(errors: &[NodeError]) -> Vec<NodeReport> {
-        let report = |error: &NodeError| NodeReport {
-            node: "node".to_owned(),
-            outcome: NodeOutcome::Failed(error.clone()),
-        };
+        let report =
+            |error: &NodeError| NodeReport::new("node", NodeOutcome::Failed(error.clone()));
         errors.iter().map(report).collect()
     }
 

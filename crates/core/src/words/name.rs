@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 /// An invalid lock name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("the lock name {name:?} cannot be used: {why}")]
+#[error("invalid lock name {name:?}: {why}")]
 pub struct InvalidName {
     /// The start of the name.
     pub name: String,

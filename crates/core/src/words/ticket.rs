@@ -6,8 +6,9 @@ use std::fmt::{self, Write as _};
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::owner::Owner;
 use super::session::SessionId;
-use super::value::{AttemptValue, Owner};
+use super::value::AttemptValue;
 
 /// How long a node keeps a ticket whose waiter is silent: the maximum cost of a dead waiter.
 pub const TICKET_LEASE: Duration = Duration::from_secs(3);
@@ -80,7 +81,7 @@ impl fmt::Debug for ClientId {
 /// and the owner's label.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[cfg_attr(
-    feature = "serde",
+    feature = "stored",
     derive(serde::Serialize, serde::Deserialize),
     serde(transparent)
 )]
@@ -186,7 +187,7 @@ impl fmt::Debug for TicketId {
 /// first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[cfg_attr(
-    feature = "serde",
+    feature = "stored",
     derive(serde::Serialize, serde::Deserialize),
     serde(transparent)
 )]

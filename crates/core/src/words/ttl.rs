@@ -8,7 +8,7 @@ use super::moment::Moment;
 
 /// An invalid TTL.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("a TTL of {} cannot be used: {why}", Readable(*ttl))]
+#[error("invalid TTL {}: {why}", Readable(*ttl))]
 pub struct InvalidTtl {
     /// The TTL.
     pub ttl: Duration,
@@ -19,7 +19,7 @@ pub struct InvalidTtl {
 /// An invalid drift fraction.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[error("expected a fraction of at least 0 and below 1, got {0}")]
-pub struct InvalidShare(f64);
+pub struct InvalidDrift(f64);
 
 /// How long a node keeps the lock of a silent holder: whole milliseconds, at least ten.
 ///
@@ -88,10 +88,10 @@ impl Drift {
     /// A drift of `share` of the TTL (0.01 is 1 %) plus `fixed`.
     ///
     /// # Errors
-    /// [`InvalidShare`] unless the share is at least 0 and below 1.
-    pub fn new(share: f64, fixed: Duration) -> Result<Self, InvalidShare> {
+    /// [`InvalidDrift`] unless the share is at least 0 and below 1.
+    pub fn new(share: f64, fixed: Duration) -> Result<Self, InvalidDrift> {
         if !(0.0..1.0).contains(&share) {
-            return Err(InvalidShare(share));
+            return Err(InvalidDrift(share));
         }
         Ok(Self { share, fixed })
     }

@@ -1,9 +1,9 @@
-//! [`AttemptValue`]: proves who may release or extend; [`Owner`]: the readable label.
+//! [`AttemptValue`]: proves who may release or extend.
 //!
 //! A value is random, fresh for every attempt and never reused. With a reused value, a late message
 //! of an old attempt could act for a new one.
 //!
-//! A node stores the holder's token with the value ([`Stored`]), after the unique part: so one
+//! A node stores the holder's token with the value ([`Stored`](super::stored::Stored)), after the unique part: so one
 //! `GET` returns both, and a node finds its holder by the unique part alone.
 //!
 //! A value stored by the lock service also names a lease ([`LeaseId`]): the client of the service
@@ -15,13 +15,12 @@
 //! uses, so that ours can be told apart. It has no room for a label.
 
 use std::fmt::{self, Write as _};
-use std::hash::{Hash, Hasher};
 use std::sync::Arc;
-use std::time::Duration;
 
+use super::lease_id::{HEX_DIGITS, LEASE_MARK, LeaseAttempt, LeaseId};
+use super::owner::Owner;
 use super::session::SessionId;
 use super::ticket::TicketId;
-use super::token::FencingToken;
 
 /// The random part of a value: 128 bits as hexadecimal digits.
 const RANDOM_DIGITS: usize = 32;
@@ -31,237 +30,10 @@ const DASHES: [usize; 4] = [8, 13, 18, 23];
 /// The position of a uuid's version, and the version whose bits are free to choose.
 const VERSION_AT: usize = 14;
 const OUR_VERSION: u8 = b'8';
-/// The longest owner label, in bytes.
-const LONGEST_OWNER: usize = 200;
 /// Stands for all readers; not a value of any attempt. The scripts know it too.
 pub const SHARED: &str = "fencepost:shared";
 /// The label of all readers together.
 const READERS: &str = "readers";
-
-/// An invalid owner label.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("expected at most {LONGEST_OWNER} bytes without control characters, got {bytes} bytes")]
-pub struct InvalidLabel {
-    bytes: usize,
-}
-
-/// A readable label of the holder: host, pid and program, or your own.
-///
-/// ```
-/// let owner = fencepost_core::Owner::new("billing@web-3").expect("no control characters");
-/// assert_eq!(owner.to_string(), "billing@web-3");
-/// ```
-#[derive(Clone)]
-pub struct Owner {
-    label: Arc<str>,
-    /// Whether a node reported no label but the value alone.
-    is_value: bool,
-}
-
-impl Owner {
-    fn of(label: impl Into<Arc<str>>) -> Self {
-        Self {
-            label: label.into(),
-            is_value: false,
-        }
-    }
-
-    /// Your own label: at most 200 bytes, no control characters.
-    ///
-    /// # Errors
-    /// [`InvalidLabel`] says what is wrong with it.
-    pub fn new(label: impl AsRef<str>) -> Result<Self, InvalidLabel> {
-        let label = label.as_ref();
-        if label.len() > LONGEST_OWNER || label.chars().any(char::is_control) {
-            return Err(InvalidLabel { bytes: label.len() });
-        }
-        Ok(Self::of(label))
-    }
-
-    /// A label cut to what is valid: no control characters, and not too long.
-    #[must_use]
-    pub fn shortened(label: &str) -> Self {
-        let mut short = String::new();
-        for c in label.chars().filter(|c| !c.is_control()) {
-            if short.len() + c.len_utf8() > LONGEST_OWNER {
-                break;
-            }
-            short.push(c);
-        }
-        Self::of(short)
-    }
-
-    /// A label as a node reported it.
-    #[must_use]
-    pub fn readable(label: &str) -> Self {
-        let readable: String = label.chars().filter(|c| !c.is_control()).collect();
-        Self::of(readable)
-    }
-
-    /// The label as text.
-    #[must_use]
-    pub fn as_str(&self) -> &str {
-        &self.label
-    }
-
-    /// Whether it is the holder's whole value, since it has no label: a client of another library,
-    /// or a reentrant lock. Knowing a value is enough to release the lock.
-    #[must_use]
-    pub fn is_value(&self) -> bool {
-        self.is_value
-    }
-}
-
-/// By the text alone.
-impl PartialEq for Owner {
-    fn eq(&self, other: &Self) -> bool {
-        self.label == other.label
-    }
-}
-
-impl Eq for Owner {}
-
-impl Hash for Owner {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.label.hash(state);
-    }
-}
-
-impl fmt::Display for Owner {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.label.fmt(f)
-    }
-}
-
-impl fmt::Debug for Owner {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&self.label, f)
-    }
-}
-
-/// Names one lease of the lock service: 128 bits, chosen by its client.
-///
-/// ```
-/// use fencepost_core::LeaseId;
-///
-/// let id: LeaseId = "000102030405060708090a0b0c0d0e0f".parse().expect("32 hex digits");
-/// let same = "AAECAwQFBgcICQoLDA0ODw".parse().expect("22 characters of base64url");
-/// assert_eq!(id, same);
-/// assert_eq!(id.to_string(), "000102030405060708090a0b0c0d0e0f");
-/// assert!("job-42".parse::<LeaseId>().is_err());
-/// ```
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct LeaseId(u128);
-
-/// An invalid lease id.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("a lease id is 128 random bits: 32 hex digits or 22 characters of base64url")]
-pub struct InvalidLeaseId;
-
-/// 128 bits in base64url without padding.
-const BASE64_CHARS: usize = 22;
-
-impl LeaseId {
-    /// The id with these bits. They must be random: knowing the id is enough to release the lease.
-    #[must_use]
-    pub const fn new(bits: u128) -> Self {
-        Self(bits)
-    }
-
-    /// The bits.
-    #[must_use]
-    pub const fn get(self) -> u128 {
-        self.0
-    }
-
-    fn from_hex(text: &str) -> Option<Self> {
-        // `from_str_radix` alone would accept a sign.
-        let digits = text.bytes().all(|byte| byte.is_ascii_hexdigit());
-        let bits = u128::from_str_radix(text, 16).ok();
-        bits.filter(|_| digits).map(Self)
-    }
-
-    fn from_base64url(text: &str) -> Option<Self> {
-        let mut bits: u128 = 0;
-        for (place, byte) in text.bytes().enumerate() {
-            let six = match byte {
-                b'A'..=b'Z' => byte - b'A',
-                b'a'..=b'z' => byte - b'a' + 26,
-                b'0'..=b'9' => byte - b'0' + 52,
-                b'-' => 62,
-                b'_' => 63,
-                _ => return None,
-            };
-            bits = match place + 1 {
-                // The last character has four surplus bits; each id has one spelling.
-                BASE64_CHARS if six & 0b1111 != 0 => return None,
-                BASE64_CHARS => bits << 2 | u128::from(six >> 4),
-                _ => bits << 6 | u128::from(six),
-            };
-        }
-        Some(Self(bits))
-    }
-}
-
-impl std::str::FromStr for LeaseId {
-    type Err = InvalidLeaseId;
-
-    fn from_str(text: &str) -> Result<Self, InvalidLeaseId> {
-        let id = match text.len() {
-            RANDOM_DIGITS => Self::from_hex(text),
-            BASE64_CHARS => Self::from_base64url(text),
-            _ => None,
-        };
-        id.ok_or(InvalidLeaseId)
-    }
-}
-
-impl fmt::Display for LeaseId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:0RANDOM_DIGITS$x}", self.0)
-    }
-}
-
-impl fmt::Debug for LeaseId {
-    /// Not the id: a reader of the log could release the lease.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("LeaseId(..)")
-    }
-}
-
-/// One numbered attempt to acquire under a lease id. The client numbers them 1, 2, …, and the
-/// answer to an earlier one is void once a later one was sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct LeaseAttempt {
-    /// The lease.
-    pub lease: LeaseId,
-    /// The number of the client's attempt. 0: the service chose the id, which is never repeated.
-    pub attempt: u32,
-    /// The maximum hold time of the lease, including extensions.
-    pub max_hold: Option<Duration>,
-}
-
-impl LeaseAttempt {
-    /// The prefix of the owner's label in a value: `~lease.attempt~`, or `~lease.attempt.ms~` with
-    /// the maximum hold time in milliseconds.
-    fn parse(label: &str) -> Option<(Self, &str)> {
-        let (tag, owner) = label.strip_prefix(LEASE_MARK)?.split_once(LEASE_MARK)?;
-        let (lease, attempt) = tag.split_once('.')?;
-        let lease = (lease.len() == RANDOM_DIGITS).then(|| LeaseId::from_hex(lease))??;
-        let (attempt, max_hold) = match attempt.split_once('.') {
-            Some((attempt, millis)) => (attempt, Some(millis.parse().ok()?)),
-            None => (attempt, None),
-        };
-        let of = Self {
-            lease,
-            attempt: attempt.parse().ok()?,
-            max_hold: max_hold.map(Duration::from_millis),
-        };
-        Some((of, owner))
-    }
-}
-
-const LEASE_MARK: char = '~';
 
 /// The value that a node stores for a holder: a random part, then `:` and the owner's label, so
 /// that `GET name` on Redis shows an operator who holds the lock. For a reentrant lock it is a
@@ -269,11 +41,6 @@ const LEASE_MARK: char = '~';
 ///
 /// A value read from a node may belong to a foreign client: then all of it is label.
 #[derive(Clone, PartialEq, Eq, Hash)]
-#[cfg_attr(
-    feature = "serde",
-    derive(serde::Serialize, serde::Deserialize),
-    serde(transparent)
-)]
 pub struct AttemptValue(Arc<str>);
 
 impl AttemptValue {
@@ -281,14 +48,14 @@ impl AttemptValue {
     /// could otherwise act for this one.
     #[must_use]
     pub fn labelled(random: u128, owner: &Owner) -> Self {
-        let mut value = String::with_capacity(RANDOM_DIGITS + 1 + owner.label.len());
+        let mut value = String::with_capacity(RANDOM_DIGITS + 1 + owner.as_str().len());
         // Each attempt makes one: formatting would take longer than all the rest.
         for place in (0..RANDOM_DIGITS).rev() {
             let digit = (random >> (4 * place)) as usize & 0xf;
             value.push(char::from(b"0123456789abcdef"[digit]));
         }
         value.push(':');
-        value.push_str(&owner.label);
+        value.push_str(owner.as_str());
         Self(value.into())
     }
 
@@ -322,7 +89,7 @@ impl AttemptValue {
     pub fn lease_digits(&self) -> Option<&str> {
         self.lease_attempt()?;
         let (_, label) = self.split()?;
-        label.get(LEASE_MARK.len_utf8()..)?.get(..RANDOM_DIGITS)
+        label.get(LEASE_MARK.len_utf8()..)?.get(..HEX_DIGITS)
     }
 
     /// The value of one attempt to acquire a reentrant lock, by this process. Uses 122 bits of the
@@ -405,7 +172,7 @@ impl AttemptValue {
     }
 
     /// Whether it is the value of a plain lock of fencepost.
-    fn is_labelled(&self) -> bool {
+    pub(super) fn is_labelled(&self) -> bool {
         let bytes = self.0.as_bytes();
         bytes.get(RANDOM_DIGITS) == Some(&b':')
             && bytes[..RANDOM_DIGITS].iter().all(u8::is_ascii_hexdigit)
@@ -423,10 +190,7 @@ impl AttemptValue {
                 LeaseAttempt::parse(label).map_or(label, |(_, owner)| owner)
             }
             _ => {
-                return Owner {
-                    is_value: true,
-                    ..Owner::readable(&self.0)
-                };
+                return Owner::of_value(&self.0);
             }
         };
         Owner::readable(label)
@@ -443,60 +207,8 @@ impl AttemptValue {
     }
 }
 
-/// A value as stored, with the token of its holder: `random:token:label`, or `uuid:number:token`
-/// for a reentrant lock. A foreign value has no token.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Stored {
-    /// The holder's value.
-    pub value: AttemptValue,
-    /// The holder's own token.
-    pub token: Option<FencingToken>,
-}
-
-impl Stored {
-    /// Parses a stored value.
-    #[must_use]
-    pub fn parse(text: &str) -> Self {
-        Self::with_token(text).unwrap_or_else(|| Self {
-            value: AttemptValue::reported(text),
-            token: None,
-        })
-    }
-
-    fn with_token(text: &str) -> Option<Self> {
-        let (unique, rest) = text.split_once(':')?;
-        let (first, second) = rest.split_once(':')?;
-        let (label, token) = match is_our_uuid(unique) {
-            true => (first, second),
-            false => (second, first),
-        };
-        if token.is_empty() || !token.bytes().all(|byte| byte.is_ascii_digit()) {
-            return None;
-        }
-        let value = AttemptValue::reported(format!("{unique}:{label}"));
-        let token = token
-            .parse()
-            .map_or(FencingToken::MAX, FencingToken::saturating);
-        value.has_token().then_some(Self {
-            value,
-            token: Some(token),
-        })
-    }
-
-    /// The stored form.
-    #[must_use]
-    pub fn text(&self) -> String {
-        match (self.token, self.value.0.split_once(':')) {
-            (Some(token), Some((unique, label))) if self.value.is_labelled() => {
-                format!("{unique}:{token}:{label}")
-            }
-            (Some(token), _) if self.value.is_reentrant() => format!("{}:{token}", self.value.0),
-            _ => self.value.as_str().to_owned(),
-        }
-    }
-}
-
-fn is_our_uuid(text: &str) -> bool {
+/// Whether it is the uuid of a reentrant lock of fencepost.
+pub(super) fn is_our_uuid(text: &str) -> bool {
     let fits = |(at, byte): (usize, u8)| match DASHES.contains(&at) {
         true => byte == b'-',
         false => byte.is_ascii_hexdigit(),
@@ -514,7 +226,11 @@ impl fmt::Debug for AttemptValue {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+    use crate::words::stored::Stored;
+    use crate::words::token::FencingToken;
 
     #[test]
     fn a_value_carries_its_owner_behind_a_random_part() {
@@ -576,31 +292,6 @@ mod tests {
     }
 
     #[test]
-    fn a_stored_value_tells_the_holders_token_and_a_foreign_one_none() {
-        let random = "0123456789abcdef0123456789abcdef";
-        let uuid = "6f0829ed-bfd3-8e6f-bba3-6f3d66cd176c";
-        for (value, token, text) in [
-            (format!("{random}:me"), Some(7), format!("{random}:7:me")),
-            (format!("{random}:"), Some(7), format!("{random}:7:")),
-            (format!("{random}:8:b"), Some(7), format!("{random}:7:8:b")),
-            (format!("{uuid}:5"), Some(7), format!("{uuid}:5:7")),
-            (format!("{uuid}:5"), None, format!("{uuid}:5")),
-            (format!("{random}:me"), None, format!("{random}:me")),
-            ("theirs:7:x".into(), None, "theirs:7:x".into()),
-            (random.into(), None, random.into()),
-            (SHARED.into(), None, SHARED.into()),
-        ] {
-            let token = token.and_then(FencingToken::new);
-            let value = AttemptValue::reported(value);
-            let stored = Stored { value, token };
-            assert_eq!(stored.text(), text);
-            assert_eq!(Stored::parse(&text), stored);
-        }
-        let broken = format!("{random}:{}:me", "9".repeat(40));
-        assert_eq!(Stored::parse(&broken).token, Some(FencingToken::MAX));
-    }
-
-    #[test]
     fn a_value_of_the_service_names_its_lease_and_shows_its_owner_only() {
         let owner = Owner::new("web-3~x").unwrap();
         let of = LeaseAttempt {
@@ -628,34 +319,5 @@ mod tests {
             let plain = AttemptValue::labelled(1, &owner);
             assert_eq!((plain.lease_attempt(), plain.owner()), (None, owner));
         }
-    }
-
-    #[test]
-    fn a_lease_id_has_two_spellings_and_nothing_else_is_one() {
-        for (text, bits) in [
-            ("00000000000000000000000000000001", 1),
-            ("FFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFF", u128::MAX),
-            ("AAAAAAAAAAAAAAAAAAAAAQ", 1),
-            ("_____________________w", u128::MAX),
-        ] {
-            assert_eq!(text.parse(), Ok(LeaseId::new(bits)));
-        }
-        for text in [
-            "",
-            "+0000000000000000000000000000001",
-            "0000000000000000000000000000000g",
-            "AAAAAAAAAAAAAAAAAAAAAR",
-            "AAAAAAAAAAAAAAAAAAAA+/",
-            "00000000-0000-0000-0000-000000000001",
-        ] {
-            assert_eq!(text.parse::<LeaseId>(), Err(InvalidLeaseId), "{text}");
-        }
-    }
-
-    #[test]
-    fn a_bad_label_is_refused() {
-        assert!(Owner::new("a\nb").is_err());
-        assert!(Owner::new("x".repeat(201)).is_err());
-        assert_eq!(Owner::shortened("a\nb").as_str(), "ab");
     }
 }

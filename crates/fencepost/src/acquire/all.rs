@@ -25,15 +25,15 @@ use fencepost_core::name::LockName;
 /// Which of several locks was lost, and how.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct LostOne {
+pub struct LostLock {
     /// The lock.
     pub name: LockName,
     /// How it was lost.
     pub why: LossReason,
 }
 
-impl From<LostOne> for Error {
-    fn from(LostOne { name, why }: LostOne) -> Self {
+impl From<LostLock> for Error {
+    fn from(LostLock { name, why }: LostLock) -> Self {
         Self::lost(name, why)
     }
 }
@@ -124,19 +124,19 @@ fn if_whole(leases: Vec<Lease>) -> Result<Vec<Lease>, Error> {
 }
 
 /// Which of them is lost, and how, if one is.
-pub(crate) fn one_lost(leases: &[Lease]) -> Option<LostOne> {
+pub(crate) fn one_lost(leases: &[Lease]) -> Option<LostLock> {
     leases.iter().find_map(|lease| {
         let (name, why) = (lease.lock_name().clone(), lease.loss()?);
-        Some(LostOne { name, why })
+        Some(LostLock { name, why })
     })
 }
 
 /// Resolves when the first of them is lost.
-pub(crate) async fn first_lost(leases: &[Lease]) -> LostOne {
+pub(crate) async fn first_lost(leases: &[Lease]) -> LostLock {
     let loss = |lease| async move {
         let why = Lease::lost(lease).await;
         let name = lease.lock_name().clone();
-        LostOne { name, why }
+        LostLock { name, why }
     };
     let mut losses: FuturesUnordered<_> = leases.iter().map(loss).collect();
     match losses.next().await {

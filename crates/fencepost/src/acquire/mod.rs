@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use tracing::Instrument;
 
-use crate::driver::coordinator::{Access, Claim, Grant, Take};
+use crate::driver::claim::{Access, AcquireMode, Claim, Grant};
 use crate::driver::held::Limits;
 use crate::driver::identity::{OnBehalf, ValueForm};
 use crate::driver::shared::Shared;
@@ -166,7 +166,7 @@ pub(crate) async fn attempt(
 ) -> Result<Lease, Error> {
     let claim = spec.claim(shared, name, ticket)?;
     let goes_on = !spec.budget.is_over();
-    let grant = take(shared, &claim, &Take::Free { turn, goes_on }).await?;
+    let grant = take(shared, &claim, &AcquireMode::Free { turn, goes_on }).await?;
     Ok(Lease::new(shared.clone(), grant, spec.limits))
 }
 
@@ -180,7 +180,7 @@ pub(crate) async fn take_over(
 ) -> Result<Lease, Error> {
     let spec = Spec::new(shared, LockOptions::new().ttl(ttl))?.on_behalf(Some(on_behalf));
     let claim = spec.claim(shared, name, None)?;
-    let grant = take(shared, &claim, &Take::Over(from)).await?;
+    let grant = take(shared, &claim, &AcquireMode::Over(from)).await?;
     Ok(Lease::new(shared.clone(), grant, Limits::default()))
 }
 
@@ -193,18 +193,18 @@ pub(crate) async fn steal(
 ) -> Result<(Lease, Option<AttemptValue>), Error> {
     let spec = Spec::new(shared, LockOptions::new().ttl(ttl))?.on_behalf(on_behalf);
     let claim = spec.claim(shared, name, None)?;
-    let mut grant = take(shared, &claim, &Take::Stolen).await?;
+    let mut grant = take(shared, &claim, &AcquireMode::Stolen).await?;
     let from = grant.evicted.take();
     let lease = Lease::new(shared.clone(), grant, Limits::default());
     Ok((lease, from))
 }
 
-async fn take(shared: &Shared, claim: &Claim, take: &Take) -> Result<Grant, Error> {
+async fn take(shared: &Shared, claim: &Claim, mode: &AcquireMode) -> Result<Grant, Error> {
     let coordinator = &shared.coordinator;
     let span = events::acquiring(&claim.name);
     let start = coordinator.clock.now();
     let outcome = coordinator
-        .acquire(claim, take)
+        .acquire(claim, mode)
         .instrument(span.clone())
         .await;
     let _in_span = span.enter();

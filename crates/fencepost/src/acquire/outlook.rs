@@ -59,7 +59,7 @@ impl SoonestHolder {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fencepost_core::value::Owner;
+    use fencepost_core::owner::Owner;
 
     #[test]
     fn the_holder_that_ends_first_is_told_as_of_now_with_the_place_in_the_queue() {

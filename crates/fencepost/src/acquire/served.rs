@@ -14,7 +14,7 @@ use tracing::Instrument;
 
 use super::any::{AnyOf, Found};
 use super::slots::Kind;
-use crate::driver::coordinator::{Access, Claim, Grant};
+use crate::driver::claim::{Access, Claim, Grant};
 use crate::driver::identity::ValueForm;
 use crate::driver::in_flight::InFlight;
 use crate::driver::shared::Shared;
@@ -70,7 +70,7 @@ impl AnyOf<'_> {
             return Err(not_offered("reentrant locks"));
         }
         if self.spec.on_behalf.is_some() {
-            return Err(not_offered("itself as a store of another service"));
+            return Err(not_offered("being the store of another service"));
         }
         let claim = self.spec.claim(self.shared, self.names[0].clone(), None)?;
         let name = self.slots.map_or(claim.name, |slots| slots.whole.clone());

@@ -70,7 +70,7 @@ impl Slots {
         if name.as_str().len() > LONGEST_NAME {
             return Err(Error::from(Cause::InvalidName {
                 name: name.as_str().chars().take(64).collect(),
-                why: "it is longer than 480 bytes, and its slots are named after it",
+                why: "expected at most 480 bytes",
             }));
         }
         let names = (0..count).map(|slot| part_name(kind, &name, &slot.to_string()));

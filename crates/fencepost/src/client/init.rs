@@ -167,12 +167,12 @@ impl Builder {
         if outcomes.iter().all(|(_, outcome)| outcome.is_ok()) {
             return Ok(());
         }
-        let report = |(node, outcome): (String, Result<(), NodeError>)| NodeReport {
-            node,
-            outcome: match outcome {
+        let report = |(node, outcome): (String, Result<(), NodeError>)| {
+            let outcome = match outcome {
                 Ok(()) => NodeOutcome::Agreed,
                 Err(error) => NodeOutcome::Failed(error),
-            },
+            };
+            NodeReport::new(node, outcome)
         };
         Err(Error::from(Cause::Unreachable {
             needed: new.nodes(),
@@ -206,13 +206,13 @@ impl Builder {
             tracing::info!(?wait, "the old cluster is closed");
             sleep(wait).await;
         }
-        let report = |(node, outcome): &(String, Result<Closed, NodeError>)| NodeReport {
-            node: node.clone(),
-            outcome: match outcome {
+        let report = |(node, outcome): &(String, Result<Closed, NodeError>)| {
+            let outcome = match outcome {
                 Ok(closed) if closed.wait.is_zero() => NodeOutcome::Agreed,
                 Ok(closed) => NodeOutcome::Failed(NodeError::Quarantined(closed.wait)),
                 Err(error) => NodeOutcome::Failed(error.clone()),
-            },
+            };
+            NodeReport::new(node, outcome)
         };
         Err(Error::from(Cause::Unreachable {
             needed: old.needed(),
@@ -276,13 +276,13 @@ impl Builder {
 
 /// Each node's report.
 async fn reasons(nodes: &[Arc<dyn Node>]) -> Vec<NodeReport> {
-    let ask = async |node: &Arc<dyn Node>| NodeReport {
-        node: node.address().to_owned(),
-        outcome: match timeout(UNDO_LIMIT, node.hello()).await {
+    let ask = async |node: &Arc<dyn Node>| {
+        let outcome = match timeout(UNDO_LIMIT, node.hello()).await {
             Ok(Ok(())) => NodeOutcome::Agreed,
             Ok(Err(error)) => NodeOutcome::Failed(error),
             Err(_) => NodeOutcome::Pending,
-        },
+        };
+        NodeReport::new(node.address(), outcome)
     };
     join_all(nodes.iter().map(ask)).await
 }

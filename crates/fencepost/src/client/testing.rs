@@ -44,7 +44,7 @@ impl Client {
     /// let locks = Client::memory()?;
     /// let lease = locks.lock("job").await?;
     /// locks.delay("job", Duration::from_secs(60)); // longer than the TTL
-    /// assert_eq!(lease.lost().await, LossReason::Expired);
+    /// assert_eq!(lease.lost().await, LossReason::NoQuorum);
     /// # Ok(()) }
     /// ```
     pub fn delay(&self, name: impl AsRef<str>, by: Duration) {

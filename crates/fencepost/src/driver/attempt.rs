@@ -8,7 +8,8 @@ use std::time::Duration;
 use tokio::time::{Sleep, timeout};
 
 use super::calls::Calls;
-use super::coordinator::{Claim, Coordinator, Grant, REPORT_PATIENCE, Take};
+use super::claim::{AcquireMode, Claim, Grant};
+use super::coordinator::{Coordinator, REPORT_PATIENCE};
 use super::in_flight::InFlight;
 use super::release::{ReleaseTask, Terms};
 use crate::error::{Error, HeldBy, HolderStatus, NodeError};
@@ -36,17 +37,17 @@ impl<'a> Attempt<'a> {
     pub(super) fn begin(
         coordinator: &'a Arc<Coordinator>,
         claim: Claim,
-        take: &Take,
+        mode: &AcquireMode,
         now: Moment,
     ) -> Self {
         let proposed = coordinator.proposal(&claim, now);
         let mut round = Calls::default();
-        let command = match take {
-            Take::Free { turn, .. } => claim.acquire(proposed, turn.clone()),
-            Take::Stolen => claim.steal(proposed, Vec::new()),
-            Take::Over(from) => claim.steal(proposed, from.clone()),
+        let command = match mode {
+            AcquireMode::Free { turn, .. } => claim.acquire(proposed, turn.clone()),
+            AcquireMode::Stolen => claim.steal(proposed, Vec::new()),
+            AcquireMode::Over(from) => claim.steal(proposed, from.clone()),
         };
-        let goes_on = matches!(take, Take::Free { goes_on: true, .. });
+        let goes_on = matches!(mode, AcquireMode::Free { goes_on: true, .. });
         let request = Request::new(&claim.name, command).needs_expiry(!goes_on);
         let nodes = coordinator.nodes.iter().map(|node| &**node).enumerate();
         round.send(&request, now, nodes, coordinator.quorum.decisive());

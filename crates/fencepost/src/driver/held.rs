@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use crate::driver::coordinator::{Access, Claim, Coordinator, Grant, NotExtended};
+use crate::driver::claim::{Access, Claim, Grant, NotExtended};
+use crate::driver::coordinator::Coordinator;
 use crate::driver::in_flight::InFlight;
 use crate::error::LossReason;
 use crate::events;

@@ -3,6 +3,7 @@
 //! | file | what it does |
 //! | --- | --- |
 //! | `coordinator` | asks all nodes of one client at once, and hands each answer to the decisions |
+//! | `claim` | one value's claim to one lock, and the commands that it sends |
 //! | `attempt` | one attempt to acquire, in flight |
 //! | `ballots` | how the nodes voted, for metrics |
 //! | `calls` | calls in flight, answered in any order |
@@ -19,6 +20,7 @@
 mod attempt;
 pub(crate) mod ballots;
 mod calls;
+pub(crate) mod claim;
 pub(crate) mod coordinator;
 mod deferred;
 pub(crate) mod held;

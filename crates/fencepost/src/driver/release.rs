@@ -14,7 +14,8 @@ use tokio::task::unconstrained;
 use tokio::time::{Instant, Sleep, sleep};
 
 use super::calls::{Answer, Calls};
-use super::coordinator::{Claim, Coordinator};
+use super::claim::Claim;
+use super::coordinator::Coordinator;
 use super::in_flight::InFlight;
 use crate::error::NodeError;
 use crate::store::Request;

@@ -24,8 +24,8 @@ use crate::lease::Lease;
 use crate::lease::run::lease_guard;
 use crate::options::{Ask, request};
 use fencepost_core::name::LockName;
+use fencepost_core::owner::Owner;
 use fencepost_core::token::FencingToken;
-use fencepost_core::value::Owner;
 pub use observe::Observer;
 
 /// One leader among many: see [`Client::election`](crate::Client::election).
@@ -166,7 +166,7 @@ impl Election {
     /// let election = locks.election("scheduler");
     /// let mut observer = election.observe()?;
     /// let leadership = election.campaign("10.0.0.7:8080").await?;
-    /// let leader = observer.next().await.expect("it never ends");
+    /// let leader = observer.next().await;
     /// assert_eq!((leader.value.as_str(), leader.token), ("10.0.0.7:8080", leadership.token()));
     /// # Ok(()) }
     /// ```
@@ -189,7 +189,8 @@ impl Election {
     /// let election = locks.election("scheduler");
     /// let mut observer = election.observe_every(Duration::from_secs(5))?;
     /// # let _leadership = election.campaign("a").await?;
-    /// while let Some(leader) = observer.next().await {
+    /// loop {
+    ///     let leader = observer.next().await;
     ///     println!("{} leads with token {}", leader.value, leader.token);
     /// #   break;
     /// }

@@ -83,8 +83,7 @@ impl Observer {
         }
     }
 
-    /// Waits for the next leader. Never `None`. It may be dropped at any time without missing a
-    /// leader.
+    /// Waits for the next leader. It may be dropped at any time without missing a leader.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -93,14 +92,19 @@ impl Observer {
     /// # let election = locks.election("scheduler");
     /// # let _leadership = election.campaign("a").await?;
     /// let mut observer = election.observe()?;
-    /// while let Some(leader) = observer.next().await {
+    /// loop {
+    ///     let leader = observer.next().await;
     ///     println!("{} leads with token {}", leader.value, leader.token);
     /// #   break;
     /// }
     /// # Ok(()) }
     /// ```
-    pub async fn next(&mut self) -> Option<Leader> {
-        self.leaders.next().await
+    pub async fn next(&mut self) -> Leader {
+        match self.leaders.next().await {
+            Some(leader) => leader,
+            // The stream never ends.
+            None => std::future::pending().await,
+        }
     }
 }
 

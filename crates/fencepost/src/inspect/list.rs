@@ -9,7 +9,7 @@ use futures_util::future::join_all;
 use tokio::time::timeout;
 
 use crate::driver::coordinator::Coordinator;
-use crate::error::{Cause, Error, NodeError, NodeOutcome};
+use crate::error::{Cause, Error, NodeError, NodeOutcome, NodeReport};
 use crate::inspect::status::Status;
 pub use fencepost_core::NamePattern;
 
@@ -23,9 +23,9 @@ pub struct Listing {
     /// The status of each lock, by name. A free lock is listed as long as its register is kept.
     pub locks: Vec<Status>,
     /// Why a node could not be reached, in configured order.
-    pub failed: Vec<(String, NodeError)>,
+    pub failed: Vec<NodeReport>,
     /// Whether there are more names than a listing can hold.
-    pub more: bool,
+    pub truncated: bool,
 }
 
 /// The locks known to these nodes.
@@ -50,14 +50,16 @@ pub(crate) async fn list(
             nodes: coordinator.report(outcomes),
         }));
     }
-    let (mut names, mut failed, mut more) = (Vec::new(), Vec::new(), false);
+    let (mut names, mut failed, mut truncated) = (Vec::new(), Vec::new(), false);
     for (node, answer) in coordinator.nodes().iter().zip(answers) {
         match answer {
             Ok(answer) => {
                 names.extend(answer.names);
-                more |= answer.more;
+                truncated |= answer.more;
             }
-            Err(error) => failed.push((node.address().to_owned(), error)),
+            Err(error) => {
+                failed.push(NodeReport::new(node.address(), NodeOutcome::Failed(error)));
+            }
         }
     }
     names.sort_unstable();
@@ -65,7 +67,7 @@ pub(crate) async fn list(
     Ok(Listing {
         locks: Status::ask_for_all(coordinator, &names).await,
         failed,
-        more,
+        truncated,
     })
 }
 

@@ -1,7 +1,7 @@
 //! [`Waiter`]: the waiters for a lock, in order, as the nodes report them.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use futures_util::future::join_all;
 use tokio::time::timeout;
@@ -21,8 +21,8 @@ pub struct Waiter {
     pub owner: Owner,
     /// Its session: `None` for a ticket that is not fencepost's.
     pub session: Option<SessionId>,
-    /// Approximately since when, since 1970: the number of its ticket.
-    pub since: Duration,
+    /// Approximately since when: the number of its ticket.
+    pub since: SystemTime,
     /// Whether it must not be passed.
     pub fair: bool,
     /// Whether it waits to read.
@@ -34,7 +34,7 @@ impl Waiter {
         Self {
             owner: id.owner(),
             session: id.session(),
-            since: Duration::from_micros(number.get()),
+            since: UNIX_EPOCH + Duration::from_micros(number.get()),
             fair: id.is_fair() && !id.is_reader(),
             reader: id.is_reader(),
         }
@@ -101,8 +101,11 @@ mod tests {
             vec![ticket(2, 10)],
         ];
         let seen = agreed(answers.into_iter(), 2);
-        let since: Vec<_> = seen.iter().map(|waiter| waiter.since.as_micros()).collect();
-        assert_eq!(since, [10, 21]);
+        let since: Vec<_> = seen.iter().map(|waiter| waiter.since).collect();
+        assert_eq!(
+            since,
+            [10, 21].map(|micros| UNIX_EPOCH + Duration::from_micros(micros))
+        );
     }
 
     #[tokio::test]

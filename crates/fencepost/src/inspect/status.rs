@@ -13,10 +13,10 @@ use crate::error::NodeError;
 use crate::store::Node;
 use fencepost_core::lock::{Command, Holder, Reply, Snapshot};
 use fencepost_core::name::LockName;
+use fencepost_core::owner::Owner;
 use fencepost_core::quorum::Quorum;
 use fencepost_core::quorum::tally::{self, Possession};
 use fencepost_core::token::FencingToken;
-use fencepost_core::value::Owner;
 
 /// How many locks are inspected concurrently.
 const AT_ONCE: usize = 512;

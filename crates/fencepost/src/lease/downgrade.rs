@@ -4,7 +4,7 @@
 //! may have admitted readers already.
 
 use super::Lease;
-use crate::driver::coordinator::{Access, NotExtended};
+use crate::driver::claim::{Access, NotExtended};
 use crate::driver::held::Asker;
 use crate::error::{Error, LossReason, not_offered};
 
@@ -29,7 +29,7 @@ impl Lease {
             return Ok(self);
         }
         if self.shared.service().is_some() {
-            return Err(not_offered("a writer to become a reader"));
+            return Err(not_offered("downgrading a write lease"));
         }
         let Some(held) = self.held.turn_into_reader(self.shared.renewer.new_id()) else {
             return Err(self.lost_by(self.loss().unwrap_or(LossReason::Expired)));

@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 
 use tracing::Instrument;
 
-use crate::driver::coordinator::{Grant, NotExtended};
+use crate::driver::claim::{Grant, NotExtended};
 use crate::driver::held::{Asker, Held, Limits};
 use crate::driver::shared::Shared;
 use crate::error::{Error, LossReason};
@@ -115,8 +115,7 @@ impl Lease {
     /// does not.
     #[must_use]
     pub fn deadline(&self) -> Instant {
-        // A task's own clock, which a test may pause.
-        tokio::time::Instant::now().into_std() + self.remaining()
+        from_now(self.remaining())
     }
 
     /// Whether the lock is ours right now, by our own clock.
@@ -251,6 +250,11 @@ impl Lease {
         self.shared.renewer.remove(&self.held);
         late
     }
+}
+
+/// This long from now, by a task's own clock, which a test may pause.
+pub(crate) fn from_now(time: Duration) -> Instant {
+    tokio::time::Instant::now().into_std() + time
 }
 
 impl Drop for Lease {

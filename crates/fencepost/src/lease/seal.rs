@@ -11,7 +11,8 @@ use tokio::time::sleep;
 
 use super::Lease;
 use crate::detached::linger;
-use crate::driver::coordinator::{Claim, Coordinator, NotExtended};
+use crate::driver::claim::{Claim, NotExtended};
+use crate::driver::coordinator::Coordinator;
 use crate::driver::in_flight::InFlight;
 use crate::error::{Error, LossReason};
 use crate::runtime::clock::Moment;

@@ -2,10 +2,7 @@
 //!
 //! | file | what it is |
 //! | --- | --- |
-//!
-//! this one
-//! the public API
-//!
+//! | this one | the public API |
 //! | `door` | counts the entries of one owner, and lets one of its tasks acquire for all |
 //!
 //! To the nodes a reentrant lock is a lock like any other, held by one value; entries are counted
@@ -30,7 +27,7 @@ use crate::lease::run::lease_guard;
 use crate::options::{Ask, request};
 use door::Door;
 use fencepost_core::name::LockName;
-use fencepost_core::value::Owner;
+use fencepost_core::owner::Owner;
 
 /// A lock that its owner may enter again while holding it: see
 /// [`Client::reentrant`](crate::Client::reentrant).

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::view;
 use super::watch::{Waited, Watch, answers, pause, step_aside};
-use super::{KEEP, checked_keep};
+use super::{RETENTION, checked_retention};
 use crate::acquire::slots::{Kind, Slots, part_name};
 use crate::acquire::{AnyOf, Found, Spec, attempt};
 use crate::driver::held::Limits;
@@ -31,7 +31,7 @@ use fencepost_core::ttl::Ttl;
 ///
 /// # One name is one round
 /// Put the number of the round into the name: `locks.barrier(format!("import:{round}"), 5)`. A name
-/// can be reused once its round is no longer [kept](Self::keep).
+/// can be reused once its round is no longer [kept](Self::retention).
 ///
 /// # What is promised
 /// On one node and on n:
@@ -49,7 +49,7 @@ use fencepost_core::ttl::Ttl;
 ///   a file at once). A dropped wait frees its place at once.
 ///
 /// This assumes of the nodes what [locks](crate#what-is-promised) assume, for as long as parties
-/// wait. Who has passed is remembered for [`keep`](Self::keep). A node that forgets that, or that
+/// wait. Who has passed is remembered for [`retention`](Self::retention). A node that forgets that, or that
 /// the barrier has opened, does no harm as long as a majority of the nodes remembers it. Otherwise
 /// a late party may wait in vain, and one more than k may pass later.
 ///
@@ -65,7 +65,7 @@ use fencepost_core::ttl::Ttl;
 pub struct Barrier {
     shared: Arc<Shared>,
     places: Result<Arc<Places>, Error>,
-    keep: Duration,
+    retention: Duration,
     timeout: Option<Duration>,
     ttl: Option<Duration>,
 }
@@ -104,7 +104,7 @@ impl Barrier {
         Self {
             shared,
             places: Places::new(name, parties).map(Arc::new),
-            keep: KEEP,
+            retention: RETENTION,
             timeout: None,
             ttl: None,
         }
@@ -113,8 +113,8 @@ impl Barrier {
     /// How long the opening and the parties that passed are remembered: at least twice the client's
     /// `max_ttl`, at most 24 h; an hour by default. For that long the name serves one round.
     #[must_use]
-    pub fn keep(mut self, time: Duration) -> Self {
-        self.keep = time;
+    pub fn retention(mut self, time: Duration) -> Self {
+        self.retention = time;
         self
     }
 
@@ -187,7 +187,7 @@ impl Barrier {
         };
         let mut party = Party {
             spec: Spec::new(&self.shared, options)?.limits(limits),
-            keep: checked_keep(&self.shared, self.keep)?,
+            retention: checked_retention(&self.shared, self.retention)?,
             watch: Watch::new(&self.shared, &places.slots.names),
             shared: &self.shared,
             places: &places,
@@ -196,7 +196,7 @@ impl Barrier {
             let (place, lease) = party.take_place().await?;
             match party.until_open(&lease).await? {
                 Until::Open => {
-                    lease.seal(party.keep).await?;
+                    lease.seal(party.retention).await?;
                     return Ok(Passage { place });
                 }
                 // Before it takes another one: it must not be seen in both.
@@ -222,7 +222,7 @@ struct Party<'a> {
     shared: &'a Arc<Shared>,
     places: &'a Places,
     spec: Spec,
-    keep: Ttl,
+    retention: Ttl,
     watch: Watch<'a>,
 }
 
@@ -328,7 +328,7 @@ impl Party<'_> {
         let marker = self.places.marker.clone();
         let spec = self.spec.clone().limits(Limits::default());
         let attempt = attempt(self.shared, &spec, marker, Precedence::MayPass, None);
-        attempt.await?.seal(self.keep).await
+        attempt.await?.seal(self.retention).await
     }
 
     fn no_place(&self) -> Error {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::view;
 use super::watch::{Waited, Watch, answers, pause, step_aside};
-use super::{KEEP, checked_keep};
+use super::{RETENTION, checked_retention};
 use crate::acquire::slots::{Kind, Slots};
 use crate::acquire::{self, AnyOf, Spec};
 use crate::driver::held::Limits;
@@ -31,7 +31,7 @@ use fencepost_core::ttl::Ttl;
 /// - **In time.** Once k calls have *returned*, every `wait` returns within 250 ms and a few round
 ///   trips, while a majority of the nodes that has seen all counts answers: a node has the counts
 ///   made while it was up. One node has them all, and of three that were all up any two are enough.
-/// - **For a limited time.** Each count lapses [`keep`](Self::keep) after it was made, an hour by
+/// - **For a limited time.** Each count lapses [`retention`](Self::retention) after it was made, an hour by
 ///   default. So the k counts have to come within that time, and the latch stays open until the
 ///   first of them lapses. Then a new round begins. To avoid that, give each round its own name.
 ///
@@ -60,7 +60,7 @@ use fencepost_core::ttl::Ttl;
 /// use std::time::Duration;
 /// use fencepost::Counted;
 ///
-/// let latch = locks.latch("ready", 2).keep(Duration::from_secs(600));
+/// let latch = locks.latch("ready", 2).retention(Duration::from_secs(600));
 /// assert_eq!(latch.count_down().await?, Counted::Now);
 /// assert_eq!(latch.remaining().await?, 1);
 /// let early = latch.clone().timeout(Duration::from_millis(20)).wait().await;
@@ -75,7 +75,7 @@ use fencepost_core::ttl::Ttl;
 pub struct Latch {
     shared: Arc<Shared>,
     slots: Result<Arc<Slots>, Error>,
-    keep: Duration,
+    retention: Duration,
     timeout: Option<Duration>,
 }
 
@@ -94,7 +94,7 @@ impl Latch {
         Self {
             shared,
             slots: Slots::new(Kind::Latch, name, counts).map(Arc::new),
-            keep: KEEP,
+            retention: RETENTION,
             timeout: None,
         }
     }
@@ -102,8 +102,8 @@ impl Latch {
     /// How long a count lasts: at least twice the client's `max_ttl`, at most 24 h; an hour by
     /// default.
     #[must_use]
-    pub fn keep(mut self, time: Duration) -> Self {
-        self.keep = time;
+    pub fn retention(mut self, time: Duration) -> Self {
+        self.retention = time;
         self
     }
 
@@ -145,7 +145,7 @@ impl Latch {
     /// too late: it may have counted and may not, see [above](Self#a-call-that-failed).
     /// [`ErrorKind::InvalidName`](crate::ErrorKind::InvalidName), [`ErrorKind::InvalidOption`](crate::ErrorKind::InvalidOption) and [`ErrorKind::InvalidTtl`](crate::ErrorKind::InvalidTtl) for what cannot be.
     pub async fn count_down(&self) -> Result<Counted, Error> {
-        let (slots, keep) = self.parts()?;
+        let (slots, retention) = self.parts()?;
         // Holds a slot for a moment, until it is sealed.
         let spec = Spec::new(&self.shared, LockOptions::new())?.limits(Limits::default());
         let any = AnyOf {
@@ -157,7 +157,7 @@ impl Latch {
         loop {
             match any.at_once().await {
                 Ok((_, lease)) => {
-                    lease.seal(keep).await?;
+                    lease.seal(retention).await?;
                     return Ok(Counted::Now);
                 }
                 // So many nodes refused that no majority can hold what was requested: it is safe to
@@ -199,7 +199,7 @@ impl Latch {
     /// As [`count_down`](Self::count_down), and [`ErrorKind::InvalidOption`](crate::ErrorKind::InvalidOption) for a number that is none of
     /// the latch's.
     pub async fn count_down_as(&self, party: usize) -> Result<(), Error> {
-        let (slots, keep) = self.parts()?;
+        let (slots, retention) = self.parts()?;
         let Some(slot) = slots.names.get(party) else {
             let most = slots.names.len() - 1;
             return Err(Error::from(Cause::InvalidOption {
@@ -209,7 +209,7 @@ impl Latch {
         };
         let ttl = self.shared.default_ttl.get();
         let (lease, _) = acquire::steal(&self.shared, slot.clone(), ttl, None).await?;
-        lease.seal(keep).await
+        lease.seal(retention).await
     }
 
     /// Waits until the latch is open, at most for the [`timeout`](Self::timeout).
@@ -264,6 +264,9 @@ impl Latch {
     }
 
     fn parts(&self) -> Result<(Arc<Slots>, Ttl), Error> {
-        Ok((self.slots.clone()?, checked_keep(&self.shared, self.keep)?))
+        Ok((
+            self.slots.clone()?,
+            checked_retention(&self.shared, self.retention)?,
+        ))
     }
 }

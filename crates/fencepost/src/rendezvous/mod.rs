@@ -3,22 +3,10 @@
 //!
 //! | file | what it is |
 //! | --- | --- |
-//!
-//! `latch`
-//! the public API of the latch
-//!
-//!
-//! `barrier`
-//! the public API of the barrier
-//!
-//!
-//! `watch`
-//! polls whether all k slots are taken
-//!
-//!
-//! `view`
-//! what the nodes' replies mean; pure
-//!
+//! | `latch` | the public API of the latch |
+//! | `barrier` | the public API of the barrier |
+//! | `watch` | polls whether all k slots are taken |
+//! | `view` | what the nodes' replies mean; pure |
 //!
 //! Both are k slot locks, like those of a [semaphore](crate::Semaphore). A party that counts or
 //! passes leaves its slot taken. A plain count on each node could not be trusted: a node that was
@@ -40,27 +28,26 @@ use fencepost_core::ttl::{Readable, Ttl};
 pub use latch::{Counted, Latch};
 
 /// The default time for which counts and passages are remembered.
-const KEEP: Duration = Duration::from_secs(60 * 60);
+const RETENTION: Duration = Duration::from_secs(60 * 60);
 /// The minimum, in multiples of the longest hold: so that for at least half of the time, a sealed
 /// slot can be told from one that is merely held.
-const SHORTEST_KEEP: u32 = 2;
+const SHORTEST_RETENTION: u32 = 2;
 /// The maximum interval between two polls.
 const PACE: Duration = Duration::from_millis(250);
 /// The maximum pause of a party before it retries a contended slot.
 const AGAIN: Duration = Duration::from_millis(25);
 
 /// Checks how long something is to be kept.
-fn checked_keep(shared: &Shared, keep: Duration) -> Result<Ttl, Error> {
-    let (keep, max_ttl) = (Ttl::new(keep)?, shared.max_ttl.get());
-    if keep.get() < max_ttl * SHORTEST_KEEP {
+fn checked_retention(shared: &Shared, retention: Duration) -> Result<Ttl, Error> {
+    let (retention, max_ttl) = (Ttl::new(retention)?, shared.max_ttl.get());
+    if retention.get() < max_ttl * SHORTEST_RETENTION {
         return Err(Error::from(Cause::InvalidOption {
-            option: "keep",
+            option: "retention",
             why: format!(
-                "it is at least {SHORTEST_KEEP} times max_ttl, which is {}, so that what was left \
-                 for good can be told from what is only held",
+                "expected at least {SHORTEST_RETENTION} x max_ttl ({})",
                 Readable(max_ttl)
             ),
         }));
     }
-    Ok(keep)
+    Ok(retention)
 }

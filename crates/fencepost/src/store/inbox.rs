@@ -98,7 +98,8 @@ mod tests {
     use super::*;
     use crate::error::NodeError;
     use fencepost_core::lock::TicketDisposition;
-    use fencepost_core::value::{AttemptValue, Owner};
+    use fencepost_core::owner::Owner;
+    use fencepost_core::value::AttemptValue;
     use std::sync::atomic::AtomicUsize;
     use std::task::Wake;
 

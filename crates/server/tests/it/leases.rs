@@ -293,7 +293,7 @@ fn a_prefix_is_found_among_more_names_than_one_listing_holds() {
                 .try_lock(name)
                 .ttl(Duration::from_secs(30))
                 .renew(false);
-            lock.await.unwrap().detach().await.unwrap();
+            drop(lock.await.unwrap().detach().await.unwrap());
         }
         client
     });

@@ -21,7 +21,8 @@ use std::time::{Duration, Instant};
 use fencepost::internals::Node;
 use fencepost::internals::clock::{Clock, SystemClock};
 use fencepost::internals::sqlite::SqliteNode;
-use fencepost::{AttemptValue, Client, FencingToken, LockName, NamePattern, Owner, Ttl};
+use fencepost::{AttemptValue, Client, FencingToken, LockName, NamePattern, Owner};
+use fencepost_core::Ttl;
 use fencepost_core::lock::{Command, Reply};
 
 /// Much longer than any test waits: only the death of the holder frees the lock in time.

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use fencepost::internals::{Call, Node};
-use fencepost::{AttemptValue, FencingToken, LockName, Ttl};
+use fencepost::{AttemptValue, FencingToken, LockName};
+use fencepost_core::Ttl;
 use fencepost_core::lock::{Command, Holder, MAX_SKEW, Repair, Reply, Snapshot};
 
 /// One attempt on one lock of one node.

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fencepost::internals::{Node, Notice, WakeSink};
-use fencepost::{AttemptValue, Client, FencingToken, LockName, NodeError, Owner, Ttl};
+use fencepost::{AttemptValue, Client, FencingToken, LockName, NodeError, Owner};
+use fencepost_core::Ttl;
 use fencepost_core::lock::{Command, NodeQueue, Precedence, Reply, TicketDisposition};
 use fencepost_core::ticket::{
     ClientId, Standing, Ticket, TicketId, TicketMode, TicketNumber, Wake,

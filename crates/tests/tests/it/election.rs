@@ -52,7 +52,7 @@ fn nanos() -> u64 {
 }
 
 async fn next(observer: &mut Observer) -> Leader {
-    timeout(LATE, observer.next()).await.unwrap().unwrap()
+    timeout(LATE, observer.next()).await.unwrap()
 }
 
 fn pair(leader: &Leader) -> (String, u64) {
@@ -494,7 +494,7 @@ async fn leaders_that_come_and_go_among_stopped_nodes_are_seen_in_token_order() 
         observers.push(tokio::spawn(async move {
             let mut observer = election.observe_every(Duration::from_millis(10)).unwrap();
             let mut seen = Vec::new();
-            while let Ok(Some(leader)) = timeout(LONG, observer.next()).await {
+            while let Ok(leader) = timeout(LONG, observer.next()).await {
                 seen.push(pair(&leader));
                 if Instant::now() > over {
                     break;

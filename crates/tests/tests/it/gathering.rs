@@ -111,7 +111,7 @@ async fn a_count_lapses_when_its_time_is_up(node: &Arc<dyn Node>) {
     let keep = Duration::from_millis(700);
     let builder = Client::builder().shared_node(Arc::clone(node));
     let locks = builder.max_ttl(keep / 2).ttl(keep / 2).build().unwrap();
-    let latch = locks.latch("ready", 2).keep(keep);
+    let latch = locks.latch("ready", 2).retention(keep);
     let begin = Instant::now();
     in_time(latch.count_down()).await;
     let seen = in_time(latch.remaining()).await;
@@ -168,7 +168,7 @@ async fn no_more_pass_than_there_are_places(node: &Arc<dyn Node>) {
     let error = refused(client(node).barrier("phase", 4).wait()).await;
     let text = error.to_string();
     assert!(
-        text.contains("all 4 are taken") && text.contains("one round"),
+        text.contains("all 4 places are taken") && text.contains("each round"),
         "{text}"
     );
 }
@@ -273,12 +273,14 @@ async fn what_cannot_be_is_refused(node: &Arc<dyn Node>) {
         assert!(error.contains(why), "{error}");
     }
     let short = Duration::from_secs(119);
-    let error = refused(locks.latch("a", 1).keep(short).count_down()).await;
-    assert!(error.to_string().contains("2 times max_ttl"), "{error}");
-    let error = refused(locks.barrier("a", 1).keep(short).wait()).await;
+    let error = refused(locks.latch("a", 1).retention(short).count_down()).await;
+    assert!(error.to_string().contains("2 x max_ttl"), "{error}");
+    let error = refused(locks.barrier("a", 1).retention(short).wait()).await;
     let error = error.to_string();
-    assert!(error.contains("2 times max_ttl, which is 1m"), "{error}");
-    let long = locks.latch("a", 1).keep(Duration::from_secs(25 * 3600));
+    assert!(error.contains("at least 2 x max_ttl (1m)"), "{error}");
+    let long = locks
+        .latch("a", 1)
+        .retention(Duration::from_secs(25 * 3600));
     let error = long.count_down().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidTtl, "{error}");
 }
@@ -480,12 +482,12 @@ async fn nothing_is_left_of_those_who_gave_up_and_of_what_was_kept_long_enough()
     let nothing_left = || cluster.leftovers().is_empty();
     wait_until("nobody left anything", LATE, nothing_left).await;
     let keep = Duration::from_secs(3);
-    let barrier = locks.barrier("c", 2).keep(keep);
+    let barrier = locks.barrier("c", 2).retention(keep);
     let parties = [party(&barrier), party(&barrier)];
     for party in parties {
         passage(party).await.unwrap();
     }
-    in_time(locks.latch("c", 1).keep(keep).count_down()).await;
+    in_time(locks.latch("c", 1).retention(keep).count_down()).await;
     assert!(!nothing_left());
     wait_until("it was kept long enough", LATE, nothing_left).await;
 }

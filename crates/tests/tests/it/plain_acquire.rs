@@ -8,9 +8,8 @@ use std::time::{Duration, Instant};
 use fencepost::internals::Node;
 use fencepost::internals::clock::{Clock, Moment, SystemClock};
 use fencepost::internals::redis::{RedisNode, RedisOptions, Roster};
-use fencepost::{
-    AttemptValue, Client, FencingToken, LockName, NodeError, Owner, RestartPolicy, Ttl,
-};
+use fencepost::{AttemptValue, Client, FencingToken, LockName, NodeError, Owner, RestartPolicy};
+use fencepost_core::Ttl;
 use fencepost_core::lock::{Command, Precedence, Reply};
 use fencepost_tests::{Cluster, RedisServer, wait_until};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

@@ -4,8 +4,9 @@ use std::collections::HashSet;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use fencepost::{AttemptValue, FencingToken, Owner, Ttl};
+use fencepost::{AttemptValue, FencingToken, Owner};
 use fencepost_core::LeaseId;
+use fencepost_core::Ttl;
 use fencepost_core::lock::{Command, Holder, Precedence, Repair, Snapshot, TicketDisposition};
 use fencepost_core::ticket::{ClientId, Standing, Ticket, TicketId, TicketMode, TicketNumber};
 use proptest::prelude::*;

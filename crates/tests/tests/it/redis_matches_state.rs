@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use fencepost::internals::redis::RedisNode;
 use fencepost::internals::{Node, Request};
-use fencepost::{AttemptValue, FencingToken, LockName, NodeError, Ttl};
+use fencepost::{AttemptValue, FencingToken, LockName, NodeError};
+use fencepost_core::Ttl;
 use fencepost_core::lock::plain::PlainAcquire;
 use fencepost_core::lock::{Command, Holder, LockState, MAX_SKEW, Now, Repair, Reply, Snapshot};
 use fencepost_core::ticket::{TicketId, Wake};

@@ -110,7 +110,7 @@ async fn time_outs_without_an_end_and_holds_without_time_are_refused() {
         ),
         (
             Client::builder().connect_timeout(Duration::MAX),
-            "node_timeout",
+            "connect_timeout",
         ),
         (Client::builder().max_hold(Duration::ZERO), "max_hold"),
     ] {

@@ -4,7 +4,8 @@
 use std::time::Duration;
 
 use fencepost::internals::Node;
-use fencepost::{AttemptValue, FencingToken, LockName, Owner, Ttl};
+use fencepost::{AttemptValue, FencingToken, LockName, Owner};
+use fencepost_core::Ttl;
 use fencepost_core::lock::{Command, LockState, Now, Precedence, Reply};
 use fencepost_core::ticket::{ClientId, Standing, Ticket, TicketId, TicketMode, TicketNumber};
 use fencepost_tests::RedisServer;

@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use fencepost::internals::{Node, Request};
-use fencepost::{AttemptValue, FencingToken, LockName, Owner, Ttl};
+use fencepost::{AttemptValue, FencingToken, LockName, Owner};
+use fencepost_core::Ttl;
 use fencepost_core::lock::{Command, LockState, Now, Reply, TicketDisposition};
 use fencepost_core::ticket::{ClientId, Standing, Ticket, TicketId, TicketMode, TicketNumber};
 use fencepost_tests::RedisServer;

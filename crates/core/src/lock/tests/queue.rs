@@ -1,8 +1,8 @@
 //! Who waits, who is told, and who may go.
 
 use super::*;
+use crate::words::owner::Owner;
 use crate::words::ticket::ClientId;
-use crate::words::value::Owner;
 
 const LEASE: Duration = Duration::from_secs(3);
 

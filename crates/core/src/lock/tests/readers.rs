@@ -2,8 +2,8 @@
 
 use super::queue::{agreed, id, leave, place, woken};
 use super::*;
+use crate::words::owner::Owner;
 use crate::words::ticket::{ClientId, TicketMode};
-use crate::words::value::Owner;
 
 fn reader(n: u64) -> TicketId {
     let owner = Owner::new("r").unwrap();

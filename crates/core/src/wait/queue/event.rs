@@ -5,9 +5,9 @@ use std::time::Duration;
 use crate::lock::NodeQueue;
 use crate::outcome::{NodeError, NodeOutcome};
 use crate::words::moment::Moment;
+use crate::words::owner::Owner;
 use crate::words::ticket::{Ticket, TicketId, TicketNumber, Wake};
 use crate::words::token::FencingToken;
-use crate::words::value::Owner;
 
 /// One waiter: the client's own number of its ticket.
 pub type WaiterId = u64;

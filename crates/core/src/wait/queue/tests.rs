@@ -3,8 +3,9 @@
 
 use super::*;
 use crate::lock::Holder;
+use crate::words::owner::Owner;
 use crate::words::ticket::{Place, TicketNumber};
-use crate::words::value::{AttemptValue, Owner};
+use crate::words::value::AttemptValue;
 
 /// Random shares that leave a pause as it is.
 const WHOLE: f64 = 1.0;

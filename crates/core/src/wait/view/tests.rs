@@ -1,8 +1,9 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use super::*;
+use crate::words::owner::Owner;
 use crate::words::ticket::{ClientId, TicketId};
-use crate::words::value::{AttemptValue, Owner};
+use crate::words::value::AttemptValue;
 
 const fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)

@@ -24,10 +24,10 @@ use crate::store::redis::{Eviction, Hidden, RedisOptions, Roster};
 #[cfg(feature = "service")]
 use crate::store::service::{ServiceOptions, TOKEN_VARIABLE};
 use fencepost_core::lock::REGISTER_RETENTION;
+use fencepost_core::owner::Owner;
 use fencepost_core::quorum::membership::least_retention;
 use fencepost_core::quorum::{MOST_NODES, Quorum};
 use fencepost_core::ttl::Ttl;
-use fencepost_core::value::Owner;
 
 /// The maximum timeout of a node or connection: a node that takes longer counts as down.
 const LONGEST_TIMEOUT: Duration = Duration::from_secs(60 * 60);
@@ -60,15 +60,7 @@ impl Builder {
         } else {
             NODE_TIMEOUT
         };
-        let time = self.node_timeout.unwrap_or(default);
-        if time.is_zero() || self.connect_timeout.is_zero() {
-            return Err(invalid("node_timeout", "a timeout must not be zero"));
-        }
-        if time > LONGEST_TIMEOUT || self.connect_timeout > LONGEST_TIMEOUT {
-            let why = "a timeout must not exceed one hour";
-            return Err(invalid("node_timeout", why));
-        }
-        Ok(time)
+        checked_timeout("node_timeout", self.node_timeout.unwrap_or(default))
     }
 
     /// Checks the options and starts connecting, without waiting for it.
@@ -86,6 +78,7 @@ impl Builder {
             None => Ttl::new(self.max_ttl.min(Duration::from_secs(30)))?,
         };
         let node_timeout = self.checked_node_timeout()?;
+        checked_timeout("connect_timeout", self.connect_timeout)?;
         self.checked_retention()?;
         if self.max_hold.is_some_and(|time| time.is_zero()) {
             return Err(invalid("max_hold", "it must not be zero"));
@@ -226,6 +219,34 @@ impl Builder {
         match self.restart_policy {
             Some(policy) => policy == RestartPolicy::Delay,
             None => quorum.nodes() >= 3 || self.has_group(),
+        }
+    }
+}
+
+/// A timeout of a node or connection.
+fn checked_timeout(option: &'static str, time: Duration) -> Result<Duration, Error> {
+    if time.is_zero() {
+        return Err(invalid(option, "a timeout must not be zero"));
+    }
+    if time > LONGEST_TIMEOUT {
+        return Err(invalid(option, "a timeout must not exceed one hour"));
+    }
+    Ok(time)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_timeout_that_is_zero_or_too_long_is_reported_under_its_own_name() {
+        let too_long = LONGEST_TIMEOUT + Duration::from_secs(1);
+        for time in [Duration::ZERO, too_long] {
+            let builder = || Client::builder().url("memory:");
+            let error = builder().connect_timeout(time).build().unwrap_err();
+            assert_eq!(error.option(), Some("connect_timeout"));
+            let error = builder().node_timeout(time).build().unwrap_err();
+            assert_eq!(error.option(), Some("node_timeout"));
         }
     }
 }

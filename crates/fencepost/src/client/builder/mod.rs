@@ -311,7 +311,7 @@ impl Builder {
 
     /// The client's runtime has I/O enabled (`enable_io`, `enable_all`), as servers need it. With a file it lets the
     /// loss of a lease be told as soon as the machine resumes from a suspend; without, up to a second later.
-    pub fn runtime_has_io(mut self) -> Self {
+    pub fn enable_io(mut self) -> Self {
         self.runtime_has_io = true;
         self
     }

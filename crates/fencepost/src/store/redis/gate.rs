@@ -1,4 +1,4 @@
-//! [`Gate`]: every call reaches the connection through it, and waits there while one is being
+//! [`LinkGate`]: every call reaches the connection through it, and waits there while one is being
 //! opened.
 //!
 //! Waiting calls are sent in order of arrival, before any later one, and whether or not their
@@ -35,7 +35,7 @@ pub(super) enum State {
 }
 
 /// Where calls and connection meet.
-pub(super) struct Gate {
+pub(super) struct LinkGate {
     /// Its lock also orders the calls: one joins the queue under the read lock, and all of them
     /// leave under the write lock that ends the wait.
     state: watch::Sender<State>,
@@ -58,7 +58,7 @@ struct Waiting {
     reply: oneshot::Sender<Result<Reply, NodeError>>,
 }
 
-impl Gate {
+impl LinkGate {
     pub(super) fn new(clock: Arc<dyn Clock>) -> Self {
         Self {
             state: watch::Sender::new(State::Connecting),

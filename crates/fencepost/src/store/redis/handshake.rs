@@ -10,6 +10,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use redis::{Cmd, RedisConnectionInfo, RedisError, RedisResult, Value, from_redis_value};
 
+use super::info::Info;
 use super::link::Connection;
 use super::options::{Eviction, Hidden, RedisOptions};
 use super::plain::Predecessor;
@@ -258,32 +259,28 @@ fn unless_hidden(answer: RedisResult<Value>) -> Result<Option<Value>, NodeError>
 impl Facts {
     /// Parses the output of INFO.
     pub(super) fn read(info: &str) -> Self {
-        let fields: HashMap<&str, &str> = info
-            .lines()
-            .filter_map(|line| line.trim_end().split_once(':'))
-            .collect();
-        let text = |key: &str| fields.get(key).map(|text| fault::printable(text));
-        let number = |key: &str| fields.get(key).and_then(|n| n.parse::<u64>().ok());
-        let limited = number("maxmemory");
-        let policy = text("maxmemory_policy");
+        let info = Info::parse(info);
+        let limited = info.number("maxmemory");
+        let policy = info.text("maxmemory_policy");
         Self {
-            run_id: text("run_id"),
-            major_version: text("redis_version")
+            run_id: info.text("run_id"),
+            major_version: info
+                .text("redis_version")
                 .and_then(|version| version.split('.').next()?.parse().ok()),
-            role: text("role"),
-            mode: text("redis_mode").or_else(|| text("server_mode")),
-            uptime: number("uptime_in_seconds").map(Duration::from_secs),
-            loading: number("loading").is_some_and(|n| n != 0),
+            role: info.text("role"),
+            mode: info.text("redis_mode").or_else(|| info.text("server_mode")),
+            uptime: info.number("uptime_in_seconds").map(Duration::from_secs),
+            loading: info.is_set("loading"),
             eviction_is_known: limited == Some(0) || (limited.is_some() && policy.is_some()),
             eviction_policy: policy
                 .filter(|policy| policy != "noeviction" && limited.is_some_and(|n| n > 0)),
-            append_only: number("aof_enabled") == Some(1),
+            append_only: info.number("aof_enabled") == Some(1),
             fsync: None,
             syncs_while_saving: None,
             rewrites: ["aof_rewrite_in_progress", "aof_rewrite_scheduled"]
                 .iter()
-                .any(|key| number(key).is_some_and(|n| n != 0)),
-            history: history(&fields),
+                .any(|key| info.is_set(key)),
+            history: history(&info),
             fencing: None,
         }
     }
@@ -387,8 +384,8 @@ impl Facts {
 
 /// `master_replid2` and `second_repl_offset`: they change with the role, not when a replica
 /// attaches or leaves. Freeing the backlog empties them.
-fn history(fields: &HashMap<&str, &str>) -> String {
-    let of = |key| fields.get(key).copied().unwrap_or_default();
+fn history(info: &Info) -> String {
+    let of = |key| info.raw(key).unwrap_or_default();
     let (id, offset) = (of("master_replid2"), of("second_repl_offset"));
     match id.trim_matches('0').is_empty() || offset == "-1" {
         true => String::new(),

@@ -12,7 +12,7 @@ use redis::RedisConnectionInfo;
 use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::gate::Gate;
+use super::gate::LinkGate;
 use super::handshake::{self, Memory};
 use super::link::{Connection, Link};
 use super::membership::{Alarm, Guard, LOOK_EVERY, Member, Server, check_outside};
@@ -184,7 +184,7 @@ pub(super) struct Keeper {
     pub(super) clock: Arc<dyn Clock>,
     /// What the server's own clock says.
     pub(super) server_clock: Arc<ServerClock>,
-    pub(super) gate: Arc<Gate>,
+    pub(super) gate: Arc<LinkGate>,
 }
 
 impl Drop for Keeper {

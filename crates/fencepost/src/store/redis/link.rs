@@ -2,12 +2,18 @@
 //!
 //! It must never send a command twice, except after the one refusal that proves that nothing was
 //! done. It must not cost a call a timer: whether the server has gone mute is the keeper's watch.
+//!
+//! `connection`: sends; `posted`: commands whose answers nobody waits for; `reply`: what a reply says.
+
+mod connection;
+mod posted;
+mod reply;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use redis::{Cmd, RedisError, RedisResult, Value};
+use redis::{Cmd, RedisResult, Value};
 use tokio::sync::Notify;
 use tokio::task::unconstrained;
 use tokio::time::{sleep, timeout};
@@ -19,14 +25,20 @@ use super::plain::{self, Outcome, ServerClock};
 use super::prepared::Prepared;
 use super::released::{self, Released};
 use super::replicas::Replicas;
-use super::wire::{Answers, Urgency, Wire};
+use super::wire::Urgency;
 use super::{fault, scripts};
 use crate::error::NodeError;
 use crate::runtime::clock::{Clock, Moment};
 use crate::store::ReplySlot;
 use fencepost_core::lock::plain::Verdict;
 use fencepost_core::lock::{Command, Holder, Reply, TicketDisposition};
-use fencepost_core::value::{AttemptValue, Stored};
+use fencepost_core::stored::Stored;
+use fencepost_core::value::AttemptValue;
+
+pub(super) use connection::Connection;
+pub(super) use posted::Posted;
+pub(super) use reply::{given_up, holds, is_vote};
+use reply::{urgency, usual_reply};
 
 /// The maximum number of calls in flight. More are refused: a call that waited for room would be sent
 /// when its caller polls again, and later calls could overtake it.
@@ -38,43 +50,6 @@ const SOON: Duration = Duration::from_millis(1);
 /// Why a command is not sent again when it is no longer known whether it was released meanwhile.
 pub(super) const TOO_LATE: &str =
     "script cache was flushed while this command was in flight; retry";
-
-/// A connection. An error reply of the server is an error of the call.
-#[derive(Clone)]
-pub(super) struct Connection(Wire);
-
-impl Connection {
-    pub(super) fn new(wire: Wire) -> Self {
-        Self(wire)
-    }
-
-    /// Its client has no other server.
-    pub(super) fn is_alone(&self) {
-        self.0.is_alone();
-    }
-
-    /// Sends one command when first polled, and waits for its answer.
-    pub(super) async fn send(&self, cmd: &Cmd) -> RedisResult<Value> {
-        or_error(self.0.send(cmd, Urgency::Now).await?)
-    }
-
-    /// Sends two commands with none of other senders between them, and waits for the second's answer.
-    pub(super) async fn send_behind(&self, first: &Cmd, second: &Cmd) -> RedisResult<Value> {
-        or_error(self.0.send_behind(first, second).await?)
-    }
-
-    /// Sends a command by its script, and waits for its answer.
-    async fn send_script(&self, command: &Prepared, urgency: Urgency) -> RedisResult<Value> {
-        or_error(self.0.send_encoded(command.script(), 1, urgency).await?)
-    }
-}
-
-fn or_error(answer: Value) -> RedisResult<Value> {
-    match answer {
-        Value::ServerError(error) => Err(RedisError::from(error)),
-        value => Ok(value),
-    }
-}
 
 /// One connection that has passed its handshake.
 pub(super) struct Link {
@@ -598,119 +573,6 @@ impl Link {
             }
             self.activity.notified().await;
         }
-    }
-}
-
-/// A command that was posted.
-pub(super) struct Posted {
-    link: Arc<Link>,
-    prepared: Arc<Prepared>,
-    clock: Arc<dyn Clock>,
-    number: u64,
-    /// How many releases there were before it.
-    before: u64,
-    /// Empty once the answer has come.
-    slot: Option<ReplySlot>,
-}
-
-impl Posted {
-    /// In the task of the connection, before whatever comes later on it. Whether it was waited for.
-    pub(super) fn answered(mut self, answers: Answers) -> bool {
-        let Some(slot) = self.slot.take() else {
-            return false;
-        };
-        self.link.note_answer(self.number, &*self.clock);
-        let command = &self.prepared.command;
-        let is_usual = match &answers {
-            Answers::Usual => true,
-            Answers::Other(answers) => plain::is_usual(command, answers),
-        };
-        let guard = self.link.guard.as_ref().filter(|_| is_vote(command));
-        if is_usual && guard.is_none_or(|guard| guard.knows() == Some(Ok(()))) {
-            return slot.usual();
-        }
-        slot.goes_on(Box::pin(async move {
-            let Self {
-                link,
-                prepared,
-                clock,
-                before,
-                ..
-            } = &self;
-            let reply = match &answers {
-                Answers::Other(answers) if !is_usual => {
-                    link.unusual(prepared, answers, *before, &**clock).await?
-                }
-                _ => usual_reply(&prepared.command),
-            };
-            match is_vote(&prepared.command) {
-                true => link.confirmed(reply).await,
-                false => Ok(reply),
-            }
-        }))
-    }
-}
-
-impl Drop for Posted {
-    fn drop(&mut self) {
-        // No answer has come, and none will.
-        if self.slot.is_some() {
-            self.link.broken.notify_one();
-        }
-    }
-}
-
-/// The reply that a command has when nothing is in its way.
-fn usual_reply(command: &Command) -> Reply {
-    match command {
-        Command::Acquire { proposed, .. } => Reply::Granted {
-            register: *proposed,
-            evicted: None,
-        },
-        _ => Reply::Released,
-    }
-}
-
-/// When a command's script is to be written.
-fn urgency(command: &Command) -> Urgency {
-    match command {
-        // The attempt of the follower comes in the next moment.
-        Command::Release {
-            follower: Some(_), ..
-        } => Urgency::WithNext,
-        _ => Urgency::Now,
-    }
-}
-
-/// Whether the answer may be counted towards a quorum.
-pub(super) fn is_vote(command: &Command) -> bool {
-    !matches!(
-        command,
-        Command::Release { .. }
-            | Command::ReleaseLease { .. }
-            | Command::Enqueue { .. }
-            | Command::Leave { .. }
-            | Command::Inspect
-    )
-}
-
-/// Whether the answer says that the lock is the caller's.
-pub(super) fn holds(reply: &Reply) -> bool {
-    matches!(
-        reply,
-        Reply::Granted { .. }
-            | Reply::Raised(_)
-            | Reply::NotRaised(_)
-            | Reply::Extended
-            | Reply::Repaired
-    )
-}
-
-/// The answer to one that may take the lock, and was released before it could.
-pub(super) fn given_up(command: &Command) -> Reply {
-    match command {
-        Command::Extend { .. } | Command::ExtendShared { .. } => Reply::NotHeld(None),
-        _ => Reply::Tombstoned,
     }
 }
 

@@ -3,7 +3,7 @@
 //! - `scripts`, `plain`, `prepared`, `keys`: the commands and their keys. The scripts are the second
 //!   implementation of [the core](fencepost_core::lock).
 //! - `url`, `stream`, `tls`: from a URL to a byte stream.
-//! - `handshake`, `roster`, `membership`, `closing`: who may vote.
+//! - `handshake`, `info`, `roster`, `membership`, `closing`: who may vote.
 //! - `sentinel`: a group of servers that is one voter with a moving address.
 //! - `cluster`: a Redis Cluster, which is one voter of many servers.
 //! - `list`, `retention`: which locks a server knows, and when it forgets one.
@@ -39,6 +39,7 @@ mod cluster;
 mod fault;
 mod gate;
 mod handshake;
+mod info;
 mod keeper;
 mod keys;
 mod link;
@@ -138,7 +139,7 @@ use fencepost_core::lock::Command;
 use fencepost_core::name::LockName;
 use fencepost_core::pattern::NamePattern;
 use fencepost_core::ticket::ClientId;
-use gate::Gate;
+use gate::LinkGate;
 use keeper::{Keeper, Opened, Source};
 use keys::{Prefix, REGISTER};
 use listener::{Followed, Scope, Subscription};
@@ -156,7 +157,7 @@ pub struct RedisNode {
     prefix: Result<Prefix, NodeError>,
     clock: Arc<dyn Clock>,
     server_clock: Arc<ServerClock>,
-    gate: Arc<Gate>,
+    gate: Arc<LinkGate>,
     entry: Arc<RosterEntry>,
     keeper: AbortHandle,
     source: Arc<Source>,
@@ -225,7 +226,7 @@ impl RedisNode {
             label,
             replicas,
         } = opened;
-        let gate = Arc::new(Gate::new(Arc::clone(&clock)));
+        let gate = Arc::new(LinkGate::new(Arc::clone(&clock)));
         let source = Arc::new(source);
         let connect_timeout = options.connect_timeout;
         let entry = Arc::new(roster.enter(&label));

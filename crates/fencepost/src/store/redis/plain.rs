@@ -28,9 +28,9 @@ use crate::error::NodeError;
 use crate::runtime::clock::{Clock, Moment};
 use fencepost_core::lock::plain::{PlainAcquire, Seen, Verdict};
 use fencepost_core::lock::{Command, MAX_SKEW, TicketDisposition};
+use fencepost_core::stored::Stored;
 use fencepost_core::ticket::TicketId;
 use fencepost_core::token::FencingToken;
-use fencepost_core::value::Stored;
 
 /// The first Redis whose `SET` takes `NX` and `GET` together. Every Valkey calls itself a later one.
 const SINCE_VERSION: u32 = 7;
@@ -430,9 +430,10 @@ pub(super) fn remaining(answer: &Value) -> Option<Duration> {
 mod tests {
     use super::*;
     use fencepost_core::lock::Precedence;
+    use fencepost_core::owner::Owner;
     use fencepost_core::token::FencingToken;
     use fencepost_core::ttl::Ttl;
-    use fencepost_core::value::{AttemptValue, Owner};
+    use fencepost_core::value::AttemptValue;
 
     fn acquire(proposed: u64, turn: Precedence) -> Command {
         Command::Acquire {

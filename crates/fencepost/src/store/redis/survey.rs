@@ -14,6 +14,7 @@ use tokio::time::timeout;
 
 use super::cluster::WatchedCluster;
 use super::handshake::{self, Facts as Handshake};
+use super::info::Info;
 use super::keeper::{self, Opened, Source};
 use super::link::Connection;
 use super::options::RedisOptions;
@@ -190,19 +191,14 @@ impl Server {
             .unwrap_or(user.to_owned());
         let mut handshake = Handshake::read(&info);
         handshake.fsync = config.get("appendfsync").cloned();
-        let fields: HashMap<&str, &str> = info
-            .lines()
-            .filter_map(|line| line.trim_end().split_once(':'))
-            .collect();
-        let text = |key: &str| fields.get(key).map(|text| fault::printable(text));
-        let number = |key: &str| fields.get(key).and_then(|n| n.parse::<u64>().ok());
-        let site = match number("cluster_enabled") {
+        let info = Info::parse(&info);
+        let site = match info.number("cluster_enabled") {
             Some(1) => Site::Cluster,
             _ => Site::Server,
         };
-        let (product, version) = match text("valkey_version") {
+        let (product, version) = match info.text("valkey_version") {
             Some(version) => ("Valkey", Some(version)),
-            None => ("Redis", text("redis_version")),
+            None => ("Redis", info.text("redis_version")),
         };
         let (cluster, quarantine) = match self.cluster(named).await? {
             (cluster @ ClusterFacts::Member { .. }, left) => (cluster, left),
@@ -221,16 +217,16 @@ impl Server {
         let facts = RedisFacts {
             product,
             version,
-            run_id: text("run_id"),
-            role: text("role"),
-            uptime: number("uptime_in_seconds").map(Duration::from_secs),
-            loading: number("loading").is_some_and(|n| n != 0),
+            run_id: info.text("run_id"),
+            role: info.text("role"),
+            uptime: info.number("uptime_in_seconds").map(Duration::from_secs),
+            loading: info.is_set("loading"),
             redis_cluster: site == Site::Cluster,
-            append_only: number("aof_enabled").map(|n| n == 1),
+            append_only: info.number("aof_enabled").map(|n| n == 1),
             fsync: handshake.fsync.clone(),
             snapshots: config.get("save").map(|save| !save.is_empty()),
-            memory_limit: number("maxmemory"),
-            eviction_policy: text("maxmemory_policy"),
+            memory_limit: info.number("maxmemory"),
+            eviction_policy: info.text("maxmemory_policy"),
             quarantine: quarantine.filter(|left| !left.is_zero()),
             cluster,
             clock_ahead_us: self.clock_ahead().await?,
@@ -238,7 +234,7 @@ impl Server {
             link,
             missing: rights::missing(self, &user, site).await?,
             user,
-            replicas: number("connected_slaves"),
+            replicas: info.number("connected_slaves"),
             replicas_needed: 0,
             group: None,
             sharded: None,

@@ -23,6 +23,7 @@ use super::address::Address;
 use crate::error::NodeError;
 #[cfg(feature = "tls")]
 use crate::store::redis::Tls;
+use fencepost_core::Readable;
 
 /// The maximum size of a response: a page of a listing is the largest.
 const MOST_BYTES: usize = 8 << 20;
@@ -86,7 +87,7 @@ impl Replica {
             None => match timeout(self.connect_timeout, self.connect()).await {
                 Ok(connected) => connected.map_err(NodeError::Unreachable)?,
                 Err(_) => {
-                    let why = format!("no connection within {:?}", self.connect_timeout);
+                    let why = format!("no connection within {}", Readable(self.connect_timeout));
                     return Err(NodeError::Unreachable(why));
                 }
             },

@@ -93,3 +93,28 @@ impl Row {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A file outlives the version that wrote it.
+    #[test]
+    fn the_state_of_a_lock_is_written_as_ever() {
+        let stored = r#"{"holder":{"value":"a:web","token":5,"until":{"secs":1,"nanos":5}},"#
+            .to_owned()
+            + r#""readers":[{"value":"r:web","token":4,"until":{"secs":1,"nanos":0}}],"#
+            + r#""counter":7,"counter_until":{"secs":9,"nanos":0},"#
+            + r#""tombstones":[["b:web",{"secs":3,"nanos":0}]],"#
+            + r#""queue":[{"number":8,"id":"c","until":{"secs":2,"nanos":0}}],"#
+            + r#""stolen":{"from":["d:web"],"by":"a:web","until":{"secs":4,"nanos":0}}}"#;
+        let state: LockState = serde_json::from_str(&stored).unwrap();
+        assert_eq!(serde_json::to_string(&state).unwrap(), stored);
+        // Before tokens were kept with the holder.
+        let older = stored.replace(r#""token":5,"#, "");
+        let state: LockState = serde_json::from_str(&older).unwrap();
+        let now = serde_json::to_string(&state).unwrap();
+        assert_eq!(now, stored.replace(r#""token":5"#, r#""token":0"#));
+        assert!(serde_json::from_str::<LockState>(&stored.replace("[[\"b:web\"", "[[1")).is_err());
+    }
+}

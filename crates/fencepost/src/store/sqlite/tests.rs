@@ -12,7 +12,8 @@ use tempfile::TempDir;
 use super::*;
 use crate::error::NodeError;
 use crate::runtime::clock::{Moment, SystemClock};
-use crate::{AttemptValue, FencingToken, Ttl};
+use crate::{AttemptValue, FencingToken};
+use fencepost_core::Ttl;
 use fencepost_core::lock::{REGISTER_RETENTION, Repair, Reply};
 
 /// A clock that stands still until it is set.

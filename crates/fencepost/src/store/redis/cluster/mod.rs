@@ -5,7 +5,7 @@
 //! - `shard`: one owner's connection, whether it may have forgotten, and which of its slots are complete.
 //! - `refusal`: what a node says in place of an answer.
 //! - `survey`: what the Cluster is like, for people.
-//! - `line`: where calls wait for a slot that is not known yet, in order.
+//! - `slot_queue`: where calls wait for a slot that is not known yet, in order.
 //! - `wakes`: wake-ups that stay in one shard.
 //!
 //! # Layout
@@ -46,10 +46,10 @@
 //! and readers of a lock whose slot moves to a server with a clock that is
 //! ahead, which end by that clock.
 
-mod line;
 mod map;
 mod refusal;
 mod shard;
+mod slot_queue;
 mod survey;
 mod url;
 mod wakes;
@@ -84,10 +84,10 @@ use fencepost_core::lock::{Command, Reply};
 use fencepost_core::name::LockName;
 use fencepost_core::pattern::NamePattern;
 use fencepost_core::ticket::ClientId;
-use line::{Entry, Lines, Waiting};
 use map::{Map, WatchedMap};
 use refusal::Refusal;
 use shard::{Shard, Shards, Up};
+use slot_queue::{Entry, SlotQueues, Waiting};
 use wakes::ShardWakes;
 
 pub(super) use survey::WatchedCluster;
@@ -119,7 +119,7 @@ struct Cluster {
     map: Arc<Map>,
     shards: Arc<Shards>,
     released: Released,
-    lines: Lines,
+    queues: SlotQueues,
     runtime: Handle,
     /// Which process may use it: not the child of a fork.
     process: u32,
@@ -173,7 +173,7 @@ impl ClusterNode {
                 map,
                 shards,
                 released: Released::default(),
-                lines: Lines::default(),
+                queues: SlotQueues::default(),
                 runtime: runtime.clone(),
                 process: std::process::id(),
                 patience,
@@ -255,7 +255,7 @@ impl Cluster {
     async fn call(self: Arc<Self>, keys: Keys, command: Command) -> Result<Reply, NodeError> {
         let slot = keys.slot();
         let is_ready = || self.straight(slot).is_some_and(|up| up.is_ready(slot));
-        match self.lines.enter(slot, keys, command, is_ready) {
+        match self.queues.enter(slot, keys, command, is_ready) {
             Entry::Straight(keys, command) => self.call_now(keys, command).await,
             Entry::Wait { reply, is_first } => {
                 if is_first {
@@ -271,7 +271,7 @@ impl Cluster {
 
     /// Puts the calls that wait for a slot on their way, one after the other.
     async fn serve(self: Arc<Self>, slot: u16) {
-        while let Some(waiting) = self.lines.next(slot) {
+        while let Some(waiting) = self.queues.next(slot) {
             if let Ok(up) = self.up(slot).await {
                 // Whoever cannot go without finds the reason by itself.
                 up.prepare(slot).await;

@@ -5,6 +5,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 
 use super::super::keys::Prefix;
 use super::super::stream::Stream;
+use super::super::wire::Wire;
 use super::*;
 use crate::runtime::clock::SystemClock;
 use fencepost_core::lock::Repair;

@@ -3,7 +3,7 @@
 -- largest skew us, the caller's ticket (or none), 'f' if it passes no waiter, and 'stays' if the ticket stays in the
 -- queue: it is shared by many slots.
 -- A grant replies with the bare register: a table costs the server a microsecond more.
-local holder, withdrawn, wrong = see(KEYS[1], KEYS[3], KEYS[6])
+local holder, tombstoned, wrong = see(KEYS[1], KEYS[3], KEYS[6])
 if wrong then
   return wrong
 end
@@ -15,8 +15,8 @@ if first and first ~= ARGV[5] and (ARGV[6] == 'f' or string.find(first, '^[fr]',
   local left = (call('ZSCORE', KEYS[5], first) or 0) - now_us()
   return {'held', first, math.max(left, 0) / 1000}
 end
-if withdrawn then
-  return {'withdrawn'}
+if tombstoned then
+  return {'tombstoned'}
 end
 local known
 known, wrong = register(KEYS[2], KEYS[1])

@@ -24,7 +24,7 @@ if not mine and next_waiters(KEYS[4], KEYS[5])[1] then
   end
 end
 if call('EXISTS', KEYS[3], KEYS[7] or KEYS[3]) > 0 then
-  return {'withdrawn'}
+  return {'tombstoned'}
 end
 if not mine then
   -- The first reader raises the register, as a writer does; those that join get the same token.

@@ -1,7 +1,7 @@
 -- Steals the lock from its holder.
 -- KEYS: lock, register, tombstone, victims of a steal, readers, tombstone of the lease (or none). ARGV: value, ttl ms,
 -- proposed token, largest skew us, and the values that may be evicted: any holder if there are none.
-local holder, withdrawn, wrong = see(KEYS[1], KEYS[3], KEYS[6])
+local holder, tombstoned, wrong = see(KEYS[1], KEYS[3], KEYS[6])
 if wrong then
   return wrong
 end
@@ -22,8 +22,8 @@ known, wrong = register(KEYS[2], KEYS[1])
 if wrong then
   return wrong
 end
-if withdrawn then
-  return {'withdrawn'}
+if tombstoned then
+  return {'tombstoned'}
 end
 if is_mine(holder) then
   return {'granted', known}

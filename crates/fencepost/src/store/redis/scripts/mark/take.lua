@@ -1,4 +1,4 @@
 -- The value that stands for all readers belongs to no holder.
 if ARGV[1] == 'fencepost:shared' then
-  return {'withdrawn'}
+  return {'tombstoned'}
 end

@@ -1,4 +1,4 @@
-//! [`Lines`]: where calls wait while it is being found out who has their slot, and whether it is complete.
+//! [`SlotQueues`]: where calls wait while it is being found out who has their slot, and whether it is complete.
 //!
 //! They go out in the order in which they came, before any that comes later, and whether or not their callers are
 //! being polled; as at the [gate](super::super::gate) of one server.
@@ -15,9 +15,9 @@ use fencepost_core::lock::{Command, Reply};
 /// How many calls may wait for one slot.
 const MOST_WAITING: usize = 16 * 1024;
 
-/// A line for each slot for which somebody waits.
+/// A queue for each slot for which a call waits.
 #[derive(Default)]
-pub(super) struct Lines(Mutex<HashMap<u16, VecDeque<Waiting>>>);
+pub(super) struct SlotQueues(Mutex<HashMap<u16, VecDeque<Waiting>>>);
 
 /// One call.
 pub(super) struct Waiting {
@@ -31,12 +31,12 @@ pub(super) enum Entry {
     Straight(Keys, Command),
     Wait {
         reply: oneshot::Receiver<Result<Reply, NodeError>>,
-        /// Nobody serves this line yet: whoever is first has to see to it.
+        /// Nobody serves this queue yet: whoever is first has to see to it.
         is_first: bool,
     },
 }
 
-impl Lines {
+impl SlotQueues {
     /// A call goes straight if nobody waits before it and the slot is ready.
     pub(super) fn enter(
         &self,
@@ -45,18 +45,18 @@ impl Lines {
         command: Command,
         is_ready: impl Fn() -> bool,
     ) -> Entry {
-        let mut lines = self.lines();
-        let is_first = !lines.contains_key(&slot);
+        let mut queues = self.queues();
+        let is_first = !queues.contains_key(&slot);
         if is_first && is_ready() {
             return Entry::Straight(keys, command);
         }
         let (sender, reply) = oneshot::channel();
-        let line = lines.entry(slot).or_default();
-        if line.len() >= MOST_WAITING {
-            line.retain(|call| !call.reply.is_closed());
+        let queue = queues.entry(slot).or_default();
+        if queue.len() >= MOST_WAITING {
+            queue.retain(|call| !call.reply.is_closed());
         }
-        match line.len() < MOST_WAITING {
-            true => line.push_back(Waiting {
+        match queue.len() < MOST_WAITING {
+            true => queue.push_back(Waiting {
                 keys,
                 command,
                 reply: sender,
@@ -69,17 +69,17 @@ impl Lines {
         Entry::Wait { reply, is_first }
     }
 
-    /// The next call that waits for a slot. With `None` the line is over.
+    /// The next call that waits for a slot. With `None` the queue is over.
     pub(super) fn next(&self, slot: u16) -> Option<Waiting> {
-        let mut lines = self.lines();
-        let next = lines.get_mut(&slot)?.pop_front();
+        let mut queues = self.queues();
+        let next = queues.get_mut(&slot)?.pop_front();
         if next.is_none() {
-            lines.remove(&slot);
+            queues.remove(&slot);
         }
         next
     }
 
-    fn lines(&self) -> MutexGuard<'_, HashMap<u16, VecDeque<Waiting>>> {
+    fn queues(&self) -> MutexGuard<'_, HashMap<u16, VecDeque<Waiting>>> {
         // A panic while it was locked cannot have left it half changed.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

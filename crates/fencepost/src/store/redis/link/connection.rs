@@ -1,0 +1,51 @@
+//! [`Connection`]: sends commands and waits for their answers.
+
+use redis::{Cmd, RedisError, RedisResult, Value};
+
+use super::super::prepared::Prepared;
+use super::super::wire::{Urgency, Wire};
+
+/// A connection. An error reply of the server is an error of the call.
+#[derive(Clone)]
+pub(in crate::store::redis) struct Connection(pub(super) Wire);
+
+impl Connection {
+    pub(in crate::store::redis) fn new(wire: Wire) -> Self {
+        Self(wire)
+    }
+
+    /// Its client has no other server.
+    pub(in crate::store::redis) fn is_alone(&self) {
+        self.0.is_alone();
+    }
+
+    /// Sends one command when first polled, and waits for its answer.
+    pub(in crate::store::redis) async fn send(&self, cmd: &Cmd) -> RedisResult<Value> {
+        or_error(self.0.send(cmd, Urgency::Now).await?)
+    }
+
+    /// Sends two commands with none of other senders between them, and waits for the second's answer.
+    pub(in crate::store::redis) async fn send_behind(
+        &self,
+        first: &Cmd,
+        second: &Cmd,
+    ) -> RedisResult<Value> {
+        or_error(self.0.send_behind(first, second).await?)
+    }
+
+    /// Sends a command by its script, and waits for its answer.
+    pub(super) async fn send_script(
+        &self,
+        command: &Prepared,
+        urgency: Urgency,
+    ) -> RedisResult<Value> {
+        or_error(self.0.send_encoded(command.script(), 1, urgency).await?)
+    }
+}
+
+fn or_error(answer: Value) -> RedisResult<Value> {
+    match answer {
+        Value::ServerError(error) => Err(RedisError::from(error)),
+        value => Ok(value),
+    }
+}
