@@ -21,8 +21,12 @@ pub(crate) fn run(job: &AcquireJob) -> Result<ExitCode, Failure> {
 }
 
 async fn take(job: &AcquireJob) -> Result<ExitCode, Failure> {
-    let mut signals = Signals::listen()
-        .map_err(|error| Failure::new(Exit::Internal, format!("cannot begin: {error}")))?;
+    let mut signals = Signals::listen().map_err(|error| {
+        Failure::new(
+            Exit::Internal,
+            format!("cannot install signal handlers: {error}"),
+        )
+    })?;
     let want = Want {
         target: &job.target,
         place: &job.place,

@@ -17,7 +17,8 @@ pub(crate) fn runtime() -> Result<Runtime, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build();
-    runtime.map_err(|error| Failure::new(Exit::Internal, format!("cannot begin: {error}")))
+    runtime
+        .map_err(|error| Failure::new(Exit::Internal, format!("cannot start the runtime: {error}")))
 }
 
 /// Whether to wait until a majority of the nodes can be asked.

@@ -19,8 +19,9 @@ pub(crate) const SYSTEM: &str = "/etc/fencepost/config.toml";
 /// Another one in its place; empty for none.
 pub(crate) const SYSTEM_VARIABLE: &str = "FENCEPOST_SYSTEM_CONFIG";
 
-/// Options that are about one call and have no place in a file.
-const ONCE: [&str; 15] = [
+/// Options that are about one call and have no place in a file. Those that assert something (`fresh`, `yes`) would
+/// assert it of every call.
+const ONCE: [&str; 18] = [
     "config",
     "value",
     "token",
@@ -28,6 +29,9 @@ const ONCE: [&str; 15] = [
     "free",
     "overwrite-foreign",
     "reason",
+    "fresh",
+    "durable",
+    "replace",
     "for-pid",
     "export",
     "names",
@@ -119,11 +123,14 @@ impl Config {
     /// The same definition, with what the files say as the defaults.
     pub(crate) fn defaults_of(&self, mut definition: Command) -> Result<Command, Failure> {
         for (key, setting) in &self.options {
-            let known = is_option(&definition, key);
-            if !known || ONCE.contains(&key.as_str()) {
-                let why = format!("there is no option {key:?} to set");
-                return Err(blame(&setting.path, setting.line, &why));
-            }
+            let why = if ONCE.contains(&key.as_str()) {
+                format!("option {key:?} belongs to a single call; give it on the command line")
+            } else if !is_option(&definition, key) {
+                format!("there is no option {key:?} to set")
+            } else {
+                continue;
+            };
+            return Err(blame(&setting.path, setting.line, &why));
         }
         let names: Vec<_> = definition
             .get_subcommands()

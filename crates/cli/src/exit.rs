@@ -30,7 +30,7 @@ pub(crate) enum Exit {
     Lost,
     /// 126: the command cannot be executed.
     CannotExecute,
-    /// 127: there is no such command.
+    /// 127: the command is not found.
     NotFound,
     /// 128 + n: signal n ended us before the command began.
     Signal(i32),

@@ -33,7 +33,7 @@ impl Handed<'_> {
             ["lock".into(), receipt.name().to_string()],
             ["value".into(), receipt.value().to_owned()],
             ["token".into(), receipt.token().to_string()],
-            ["ours for".into(), Readable(*remaining).to_string()],
+            ["valid for".into(), Readable(*remaining).to_string()],
         ])
     }
 

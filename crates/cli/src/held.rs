@@ -122,7 +122,7 @@ impl Held {
         let detached = match self {
             Self::One(lease) => lease.detach().await,
             Self::Shared(lease) => lease.detach().await,
-            _ => return Err(Failure::usage("only a single lock can be left to a script")),
+            _ => return Err(Failure::usage("only a single lock can be detached")),
         };
         detached.map_err(|error| fault(&error))
     }

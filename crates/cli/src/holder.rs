@@ -36,7 +36,7 @@ impl ForPid {
     pub(crate) fn checked(self) -> Result<Self, Failure> {
         match self {
             Self::Pid(pid) if is_missing(pid) => Err(Failure::usage(format!(
-                "there is no process {pid} to hold the lock for; give --for-pid one that runs"
+                "there is no process {pid}; give --for-pid the id of a running process"
             ))),
             there => Ok(there),
         }

@@ -23,7 +23,7 @@ pub(crate) fn run(job: &InitJob) -> Result<ExitCode, Failure> {
     Ok(voice::print(&match (votes_in(&surveys), job.fresh) {
         (None, _) => "the cluster is ready\n".to_owned(),
         (Some(left), false) => {
-            format!("the cluster is made, and votes in {}\n", Readable(left))
+            format!("the cluster is formed, and votes in {}\n", Readable(left))
         }
         // The first client was faster, or its nodes have lost their data since.
         (Some(left), true) => format!(

@@ -20,38 +20,49 @@ const NAMED: [&str; 9] = [
     "run", "elect", "acquire", "extend", "release", "status", "watch", "leader", "steal",
 ];
 
-/// The environment of a command under a lock.
-const TOLD: [(&str, &str); 7] = [
-    (
-        "FENCEPOST_LOCK",
-        "set for the command: the name, or the names",
-    ),
-    (
-        "FENCEPOST_TOKEN",
-        "set for the command: the fencing token of its one lock",
-    ),
+/// The environment of a command under a lock: a variable, which commands set it, and to what.
+const TOLD: [(&str, &[&str], &str); 9] = [
+    ("FENCEPOST_LOCK", BOTH, "the name, or the names"),
+    ("FENCEPOST_TOKEN", BOTH, "the fencing token of its one lock"),
     (
         "FENCEPOST_TOKENS",
-        "set for the command: of several locks, a line for each, TOKEN NAME",
+        &["run"],
+        "of several locks, a line for each, TOKEN NAME",
     ),
     (
         "FENCEPOST_TOKEN_NAME",
-        "set for the command: the token of each lock under its name, those of an outer run included; \
-         - is written __, and other bytes than letters and digits as _ and two hexadecimal digits",
+        BOTH,
+        "the token of each lock under its name, those of an outer run included; - is written __, and other \
+         bytes than letters and digits as _ and two hexadecimal digits",
     ),
     (
         "FENCEPOST_SLOT",
-        "set for the command: with --slots, the number of its slot",
+        &["run"],
+        "with --slots, the number of its slot",
+    ),
+    (
+        "FENCEPOST_ELECT_VALUE",
+        &["elect"],
+        "the value that `fencepost leader` shows",
     ),
     (
         "FENCEPOST_DEADLINE",
-        "set for the command: milliseconds since 1970, as of its start",
+        BOTH,
+        "milliseconds since 1970, as of its start",
+    ),
+    (
+        "FENCEPOST_SESSION",
+        BOTH,
+        "the session that holds the lock; a fencepost that the command runs belongs to the same session",
     ),
     (
         "FENCEPOST_REASON",
-        "set for the command of --on-lost: how the lock was lost",
+        BOTH,
+        "if it is that of --on-lost, how the lock was lost",
     ),
 ];
+
+const BOTH: &[&str] = &["run", "elect"];
 
 pub(crate) fn completions(job: &CompletionsJob) -> ExitCode {
     let mut text = Vec::new();
@@ -66,15 +77,23 @@ fn with_names(shell: Shell, script: &str) -> String {
     match shell {
         Shell::Bash => format!(
             r#"{script}
-# The name of a lock is the first word after its command that is no option.
+# The name of a lock is the first word after its command that is no option. Others choose the names: they are
+# compared and quoted, never expanded (`compgen -W` would expand them).
 _fencepost_or_names() {{
     _fencepost "$@"
-    local cur="${{COMP_WORDS[COMP_CWORD]}}"
+    local cur="${{COMP_WORDS[COMP_CWORD]}}" name quoted
     case "${{COMP_WORDS[1]}}" in
     {named})
-        if [[ $COMP_CWORD -ge 2 && $cur != -* && ${{COMP_WORDS[COMP_CWORD - 1]}} != --[a-z]* ]]; then
-            local IFS=$'\n'
-            COMPREPLY+=($(compgen -W "$(fencepost list --all --names 2>/dev/null)" -- "$cur"))
+        # After an opening quote, %q would quote twice.
+        if [[ $COMP_CWORD -ge 2 && $cur != [-\'\"]* && ${{COMP_WORDS[COMP_CWORD - 1]}} != --[a-z]* ]]; then
+            while IFS= read -r name; do
+                # It would be read as an option.
+                [[ $name != -* ]] || continue
+                printf -v quoted %q "$name"
+                if [[ $name == "$cur"* || $quoted == "$cur"* ]]; then
+                    COMPREPLY+=("$quoted")
+                fi
+            done < <(fencepost list --all --names 2>/dev/null)
         fi
         ;;
     esac
@@ -96,9 +115,11 @@ complete -F _fencepost_or_names -o bashdefault -o default fencepost
             let lines: Vec<_> = lines.collect();
             let script = lines.join("\n");
             let names = r#"
+# Others choose the names of locks: compadd quotes them. One that begins with a dash would be read as an option.
 _fencepost_names() {
     local -a names
-    names=(${(f)"$(fencepost list --all --names 2>/dev/null)"})
+    names=("${(@f)$(fencepost list --all --names 2>/dev/null)}")
+    names=("${(@)names:#(|-*)}")
     compadd -a names
 }
 "#;
@@ -108,10 +129,11 @@ _fencepost_names() {
                 None => format!("{script}\n{names}"),
             }
         }
+        // fish quotes what a command substitution yields. A name that begins with a dash would be read as an option.
         Shell::Fish => format!(
             "{script}
 complete -c fencepost -n \"__fish_seen_subcommand_from {}\" -f -a \"(fencepost list --all --names \
-             2>/dev/null)\" -d lock\n",
+             2>/dev/null | string match -v -- '-*')\" -d lock\n",
             NAMED.join(" ")
         ),
         _ => script.to_owned(),
@@ -150,6 +172,9 @@ pub(crate) fn man(job: &ManJob) -> Result<ExitCode, Failure> {
 fn render(name: &str, command: &str, page: Command, names: &[String]) -> io::Result<Vec<u8>> {
     let (variables, aliases) = (environment(&page), aliases(&page));
     let has_commands = page.has_subcommands();
+    let uses_service = page
+        .get_arguments()
+        .any(|arg| arg.get_long() == Some("service-token-file"));
     let man = Man::new(page);
     let mut out = Vec::new();
     man.render_title(&mut out)?;
@@ -171,10 +196,14 @@ fn render(name: &str, command: &str, page: Command, names: &[String]) -> io::Res
     for (variable, what) in &variables {
         item(&mut out, variable, what)?;
     }
-    if ["run", "elect"].contains(&command) {
-        for (variable, what) in TOLD {
-            item(&mut out, variable, what)?;
+    for (variable, commands, what) in TOLD {
+        if commands.contains(&command) {
+            item(&mut out, variable, &format!("set for the command: {what}"))?;
         }
+    }
+    if uses_service {
+        let what = "the token for a lock service, unless --service-token-file is given";
+        item(&mut out, "FENCEPOST_SERVICE_TOKEN", what)?;
     }
     let what = "another file in place of /etc/fencepost/config.toml; empty for none";
     item(&mut out, config::SYSTEM_VARIABLE, what)?;

@@ -76,7 +76,9 @@ pub(crate) fn until_told(
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
-        .map_err(|error| Failure::new(Exit::Internal, format!("cannot begin: {error}")))?;
+        .map_err(|error| {
+            Failure::new(Exit::Internal, format!("cannot start the runtime: {error}"))
+        })?;
     runtime.block_on(async {
         // In a file a lock is tied to a process: one that another process is to release must not be.
         let builder = served.place.builder();
@@ -101,7 +103,10 @@ pub(crate) fn until_told(
         }
         teller::say(words(&url));
         let mut signals = Signals::listen().map_err(|error| {
-            Failure::new(Exit::Internal, format!("cannot hear signals: {error}"))
+            Failure::new(
+                Exit::Internal,
+                format!("cannot install signal handlers: {error}"),
+            )
         })?;
         let told_to_stop = async { while signals.next().await == Signal::SIGHUP {} };
         let served = serve(listener, client, options, told_to_stop).await;

@@ -104,7 +104,7 @@ pub(crate) fn cannot_run(program: &OsStr, error: &io::Error) -> Failure {
     let program = program.display();
     match error.kind() {
         ErrorKind::NotFound => {
-            let message = format!("cannot run {program}: there is no such command");
+            let message = format!("cannot run {program}: command not found");
             Failure::new(Exit::NotFound, message)
         }
         _ => Failure::new(

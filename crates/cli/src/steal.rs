@@ -1,10 +1,11 @@
 //! `fencepost steal`: takes a lock away from its holder.
 //!
 //! It must never do so unasked: a person confirms it, or a script says `--yes`. It must never touch
-//! what is no lock of fencepost's: a mistyped name would destroy an application's data.
+//! what fencepost did not write: a mistyped name would destroy an application's data.
 
 use std::fs::File;
 use std::io::{IsTerminal, Write};
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
 
@@ -14,30 +15,25 @@ use serde_json::{Value, json};
 use crate::args::{Form, StealJob};
 use crate::client::{self, Connect, fault};
 use crate::exit::{Exit, Failure};
-use crate::fault::held;
+use crate::fault::{held, not_released};
 use crate::handed::Handed;
 use crate::majority::{is_held_somewhere, on_some_nodes, too_few};
-use crate::{majority, teller, voice};
+use crate::voice::{self, Event, Voice};
+use crate::{majority, teller};
 
 /// What a lock service, which asks for a reason, is told where nobody gave one.
-const NO_REASON: &str = "asked for by an operator";
+const NO_REASON: &str = "no reason given";
 
 /// How long a stderr that is not read may keep the result back.
 const TELLING_LIMIT: Duration = Duration::from_millis(50);
 
 pub(crate) fn run(job: &StealJob) -> Result<ExitCode, Failure> {
     if !job.yes && !std::io::stdin().is_terminal() {
-        return Err(Failure::usage("no terminal to confirm at; give --yes"));
+        return Err(Failure::usage(
+            "no terminal to ask for confirmation; give --yes",
+        ));
     }
-    let audit = job.audit.as_ref().map(|path| {
-        let file = File::options().append(true).create(true).open(path);
-        file.map_err(|error| {
-            let path = path.display();
-            let message = format!("the audit file {path} cannot be written: {error}");
-            Failure::new(Exit::CannotCreate, message)
-        })
-    });
-    let audit = audit.transpose()?;
+    let audit = job.audit.as_deref().map(Audit::open).transpose()?;
     let builder = || {
         let builder = job.place.builder().owner(job.holder.owner());
         let reason = job.reason.as_deref().unwrap_or(NO_REASON);
@@ -49,7 +45,39 @@ pub(crate) fn run(job: &StealJob) -> Result<ExitCode, Failure> {
     })
 }
 
-async fn steal(job: &StealJob, locks: &Client, audit: Option<File>) -> Result<ExitCode, Failure> {
+/// The file that has a line for each steal.
+struct Audit<'a> {
+    file: File,
+    path: &'a Path,
+}
+
+impl<'a> Audit<'a> {
+    fn open(path: &'a Path) -> Result<Self, Failure> {
+        let file = File::options().append(true).create(true).open(path);
+        let file = file.map_err(|error| {
+            let path = path.display();
+            let message =
+                format!("the audit file {path} cannot be opened: {error}; nothing was stolen");
+            Failure::new(Exit::CannotCreate, message)
+        })?;
+        Ok(Self { file, path })
+    }
+
+    fn append(mut self, line: &str) -> Result<(), Failure> {
+        let written = self.file.write_all(line.as_bytes());
+        written.map_err(|error| {
+            let path = self.path.display();
+            let message = format!("the audit file {path} cannot be written: {error}");
+            Failure::new(Exit::CannotCreate, message)
+        })
+    }
+}
+
+async fn steal(
+    job: &StealJob,
+    locks: &Client,
+    audit: Option<Audit<'_>>,
+) -> Result<ExitCode, Failure> {
     let seen = locks.status(job.name.as_str()).await;
     let seen = seen.map_err(|error| fault(&error))?;
     check(job, &seen)?;
@@ -57,30 +85,67 @@ async fn steal(job: &StealJob, locks: &Client, audit: Option<File>) -> Result<Ex
         return Err(Failure::new(Exit::Busy(Exit::BUSY), "nothing was stolen"));
     }
     let stolen = locks.steal(job.name.as_str(), job.ttl).await;
-    let stolen = stolen.map_err(|error| fault(&error))?;
-    let from = stolen.from.as_ref().map(ToString::to_string);
-    let (remaining, token) = (stolen.lease.remaining(), stolen.lease.token());
-    // Before anything else can fail: what was done is done.
-    let record = json!({
-        "event": "stolen",
+    let stolen = stolen.map_err(|error| fault(&error));
+    let mut record = json!({
+        "event": "not_stolen",
         "time": humantime::format_rfc3339_millis(SystemTime::now()).to_string(),
         "lock": job.name.as_str(),
-        "from": from,
         "by": job.holder.owner(),
         "user": rustix::process::geteuid().as_raw(),
         "reason": job.reason,
-        "token": token.get(),
-        "freed": job.free,
         "foreign": !foreign(&seen).is_empty(),
     });
-    tell(job, &record, audit);
-    let receipt = match job.free {
+    let stolen = match stolen {
+        Ok(stolen) => stolen,
+        Err(failure) => {
+            record["why"] = one_line(&failure).into();
+            if let Err(unwritten) = tell(job, &record, audit) {
+                Voice::Plain.tell(&Event::Failed(&unwritten));
+            }
+            return Err(failure);
+        }
+    };
+    let from = stolen.from.as_ref().map(ToString::to_string);
+    let (remaining, token) = (stolen.lease.remaining(), stolen.lease.token());
+    record["event"] = "stolen".into();
+    record["from"] = json!(from);
+    record["token"] = token.get().into();
+    // Before the line is written, which says how it went.
+    let (lease, released) = match job.free {
         true => {
             let released = stolen.lease.release().await;
-            released.map_err(|error| fault(&error))?;
-            None
+            (None, released.map_err(|error| not_released(&error)))
         }
-        false => Some(stolen.lease.detach().await.map_err(|error| fault(&error))?),
+        false => (Some(stolen.lease), Ok(())),
+    };
+    record["freed"] = (job.free && released.is_ok()).into();
+    if let Err(failure) = &released {
+        record["not_freed"] = one_line(failure).into();
+    }
+    // Before anything else can fail: what was done is done.
+    let written = tell(job, &record, audit).map_err(|failure| Failure {
+        message: format!("lock \"{}\" was stolen, but {failure}", job.name),
+        ..failure
+    });
+    if let Err(failure) = released {
+        let failure = Failure {
+            message: format!(
+                "lock \"{}\" was stolen, but not released: {}",
+                job.name, failure.message
+            ),
+            ..failure
+        };
+        return Err(match written {
+            Ok(()) => failure,
+            Err(unwritten) => {
+                Voice::Plain.tell(&Event::Failed(&failure));
+                unwritten
+            }
+        });
+    }
+    let receipt = match lease {
+        None => None,
+        Some(lease) => Some(lease.detach().await.map_err(|error| fault(&error))?),
     };
     let handed = receipt.as_ref();
     let handed = handed.map(|receipt| Handed { receipt, remaining });
@@ -109,7 +174,9 @@ async fn steal(job: &StealJob, locks: &Client, audit: Option<File>) -> Result<Ex
             }
         }
     };
-    Ok(voice::print(&text))
+    // Also without the line: the value is needed to release the lock.
+    let printed = voice::print(&text);
+    written.map(|()| printed)
 }
 
 /// Refuses what is not there to be stolen, and what is no lock.
@@ -134,10 +201,10 @@ fn check(job: &StealJob, seen: &Status) -> Result<(), Failure> {
     let nodes = foreign.into_iter();
     Err(Failure {
         nodes: nodes
-            .map(|node| (node.to_owned(), "not a lock of fencepost's".into()))
+            .map(|node| (node.to_owned(), "not written by fencepost".into()))
             .collect(),
         hints: vec![
-            "--overwrite-foreign replaces it all the same: a lock of another client, or data of an \
+            "--overwrite-foreign overwrites it anyway: a lock of another client, or data of an \
              application"
                 .into(),
         ],
@@ -158,40 +225,49 @@ fn foreign(seen: &Status) -> Vec<&str> {
 }
 
 /// The audit line: on stderr always, in words or as JSON, and in the file if there is one.
-fn tell(job: &StealJob, record: &Value, audit: Option<File>) {
+fn tell(job: &StealJob, record: &Value, audit: Option<Audit<'_>>) -> Result<(), Failure> {
     let line = format!("{record}\n");
-    if let Some(mut file) = audit
-        && let Err(error) = file.write_all(line.as_bytes())
-    {
-        teller::say(format!(
-            "fencepost: cannot write to the audit file: {error}\n"
-        ));
-    }
+    let written = audit.map_or(Ok(()), |audit| audit.append(&line));
     teller::say(match job.form {
         Form::Json => line,
-        _ => {
-            let text = |key: &str| match &record[key] {
-                Value::String(text) => text.clone(),
-                Value::Null => "no holder".into(),
-                other => other.to_string(),
-            };
-            let reason = job.reason.as_deref();
-            let reason = reason.map_or_else(String::new, |reason| format!("; reason: {reason}"));
-            format!(
-                "fencepost: audit: {} lock \"{}\" stolen from {} by {} (uid {}), token {}{}",
-                text("time"),
-                text("lock"),
-                text("from"),
-                text("by"),
-                text("user"),
-                text("token"),
-                if job.free { ", released" } else { "" }
-            ) + &reason
-                + "\n"
-        }
+        _ => format!("fencepost: audit: {}\n", in_words(record)),
     });
     // Before the result, where both are read together.
     teller::finish(Some(TELLING_LIMIT));
+    written
+}
+
+fn in_words(record: &Value) -> String {
+    let text = |key: &str| match &record[key] {
+        Value::String(text) => text.clone(),
+        Value::Null => "no holder".into(),
+        other => other.to_string(),
+    };
+    let by = format!("by {} (uid {})", text("by"), text("user"));
+    let mut line = format!("{} lock \"{}\" ", text("time"), text("lock"));
+    match &record["why"] {
+        Value::String(why) => line += &format!("not stolen {by}: {why}"),
+        _ => {
+            line += &format!("stolen from {} {by}, token {}", text("from"), text("token"));
+            if record["freed"] == true {
+                line += ", released";
+            }
+            if let Value::String(why) = &record["not_freed"] {
+                line += &format!(", not released: {why}");
+            }
+        }
+    }
+    if let Value::String(reason) = &record["reason"] {
+        line += &format!("; reason: {reason}");
+    }
+    line
+}
+
+/// The failure with each node's reason, for a log.
+fn one_line(failure: &Failure) -> String {
+    let text = failure.to_string();
+    let lines: Vec<_> = text.lines().map(str::trim).collect();
+    lines.join("; ")
 }
 
 fn confirmed(status: &Status) -> bool {

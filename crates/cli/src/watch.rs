@@ -83,7 +83,7 @@ fn sentence(status: &Status) -> String {
         None if is_known(status) && status.split.is_empty() => "free".into(),
         None if is_known(status) => on_some_nodes(&status.split),
         None if status.nodes.iter().any(has_forgotten) => {
-            "unknown: too few nodes answer that cannot have forgotten it".into()
+            "unknown: too few nodes can tell; the others may have forgotten it".into()
         }
         None => "unknown: too few nodes answer".into(),
     }

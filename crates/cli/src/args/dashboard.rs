@@ -11,7 +11,7 @@ use super::{RawJson, flag};
 use crate::duration;
 use crate::exit::Failure;
 
-/// The shortest pause between two looks: a look costs every node a script for each lock.
+/// The shortest polling interval: each poll runs a script on every node for each lock.
 const SHORTEST_EVERY: Duration = Duration::from_millis(100);
 
 /// Show the dashboard in a browser: who holds what, who waits for whom
@@ -110,7 +110,7 @@ impl RawTop {
     pub(super) fn checked(self, matches: &ArgMatches) -> Result<TopJob, Failure> {
         if self.every < SHORTEST_EVERY {
             return Err(Failure::usage(
-                "--every is at least 100ms: a look costs every node a script for each lock",
+                "--every must be at least 100ms: each poll runs a script on every node for each lock",
             ));
         }
         Ok(TopJob {

@@ -209,10 +209,10 @@ pub(crate) fn exits(command: &str) -> &'static [ExitCase] {
                 "the lock was lost, and the command was stopped or not started",
             ),
             ("126", "the command cannot be executed"),
-            ("127", "there is no such command"),
+            ("127", "command not found"),
         ],
         "acquire" => &[
-            ("0", "the lock is ours"),
+            ("0", "the lock was acquired"),
             USAGE,
             UNAVAILABLE,
             ("74", "stdout cannot be written; the lock is released"),
@@ -227,13 +227,16 @@ pub(crate) fn exits(command: &str) -> &'static [ExitCase] {
         ],
         "steal" => &[
             ("0", "the lock was stolen"),
-            ("1", "it is free"),
+            ("1", "the lock is free"),
             (
                 "64",
-                "the arguments cannot be used, or the key is no lock of fencepost's",
+                "the arguments cannot be used, or the key was not written by fencepost",
             ),
             UNAVAILABLE,
-            ("73", "the --audit file cannot be written"),
+            (
+                "73",
+                "the --audit file cannot be opened: nothing was stolen; or not written: the lock was stolen",
+            ),
             ("75", "not confirmed"),
         ],
         "leader" => &[
@@ -263,7 +266,7 @@ pub(crate) fn exits(command: &str) -> &'static [ExitCase] {
         ],
         "status" | "list" | "watch" | "bench" | "init" => &[("0", "done"), USAGE, UNAVAILABLE],
         "completions" | "man" => &[("0", "done"), USAGE, ("73", "a file cannot be written")],
-        "explain" => &[("0", "done"), ("64", "there is no such page")],
+        "explain" => &[("0", "done"), ("64", "no such page")],
         _ => &[
             (
                 "N",
@@ -271,7 +274,7 @@ pub(crate) fn exits(command: &str) -> &'static [ExitCase] {
             ),
             (
                 "1",
-                "`doctor`: something is unsafe; `leader`: there is none; `steal`: the lock is free",
+                "`doctor`: something is unsafe; `leader`: there is none; `steal`: the lock is free; `deadlocks`: a cycle was found",
             ),
             USAGE,
             UNAVAILABLE,
@@ -279,7 +282,7 @@ pub(crate) fn exits(command: &str) -> &'static [ExitCase] {
             ("74", "stdout cannot be written"),
             BUSY,
             ("79", "the lock was lost"),
-            ("126, 127", "the command cannot be executed, is not there"),
+            ("126, 127", "the command cannot be executed, is not found"),
         ],
     }
 }

@@ -53,7 +53,7 @@ pub(super) struct RawAcquire {
 
 #[derive(Args)]
 struct RawHolder {
-    /// Process with which a lock in a file ends, or `none`: then only the TTL ends it, as on Redis
+    /// In a file, release the lock when this process ends; `none`: only the TTL ends it, as on Redis
     /// [default: the script that runs this command]
     #[arg(long, value_name = "PID", value_parser = ForPid::parse)]
     #[arg(env = "FENCEPOST_FOR_PID", hide_env_values = true)]
@@ -98,7 +98,7 @@ pub(super) struct RawExtend {
     #[arg(env = "FENCEPOST_TTL", hide_env_values = true)]
     ttl: Duration,
 
-    /// Process with which a lock in a file ends [default: as it was]
+    /// In a file, release the lock when this process ends [default: as it was]
     #[arg(long, value_name = "PID", value_parser = ForPid::parse)]
     #[arg(env = "FENCEPOST_FOR_PID", hide_env_values = true)]
     for_pid: Option<ForPid>,
@@ -140,32 +140,32 @@ pub(super) struct RawSteal {
     name: LockName,
 
     /// Do not ask for confirmation; required without a terminal
-    #[arg(short, long, value_parser = flag)]
-    #[arg(env = "FENCEPOST_YES", hide_env_values = true)]
+    // Neither from the environment nor from a config file, as --overwrite-foreign: said for this steal, not for all.
+    #[arg(short, long)]
     yes: bool,
 
-    /// Release it at once
+    /// Release the lock at once
     #[arg(long, value_parser = flag)]
     #[arg(env = "FENCEPOST_FREE", hide_env_values = true)]
     free: bool,
 
-    /// Overwrite the key even if what it holds was not written by fencepost: a lock of another
-    /// client, or data of an application
-    #[arg(long, value_parser = flag)]
-    #[arg(env = "FENCEPOST_OVERWRITE_FOREIGN", hide_env_values = true)]
+    /// Overwrite the key even if it was not written by fencepost: a lock of another client, or data of
+    /// an application
+    #[arg(long)]
     overwrite_foreign: bool,
 
-    /// Why: for the audit line, and for that of a lock service
+    /// Reason, recorded in the audit line and, with a lock service, in its log
+    // Not FENCEPOST_REASON, which tells the command of --on-lost why a lock was lost.
     #[arg(long, value_name = "TEXT")]
-    #[arg(env = "FENCEPOST_REASON", hide_env_values = true)]
+    #[arg(env = "FENCEPOST_STEAL_REASON", hide_env_values = true)]
     reason: Option<String>,
 
-    /// Append a line of JSON for the steal to this file; if it cannot be written, nothing is stolen
+    /// Append a line of JSON for the steal to this file; if it cannot be opened, nothing is stolen
     #[arg(long, value_name = "FILE")]
     #[arg(env = "FENCEPOST_AUDIT", hide_env_values = true)]
     audit: Option<PathBuf>,
 
-    /// How long the lock is ours
+    /// Lock TTL
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration::parse)]
     #[arg(env = "FENCEPOST_TTL", hide_env_values = true)]
     ttl: Duration,

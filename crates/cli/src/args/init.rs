@@ -22,7 +22,7 @@ pub(super) struct RawInit {
 
     /// Assert that every write is synced (appendonly yes, appendfsync always, no-appendfsync-on-rewrite
     /// no), so that a restarted server votes at once. Checked at each connection; a server that breaks it
-    /// loses it
+    /// loses it, until it is asserted again
     #[arg(long, value_parser = flag)]
     #[arg(env = "FENCEPOST_INIT_DURABLE", hide_env_values = true)]
     durable: bool,

@@ -13,12 +13,12 @@ use crate::duration;
 use crate::exit::Failure;
 use crate::names::Names;
 
-/// The shortest pause between two looks: a look costs every node a script.
+/// The shortest polling interval: each poll runs a script on every node.
 const SHORTEST_EVERY: Duration = Duration::from_millis(50);
 
 /// Show who holds a lock, and what each node says about it
 ///
-/// Several names show several locks. With --slots it shows who holds which slot of a semaphore, and
+/// Takes one name or several. With --slots it shows who holds which slot of a semaphore, and
 /// how many are free. Exits with 0 if a majority of the nodes answered, and with 69 otherwise.
 #[derive(Args)]
 pub(super) struct RawStatus {
@@ -46,7 +46,7 @@ pub(super) struct RawStatus {
 /// whenever it has changed, until interrupted.
 #[derive(Args)]
 pub(super) struct RawList {
-    /// Only names that match: * stands for anything, ? for one character
+    /// Only names that match: * matches anything, ? one character
     #[arg(default_value = "*")]
     pattern: String,
 
@@ -55,7 +55,7 @@ pub(super) struct RawList {
     #[arg(env = "FENCEPOST_ALL", hide_env_values = true)]
     all: bool,
 
-    /// Print the names only, one per line, as they can be typed
+    /// Print only names, one per line, escaped as on the command line
     #[arg(long, conflicts_with = "json", value_parser = flag)]
     #[arg(env = "FENCEPOST_NAMES", hide_env_values = true)]
     names: bool,
@@ -71,8 +71,8 @@ pub(super) struct RawList {
 
 /// Print each change of a lock's holder, until interrupted
 ///
-/// It polls: a holder that comes and goes between two polls shows only in the next token. With --json
-/// each change is a line of JSON.
+/// It polls: a holder that comes and goes between two polls is seen only by the next token. With
+/// --json each change is a line of JSON.
 #[derive(Args)]
 pub(super) struct RawWatch {
     /// Name of the lock
@@ -202,7 +202,7 @@ impl RawLooks {
     fn checked_every(&self) -> Result<Duration, Failure> {
         if self.every < SHORTEST_EVERY {
             return Err(Failure::usage(
-                "--every is at least 50ms: each look costs every node a script",
+                "--every must be at least 50ms: each poll runs a script on every node",
             ));
         }
         Ok(self.every)

@@ -462,8 +462,9 @@ mod tests {
         raw.build();
         for command in raw.get_subcommands() {
             let options = command.get_arguments().filter(|arg| !arg.is_positional());
-            // What is about one call only, and what an outer call of ours may have set, is typed.
-            let typed = |arg: &&clap::Arg| ["help", "value"].contains(&arg.get_id().as_str());
+            // What is asserted of one call only, and what an outer call of ours may have set, is typed.
+            let typed = ["help", "value", "yes", "overwrite_foreign"];
+            let typed = |arg: &&clap::Arg| typed.contains(&arg.get_id().as_str());
             for option in options.filter(|arg| !typed(arg) && !arg.is_hide_set()) {
                 let by_env = option.get_env().is_some();
                 assert!(by_env, "{} {}", command.get_name(), option.get_id());

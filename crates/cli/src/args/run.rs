@@ -101,7 +101,7 @@ pub(super) struct RawElect {
     #[arg(long, help_heading = "Election")]
     value: Option<String>,
 
-    /// When to campaign again instead of ending. Never after INT, TERM or QUIT, nor when the command
+    /// When to campaign again instead of exiting. Never after INT, TERM or QUIT, nor when the command
     /// cannot be executed
     #[arg(
         long,
@@ -119,11 +119,11 @@ pub(super) struct RawElect {
 /// When to campaign again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Again {
-    /// End when the command has ended
+    /// Exit when the command has ended
     Never,
-    /// When the leadership was lost, and then for as long as the nodes stay away
+    /// After the leadership was lost, also while no majority of the nodes can be reached
     Lost,
-    /// When it was lost, and a second after the command has ended by itself
+    /// After the leadership was lost, and after the command has ended; then after a second
     Always,
 }
 
@@ -148,7 +148,7 @@ struct RawUnder {
     #[arg(env = "FENCEPOST_GRACE", hide_env_values = true)]
     grace: Option<Duration>,
 
-    /// Run this with `sh -c` after the lock was lost and the command is dead; FENCEPOST_REASON has
+    /// Run this with `sh -c` after the lock was lost and the command was stopped; FENCEPOST_REASON has
     /// the reason
     #[arg(long, value_name = "COMMAND", help_heading = "Holding")]
     #[arg(env = "FENCEPOST_ON_LOST", hide_env_values = true)]
@@ -225,7 +225,8 @@ pub(super) fn check_slots(of: &LockName, slots: usize) -> Result<(), Failure> {
     }
     if of.as_str().len() > LONGEST_SEMAPHORE {
         return Err(Failure::usage(format!(
-            "with --slots a name has at most {LONGEST_SEMAPHORE} bytes"
+            "with --slots a name has at most {LONGEST_SEMAPHORE} bytes, got {}",
+            of.as_str().len()
         )));
     }
     Ok(())
@@ -277,14 +278,14 @@ impl RawUnder {
 
     fn checked_grace(&self, ttl: Duration) -> Result<Duration, Failure> {
         if self.max_hold.is_some_and(|time| time.is_zero()) {
-            return Err(Failure::usage("--max-hold 0 leaves no time to run"));
+            return Err(Failure::usage("--max-hold must be more than 0"));
         }
         let hold = self.max_hold.unwrap_or(Duration::MAX).min(ttl);
         match self.grace {
             None => Ok(GRACE.min(hold / GRACE_SHARE)),
             Some(grace) if grace <= hold / MOST_GRACE_SHARE => Ok(grace),
             Some(grace) => Err(Failure::usage(format!(
-                "--grace {} is too long: at most half of --ttl and of --max-hold, {} here",
+                "--grace {} is too long: the most is half of --ttl and of --max-hold, here {}",
                 Readable(grace),
                 Readable(hold / MOST_GRACE_SHARE)
             ))),

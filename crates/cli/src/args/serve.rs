@@ -13,7 +13,7 @@ use crate::exit::Failure;
 /// Serve locks over HTTP, for every language
 ///
 /// Replicas are stateless: start several over the same store, and any of them extends or releases
-/// what another granted. A replica that ends, by SIGTERM or by force, releases nothing: leases go on
+/// what another granted. A replica that stops, also by SIGKILL, releases nothing: leases last
 /// until they expire or are released. See /openapi.json for the API.
 #[derive(Args)]
 pub(super) struct RawServe {
@@ -22,13 +22,13 @@ pub(super) struct RawServe {
     #[arg(env = "FENCEPOST_LISTEN", hide_env_values = true)]
     listen: SocketAddr,
 
-    /// File of bearer tokens: who may do what. It is read again when it changes
+    /// File of bearer tokens and what each may do; reloaded when it changes
     #[arg(long, value_name = "FILE")]
-    #[arg(env = "FENCEPOST_TOKENS", hide_env_values = true)]
+    #[arg(env = "FENCEPOST_SERVE_TOKENS", hide_env_values = true)]
     tokens: Option<PathBuf>,
 
-    /// Address to offer /metrics, /livez and /readyz at, by plain HTTP and without authentication: for a
-    /// scraper inside the network. /metrics is then not offered at --listen
+    /// Address to serve /metrics, /livez and /readyz at, over plain HTTP and without authentication, for a
+    /// scraper inside the network. /metrics is then not served at --listen
     #[arg(long, value_name = "ADDRESS")]
     #[arg(env = "FENCEPOST_METRICS_LISTEN", hide_env_values = true)]
     metrics_listen: Option<SocketAddr>,
@@ -43,7 +43,7 @@ pub(super) struct RawServe {
     #[arg(env = "FENCEPOST_SERVE_KEY", hide_env_values = true)]
     serve_key: Option<PathBuf>,
 
-    /// Certificate authority (PEM): clients have to show a certificate that it signed
+    /// Certificate authority (PEM): require client certificates signed by it
     #[arg(long, value_name = "FILE", requires = "serve_cert")]
     #[arg(env = "FENCEPOST_CLIENT_CA", hide_env_values = true)]
     client_ca: Option<PathBuf>,
@@ -65,8 +65,8 @@ pub(super) struct RawServe {
     #[arg(env = "FENCEPOST_PEER_CA", hide_env_values = true)]
     peer_ca: Option<PathBuf>,
 
-    /// Limit to set, by its name: waits=500, read_timeout=5s. Repeat it, or separate several by commas; the
-    /// names and defaults are in the documentation of the service
+    /// Set a limit: waits=500, read_timeout=5s. Repeat it, or separate several by commas; names and defaults
+    /// are in the documentation of the service
     #[arg(long = "limit", value_name = "NAME=VALUE", value_delimiter = ',')]
     #[arg(env = "FENCEPOST_LIMITS", hide_env_values = true)]
     limits: Vec<String>,

@@ -19,8 +19,8 @@ const LONGEST_BENCH: Duration = Duration::from_secs(600);
 /// Check whether the nodes are safe, and say how to fix what is not
 ///
 /// Connects to each node and checks its version, role, uptime, persistence, eviction policy, clock,
-/// latency and access rights, and whether two of them are the same server. Writes nothing but a key
-/// `fencepost:doctor` of its own. Exits with 0 if nothing is unsafe, with 1 if something is, and with
+/// latency and access rights, and whether two of them are the same server. On a server it writes nothing
+/// but a key `fencepost:doctor`, which it deletes. A file that is missing is created, with a warning. Exits with 0 if nothing is unsafe, with 1 if something is, and with
 /// 69 if fewer than a majority of the nodes could vote.
 #[derive(Args)]
 pub(super) struct RawDoctor {

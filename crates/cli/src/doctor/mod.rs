@@ -28,6 +28,7 @@ pub(crate) async fn examine(builder: Builder, policy: Policy) -> Value {
 }
 
 pub(crate) fn run(job: &DoctorJob) -> Result<ExitCode, Failure> {
+    let missing = job.place.store.missing_files();
     let runtime = client::runtime()?;
     let surveys = runtime.block_on(job.place.builder().survey());
     // A name that is being looked up must not keep us.
@@ -37,7 +38,8 @@ pub(crate) fn run(job: &DoctorJob) -> Result<ExitCode, Failure> {
         restart: job.place.restart_policy,
         max_ttl: job.place.max_ttl,
     };
-    let diagnosis = judge(&surveys, policy);
+    let mut diagnosis = judge(&surveys, policy);
+    diagnosis.add_created(&surveys, &missing);
     let text = match job.json {
         true => format!("{:#}\n", report::json(&surveys, &diagnosis)),
         false => report::text(&surveys, &diagnosis, Look::of_stdout()),

@@ -52,8 +52,12 @@ pub(crate) fn run(job: &RunJob) -> Result<ExitCode, Failure> {
 }
 
 async fn turns(job: &RunJob) -> Result<ExitCode, Failure> {
-    let mut signals = Signals::listen()
-        .map_err(|error| Failure::new(Exit::Internal, format!("cannot begin: {error}")))?;
+    let mut signals = Signals::listen().map_err(|error| {
+        Failure::new(
+            Exit::Internal,
+            format!("cannot install signal handlers: {error}"),
+        )
+    })?;
     let (mut began, mut last_end) = (false, None);
     loop {
         let Turn { end, outcome } = turn(job, &mut signals).await;
@@ -186,7 +190,12 @@ async fn command(
     if let (Ok(_), Some(guard)) = (&outcome, guard) {
         guard.dismiss();
     }
-    outcome.map_err(|error| Failure::new(Exit::Internal, format!("cannot wait: {error}")))
+    outcome.map_err(|error| {
+        Failure::new(
+            Exit::Internal,
+            format!("cannot wait for the command: {error}"),
+        )
+    })
 }
 
 /// That the lock was lost before the command began.

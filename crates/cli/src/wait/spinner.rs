@@ -149,7 +149,7 @@ fn describe(words: &Words, told: Option<(&Told, Duration)>, waited: Duration) ->
     let Words { target, taken, why } = words;
     let waited = whole_seconds(waited);
     let Some((told, ago)) = told else {
-        return format!("waiting for {target} ({waited}); at first: {why}");
+        return format!("waiting for {target} ({waited}); first attempt: {why}");
     };
     // What changes comes first, and what may be long last: it is cut off where the line ends.
     let place = match told.place {
@@ -165,7 +165,7 @@ fn describe(words: &Words, told: Option<(&Told, Duration)>, waited: Duration) ->
         }
         (Some(by), None) => format!("{taken} {}", fault::by(by, told.since, "no expiry")),
         (None, _) if !told.split.is_empty() => on_some_nodes(&told.split),
-        (None, _) => "handed on".to_owned(),
+        (None, _) => "being handed off".to_owned(),
     };
     format!("waiting for {target} ({waited}){place}: {held}")
 }
@@ -227,7 +227,7 @@ mod tests {
         );
         progress.by = None;
         let line = describe(&words, Some((&progress, ago)), waited);
-        assert!(line.ends_with("next in queue: handed on"), "{line}");
+        assert!(line.ends_with("next in queue: being handed off"), "{line}");
         progress.split = ["a", "b"].map(str::to_owned).into();
         let line = describe(&words, Some((&progress, ago)), waited);
         assert!(
@@ -237,7 +237,7 @@ mod tests {
         progress.split.clear();
         assert_eq!(
             describe(&words, None, Duration::ZERO),
-            "waiting for lock \"job\" (0s); at first: no quorum"
+            "waiting for lock \"job\" (0s); first attempt: no quorum"
         );
         let words = Words {
             target: "a slot of \"pool\"".into(),

@@ -18,7 +18,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
 
@@ -497,13 +497,69 @@ fn the_summary_has_every_page_and_every_link_leads_somewhere() {
             };
             assert!(target.exists(), "{name}: {link} leads nowhere");
             if !anchor.is_empty() {
-                let text = fs::read_to_string(&target).unwrap();
+                let text = with_includes(&target);
                 let titles = text.lines().filter(|line| line.starts_with('#'));
                 let anchors: BTreeSet<_> = titles.map(anchor_of).collect();
                 assert!(anchors.contains(anchor), "{name}: {link}: {anchors:?}");
             }
         }
     }
+}
+
+/// The page with the files of the repository that it includes.
+fn with_includes(page: &Path) -> String {
+    let read = |path: &Path| fs::read_to_string(path).expect("a page, or what it includes");
+    let text = read(page);
+    let lines = text.lines().map(|line| {
+        let included = line.strip_prefix("{{#include ");
+        match included.and_then(|rest| rest.strip_suffix("}}")) {
+            Some(path) => read(&page.with_file_name("").join(path)),
+            None => format!("{line}\n"),
+        }
+    });
+    lines.collect()
+}
+
+/// The path without `.` and `..`; `None` when it leads out of where it begins.
+fn plain(path: &Path) -> Option<PathBuf> {
+    let mut plain = PathBuf::new();
+    for part in path.components() {
+        match part {
+            Component::Normal(part) => plain.push(part),
+            Component::CurDir => {}
+            _ => plain.pop().then_some(())?,
+        }
+    }
+    Some(plain)
+}
+
+/// The book is built of `docs/` alone: a link to `../GUARANTEES.md` was one to `../GUARANTEES.html`, which is nowhere.
+#[test]
+fn no_link_leaves_the_book() {
+    let docs = root().join("docs");
+    let book = fs::read_to_string(docs.join("book.toml")).unwrap();
+    let summary = fs::read_to_string(docs.join("SUMMARY.md")).unwrap();
+    let mut seen = 0;
+    for page in links(&summary) {
+        let text = with_includes(&docs.join(page));
+        for link in links(&text) {
+            let path = link.split('#').next().unwrap_or_default();
+            if link.contains("://") || path.is_empty() {
+                continue;
+            }
+            let target = plain(&Path::new(page).with_file_name("").join(path));
+            let target = target.unwrap_or_else(|| panic!("{page}: {link} leaves the book"));
+            // Such a page is `index.html` in the book.
+            let is_there = docs.join(&target).exists() && !target.ends_with("README.md");
+            let redirect = format!("\"/{}\" = ", target.with_extension("html").display());
+            assert!(
+                is_there || book.contains(&redirect),
+                "{page}: {link} leads nowhere in the book"
+            );
+            seen += 1;
+        }
+    }
+    assert!(seen > 60, "{seen}");
 }
 
 /// What mdbook and GitHub make of a title.

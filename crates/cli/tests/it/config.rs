@@ -2,6 +2,8 @@
 
 use std::fs;
 
+use fencepost_tests::RedisServer;
+
 use crate::bench::{Bench, end_of};
 
 fn configured(text: &str) -> Bench {
@@ -103,12 +105,15 @@ fn a_file_that_cannot_be_used_is_64_and_one_sentence_that_names_it() {
         ("store = [1, 2]", "the value of store"),
         ("store = ", "line 1: "),
         ("store = \"file:x\"\nstore = \"file:y\"", "line 2: "),
-        ("value = \"x\"", "there is no option \"value\""),
-        ("slots = 3", "there is no option \"slots\""),
-        ("watch = true", "there is no option \"watch\""),
-        ("yes = true", "there is no option \"yes\""),
+        ("value = \"x\"", "option \"value\" belongs to a single call"),
+        ("slots = 3", "option \"slots\" belongs to a single call"),
+        ("watch = true", "option \"watch\" belongs to a single call"),
+        ("yes = true", "option \"yes\" belongs to a single call"),
         ("help = true", "there is no option \"help\""),
-        ("config = \"x\"", "there is no option \"config\""),
+        (
+            "config = \"x\"",
+            "option \"config\" belongs to a single call",
+        ),
         ("restart-policy = \"hope\"", "trust, delay"),
     ] {
         let ran = configured(text).run(&["run", "job", "--", "touch", "began"]);
@@ -121,6 +126,48 @@ fn a_file_that_cannot_be_used_is_64_and_one_sentence_that_names_it() {
         assert!(ran.err.contains(says), "{text}: {ran:?}");
         assert_eq!(ran.err.lines().count(), 1, "{text}: {ran:?}");
     }
+}
+
+/// `fresh = true` in a file asserted, of every cluster that was ever made there, that no lock was held before.
+#[test]
+fn what_is_asserted_of_one_call_is_not_taken_from_a_file() {
+    for text in [
+        "fresh = true",
+        "durable = true",
+        "replace = \"redis://a,redis://b,redis://c\"",
+        "yes = true",
+        "free = true",
+        "overwrite-foreign = true",
+        "reason = \"as always\"",
+        "token = \"7\"",
+        "config = \"x\"",
+    ] {
+        let bench = configured(text);
+        let store = [
+            "--store",
+            "redis://127.0.0.1:1,redis://127.0.0.1:2,redis://127.0.0.1:3",
+        ];
+        for words in [&["init"][..], &["steal", "job"]] {
+            let ran = bench.run(&[words, &store].concat());
+            assert_eq!(ran.code, Some(64), "{text}: {ran:?}");
+            assert!(
+                ran.err.contains("belongs to a single call"),
+                "{text}: {ran:?}"
+            );
+        }
+    }
+    // Nor from the environment, where it may be left over.
+    let bench = Bench::new();
+    bench.run(&["acquire", "job", "--for-pid", "none"]);
+    let mut steal = bench.command(&["steal", "job"]);
+    let output = steal.env("FENCEPOST_YES", "true").output().unwrap();
+    assert_eq!(output.status.code(), Some(64), "{output:?}");
+    let server = RedisServer::start();
+    server.cli(&["SET", "job", "the data of an application"]);
+    let mut steal = bench.command(&["steal", "job", "--yes", "--store", &server.url()]);
+    let output = steal.env("FENCEPOST_OVERWRITE_FOREIGN", "true").output();
+    assert_eq!(output.unwrap().status.code(), Some(64));
+    assert_eq!(server.cli(&["GET", "job"]), "the data of an application");
 }
 
 #[test]

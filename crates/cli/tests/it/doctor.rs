@@ -147,14 +147,14 @@ fn a_server_that_was_restarted_just_now_is_named_by_the_policy() {
     let says = ["belongs to no cluster yet", "fencepost init --fresh"];
     finds(&json, 0, "membership", "unsafe", &says);
     let ran = bench.run(&["init", "--store", &urls.join(",")]);
-    assert!(ran.out.contains("is made, and votes in "), "{ran:?}");
+    assert!(ran.out.contains("is formed, and votes in "), "{ran:?}");
     let (code, json) = diagnose(&bench, &urls.join(","), &[]);
     assert_eq!(code, Some(69), "{json:#}");
     let says = ["does not vote for another", "CONFIG SET appendfsync always"];
     finds(&json, 0, "restarted", "unsafe", &says);
     let (code, json) = diagnose(&bench, &urls.join(","), &TRUST);
     assert_eq!(code, Some(0), "{json:#}");
-    let says = ["votes all the same", "--restart-policy delay"];
+    let says = ["still votes", "--restart-policy delay"];
     finds(&json, 0, "restarted", "warning", &says);
 }
 
@@ -269,6 +269,24 @@ fn the_file_of_this_machine_is_looked_at_too() {
     assert_eq!(ran.code, Some(0), "{ran:?}");
     assert!(ran.out.contains("SQLite 3."), "{ran:?}");
     assert!(ran.out.contains("1 of 1 nodes can vote"), "{ran:?}");
+    // It was just made, as one that is mistyped would be.
+    let says = "the file was missing, and has been created";
+    assert!(
+        ran.out.contains("\nwarnings\n") && ran.out.contains(says),
+        "{ran:?}"
+    );
+    let ran = bench.run(&["doctor"]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert!(!ran.out.contains(says), "{ran:?}");
+    for store in ["file:mistyped.db", "file:any.db?filesystem=any"] {
+        for expected in [1, 0] {
+            let (code, json) = diagnose(&bench, store, &[]);
+            assert_eq!(code, Some(0), "{json:#}");
+            let found = findings(&json, 0);
+            let created = found.iter().filter(|it| it.0 == "created");
+            assert_eq!(created.count(), expected, "{json:#}");
+        }
+    }
     let bad = format!("file:{}", bench.path("").display());
     let (code, json) = diagnose(&bench, &bad, &[]);
     assert_eq!(code, Some(69), "{json:#}");

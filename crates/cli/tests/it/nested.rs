@@ -1,5 +1,7 @@
 //! One lock inside another: the environment of the inner one, and what it still sees of the outer one.
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 
 use crate::bench::{Bench, end_of, pid_of, send};
@@ -93,4 +95,76 @@ fn an_election_inside_an_election_does_not_proclaim_the_outer_value() {
     assert!(!leader("inner").contains("10.0.0.7:80"));
     send("TERM", pid_of(&run));
     end_of(run);
+}
+
+/// `run a,b` sets FENCEPOST_TOKENS, which `serve` took for its file of tokens, and --on-lost sets FENCEPOST_REASON, which
+/// `steal` took for its reason.
+#[test]
+fn what_a_command_is_told_sets_no_option_of_a_fencepost_that_it_runs() {
+    let bench = Bench::new();
+    let help = bench.run(&["--help"]).out;
+    let commands = help.lines().skip_while(|line| *line != "Commands:").skip(1);
+    let commands = commands.take_while(|line| line.starts_with("  "));
+    let mut options: BTreeSet<(String, String)> = BTreeSet::new();
+    for command in commands.filter_map(|line| line.split_whitespace().next()) {
+        let help = bench.run(&[command, "--help"]).out;
+        let variables = help.split("[env: ").skip(1);
+        let variables = variables.filter_map(|rest| rest.split([']', '=']).next());
+        options.extend(variables.map(|variable| (variable.to_owned(), command.to_owned())));
+    }
+    assert!(options.len() > 100, "{options:?}");
+
+    let tell = "env | grep -o '^FENCEPOST_[A-Za-z0-9_]*' >>told";
+    for words in [
+        &["run", "one", "--shell", tell][..],
+        &["run", "one,two", "--shell", tell],
+        &["run", "one", "--slots", "2", "--shell", tell],
+        &["run", "one", "--shared", "--shell", tell],
+        &["elect", "one", "--shell", tell],
+    ] {
+        let ran = bench.run(words);
+        assert_eq!(ran.code, Some(0), "{words:?}: {ran:?}");
+    }
+    let words = ["run", "one", "--max-hold", "300ms", "--on-lost", tell];
+    let ran = bench.run(&[&words[..], &["--", "sleep", "60"]].concat());
+    assert_eq!(ran.code, Some(79), "{ran:?}");
+    let told = std::fs::read_to_string(bench.path("told")).unwrap();
+    let mut told: BTreeSet<&str> = told.lines().collect();
+    // It is from this test.
+    assert!(told.remove("FENCEPOST_SYSTEM_CONFIG"));
+    let readme = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md");
+    let readme = std::fs::read_to_string(readme).unwrap();
+    for variable in &told {
+        let of_a_name = variable.starts_with("FENCEPOST_TOKEN_");
+        let shown = match of_a_name {
+            true => "FENCEPOST_TOKEN_NAME",
+            false => variable,
+        };
+        assert!(readme.contains(&format!("| `{shown}` |")), "{variable}");
+    }
+    let exported = bench.run(&["acquire", "one", "--export"]).out;
+    let exported = exported.lines().filter_map(|line| {
+        let (variable, _) = line.strip_prefix("export ")?.split_once('=')?;
+        Some(variable)
+    });
+    told.extend(exported);
+    for variable in ["REASON", "SESSION", "SLOT", "TOKENS", "VALUE", "VALUE_one"] {
+        let variable = format!("FENCEPOST_{variable}");
+        assert!(told.contains(&*variable), "{variable}: {told:?}");
+    }
+
+    let is_told = |variable: &str| {
+        let of_a_name = ["FENCEPOST_TOKEN_", "FENCEPOST_VALUE_"];
+        told.contains(variable) || of_a_name.iter().any(|it| variable.starts_with(it))
+    };
+    let both = options.iter().filter(|(variable, _)| is_told(variable));
+    let both: Vec<_> = both.map(|(it, of)| (it.as_str(), of.as_str())).collect();
+    // These are meant for each other.
+    let meant = [
+        ("FENCEPOST_TOKEN", "extend"),
+        ("FENCEPOST_TOKEN", "release"),
+        ("FENCEPOST_VALUE", "extend"),
+        ("FENCEPOST_VALUE", "release"),
+    ];
+    assert_eq!(both, meant);
 }

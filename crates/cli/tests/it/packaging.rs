@@ -146,6 +146,82 @@ fn the_commands_of_the_manifests_can_be_run() {
     );
 }
 
+/// Whoever builds the image finds out otherwise, and nobody does here.
+#[test]
+fn what_the_image_copies_is_what_is_built() {
+    let build = file("packaging/build");
+    let image = file("packaging/Containerfile");
+    let copied = image.lines().filter_map(|line| {
+        let (source, _) = line.strip_prefix("COPY ")?.split_once(' ')?;
+        Some(source)
+    });
+    let copied: Vec<_> = copied.collect();
+    assert!(copied.contains(&"fencepost"), "{copied:?}");
+    for source in copied {
+        let as_named = format!("\"$out/{source}\"");
+        let into = format!("/{source} \"$out/\"");
+        let is_made = build.lines().any(|line| {
+            let makes = ["install ", "cp "]
+                .iter()
+                .any(|it| line.trim().starts_with(it));
+            makes && (line.ends_with(&as_named) || line.ends_with(&into))
+        });
+        assert!(is_made, "packaging/build does not make {source}");
+    }
+}
+
+/// The options are read. That nothing listens at the store is found after that.
+#[test]
+fn the_commands_of_compose_and_the_variables_of_all_manifests_are_those_of_the_program() {
+    let bench = Bench::new();
+    let compose = file("packaging/compose.yaml");
+    let hints = compose.lines().filter_map(|line| {
+        let (_, words) = line
+            .strip_prefix("#   ")?
+            .split_once(" run --rm locks-1 ")?;
+        Some(words.split(' ').collect())
+    });
+    let commands = compose.lines().filter_map(|line| {
+        let words = line.trim().strip_prefix("command: [")?.strip_suffix(']')?;
+        let words = words.split(", ").map(|word| word.trim_matches('"'));
+        Some(words.collect())
+    });
+    let commands: Vec<Vec<&str>> = commands.chain(hints).collect();
+    let ours = commands.iter().filter(|words| words[0] != "valkey-server");
+    let nobody = "redis://127.0.0.1:1,redis://127.0.0.1:2,redis://127.0.0.1:3";
+    let mut seen = Vec::new();
+    for words in ours {
+        let ran = bench.run(&[&words[..], &["--store", nobody]].concat());
+        assert_eq!(ran.code, Some(69), "{words:?}: {ran:?}");
+        seen.push(words[0]);
+    }
+    assert_eq!(seen, ["serve", "init"]);
+    // It is what `--durable` asserts.
+    for option in ["--appendonly, \"yes\"", "--appendfsync, always"] {
+        assert!(compose.contains(option), "{option}");
+    }
+
+    let mut known = BTreeSet::new();
+    for command in ["run", "elect", "serve"] {
+        let help = bench.run(&[command, "--help"]).out;
+        let variables = help.split("[env: ").skip(1);
+        let variables = variables.filter_map(|rest| rest.split([']', '=']).next());
+        known.extend(variables.map(str::to_owned));
+    }
+    let files = ["cronjob", "leader", "service"].map(|name| format!("kubernetes/{name}"));
+    for name in files.iter().map(String::as_str).chain(["compose"]) {
+        let text = file(&format!("packaging/{name}.yaml"));
+        let words = text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
+        let set: BTreeSet<_> = words
+            .filter(|word| word.starts_with("FENCEPOST_"))
+            .collect();
+        assert!(set.contains("FENCEPOST_STORE"), "{name}: {set:?}");
+        for variable in set {
+            assert!(known.contains(variable), "{name}: {variable}");
+        }
+    }
+}
+
 #[test]
 fn the_monitor_looks_where_the_service_offers_metrics() {
     let monitor = file("packaging/kubernetes/servicemonitor.yaml");

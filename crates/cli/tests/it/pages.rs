@@ -71,7 +71,27 @@ fn man_pages_have_every_command_and_option() {
             assert!(page.contains(&option), "{command} {option}");
         }
     }
-    assert!(page("fencepost-run").contains("FENCEPOST_STORE"));
+    // What a command is told is on the page of the command that tells it.
+    let told = "\nset for the command: ";
+    for (name, has, lacks) in [
+        (
+            "fencepost-run",
+            &["SLOT", "TOKENS", "SESSION"][..],
+            &["ELECT_VALUE"][..],
+        ),
+        (
+            "fencepost-elect",
+            &["ELECT_VALUE", "TOKEN", "SESSION"],
+            &["SLOT", "TOKENS"],
+        ),
+    ] {
+        let page = page(name);
+        let says = |variable: &&str| page.contains(&format!("\\fBFENCEPOST_{variable}\\fR{told}"));
+        assert!(has.iter().all(says), "{name}: {page}");
+        assert!(!lacks.iter().any(says), "{name}: {page}");
+        assert!(page.contains("FENCEPOST_STORE") && page.contains("FENCEPOST_SERVICE_TOKEN\\fR"));
+    }
+    assert!(!page("fencepost-explain").contains("FENCEPOST_SERVICE_TOKEN"));
     fs::write(bench.path("file"), "").unwrap();
     let ran = bench.run(&["man", "file"]);
     assert_eq!(ran.code, Some(73), "{ran:?}");
@@ -139,6 +159,28 @@ fn man_pages_have_the_sections_that_people_look_for() {
     assert!(run.contains("FENCEPOST_TTL\\fR\nsets \\-\\-ttl\n"), "{run}");
 }
 
+/// What bash offers for the last of these words, one per line and sorted: as it would insert it, or as a shell then
+/// reads that.
+fn completed(bench: &Bench, words: &str, read: bool) -> Vec<String> {
+    let each = match read {
+        true => r#"eval "set -- $it"; printf "%s\n" "$*""#,
+        false => r#"printf "%s\n" "$it""#,
+    };
+    // As bash calls it, with the words so far.
+    let script = format!(
+        r#"PATH="$(dirname "$F"):$PATH"; . ./complete.bash
+        COMP_WORDS=({words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1))
+        _fencepost_or_names fencepost "${{COMP_WORDS[COMP_CWORD]}}" "${{COMP_WORDS[COMP_CWORD - 1]}}"
+        for it in "${{COMPREPLY[@]}}"; do {each}; done"#
+    );
+    fs::write(bench.path("complete-this.bash"), script).expect("a file");
+    let ran = bench.script("bash complete-this.bash");
+    assert_eq!((ran.code, ran.err.as_str()), (Some(0), ""), "{ran:?}");
+    let mut found: Vec<_> = ran.out.lines().map(str::to_owned).collect();
+    found.sort();
+    found
+}
+
 #[test]
 fn names_of_locks_are_completed() {
     let bench = Bench::new();
@@ -147,21 +189,7 @@ fn names_of_locks_are_completed() {
     }
     let script = bench.run(&["completions", "bash"]).out;
     fs::write(bench.path("complete.bash"), script).unwrap();
-    let complete = |words: &str| {
-        // As bash calls it, with the words so far.
-        let script = format!(
-            r#"bash -c '
-            PATH="$(dirname "$F"):$PATH"; . ./complete.bash
-            COMP_WORDS=({words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1))
-            _fencepost_or_names fencepost "${{COMP_WORDS[COMP_CWORD]}}" "${{COMP_WORDS[COMP_CWORD - 1]}}"
-            printf "%s\n" "${{COMPREPLY[@]}}"'"#
-        );
-        let ran = bench.script(&script);
-        assert_eq!(ran.code, Some(0), "{ran:?}");
-        let mut found: Vec<_> = ran.out.lines().map(str::to_owned).collect();
-        found.sort();
-        found
-    };
+    let complete = |words: &str| completed(&bench, words, false);
     assert_eq!(
         complete("fencepost status night"),
         ["nightly-report", "nightly-sync"]
@@ -177,4 +205,50 @@ fn names_of_locks_are_completed() {
         let script = bench.run(&["completions", shell]).out;
         assert!(script.matches(says).count() >= 1, "{shell}: {script}");
     }
+}
+
+/// `compgen -W` expanded them: a lock named `$(touch x)`, which anyone who reaches the store can make, ran a command of
+/// whoever pressed TAB.
+#[test]
+fn no_name_of_a_lock_is_expanded_or_split_when_it_is_completed() {
+    let bench = Bench::new();
+    let names = [
+        "$(touch pwned)",
+        "`touch pwned`",
+        "${x:=$(touch pwned)}",
+        "x;touch pwned",
+        "two words",
+        " indented",
+        "it's \"quoted\"",
+        "C:\\dir",
+        "line\\nline",
+        "line\u{2028}line",
+        "all*",
+        "~",
+        "夜間バッチ",
+    ];
+    for name in names {
+        let ran = bench.run(&["acquire", "--for-pid", "none", "--", name]);
+        assert_eq!(ran.code, Some(0), "{ran:?}");
+    }
+    // Would be read as an option.
+    let ran = bench.run(&["acquire", "--for-pid", "none", "--", "--dash"]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    fs::write(bench.path("all-files-that-match"), "").unwrap();
+    let script = bench.run(&["completions", "bash"]).out;
+    fs::write(bench.path("complete.bash"), script).unwrap();
+    let mut expected = names.to_vec();
+    expected.sort_unstable();
+    let mut found = completed(&bench, "fencepost steal ''", true);
+    assert!(!found.contains(&"--dash".to_owned()), "{found:?}");
+    found.retain(|it| !it.starts_with('-'));
+    assert_eq!(found, expected);
+    // As the beginning of a name, or as a shell quotes it.
+    for typed in ["two", "'two w'", r"'two\ w'"] {
+        let found = completed(&bench, &format!("fencepost run {typed}"), true);
+        assert_eq!(found, ["two words"], "{typed}");
+    }
+    assert!(!bench.path("pwned").exists());
+    let zsh = bench.run(&["completions", "zsh"]).out;
+    assert!(zsh.contains("compadd -a names") && !zsh.contains("compadd -Q"));
 }

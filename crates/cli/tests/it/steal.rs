@@ -109,6 +109,77 @@ fn every_steal_leaves_an_audit_line() {
     assert_eq!(token(&before), token(&after));
 }
 
+/// The file was only opened: a full disk was told in passing, and the program ended with 0.
+#[test]
+fn a_steal_whose_audit_line_cannot_be_written_ends_with_73() {
+    let bench = Bench::new();
+    for free in [&[][..], &["--free"]] {
+        bench.run(&["acquire", "job", "--for-pid", "none"]);
+        let words = ["steal", "job", "--yes", "--json", "--audit", "/dev/full"];
+        let ran = bench.run(&[&words[..], free].concat());
+        assert_eq!(ran.code, Some(73), "{ran:?}");
+        let says = "lock \"job\" was stolen, but the audit file /dev/full cannot be written: ";
+        assert!(ran.err.contains(says), "{ran:?}");
+        // It is stolen, and whoever has it can release it.
+        let told: Value = serde_json::from_str(&ran.out).unwrap();
+        assert!(told["token"].as_u64() > Some(0), "{told}");
+        if let Some(value) = told["value"].as_str() {
+            let ran = bench.run(&["release", "job", "--value", value]);
+            assert_eq!(ran.code, Some(0), "{ran:?}");
+        }
+    }
+}
+
+/// It said that the lock was freed before it was, and nothing of a steal that failed.
+#[test]
+fn the_audit_line_says_what_happened_also_when_the_steal_or_the_release_failed() {
+    let (bench, server) = (Bench::new(), RedisServer::start());
+    let url = server.url();
+    let held = ["acquire", "job", "--for-pid", "none", "--store", &url];
+    assert_eq!(bench.run(&held).code, Some(0));
+    // The one may not run what a steal needs; the other, what a release needs when somebody waits.
+    for (user, right) in [("thief", "-del"), ("idler", "-zrange")] {
+        let words = ["ACL", "SETUSER", user, "on", ">secret", "~*", "&*", "+@all"];
+        server.cli(&[&words[..], &[right]].concat());
+    }
+    let steal = |user: &str| {
+        let store = url.replace("redis://", &format!("redis://{user}:secret@"));
+        let words = ["steal", "job", "--yes", "--free", "--reason", "it hangs"];
+        let told = ["--audit", "audit.log", "--store", &store];
+        let ran = bench.run(&[&words[..], &told].concat());
+        let log = fs::read_to_string(bench.path("audit.log")).unwrap();
+        let line: Value = serde_json::from_str(log.lines().last().unwrap()).unwrap();
+        (ran, line)
+    };
+    let (ran, line) = steal("thief");
+    assert_eq!(ran.code, Some(69), "{ran:?}");
+    assert!(ran.err.contains("lock \"job\" not stolen by "), "{ran:?}");
+    assert_eq!(line["event"], "not_stolen");
+    assert_eq!(
+        (&line["lock"], &line["reason"]),
+        (&"job".into(), &"it hangs".into())
+    );
+    assert!(line["why"].as_str().unwrap().contains("ERR"), "{line}");
+
+    let mut waits = bench.start(&["run", "job", "-q", "--store", &url, "--", "true"]);
+    bench.await_line("job", &["--store", &url], 1);
+    let (ran, line) = steal("idler");
+    assert_eq!(ran.code, Some(69), "{ran:?}");
+    let says = "lock \"job\" was stolen, but not released: ";
+    assert!(ran.err.contains(says), "{ran:?}");
+    assert!(ran.err.contains(", not released: "), "{ran:?}");
+    assert_eq!(
+        (&line["event"], &line["freed"]),
+        (&"stolen".into(), &false.into())
+    );
+    assert!(
+        line["not_freed"].as_str().unwrap().contains("ERR"),
+        "{line}"
+    );
+    waits.kill().unwrap();
+    waits.wait().unwrap();
+}
+
 #[test]
 fn a_prefix_keeps_locks_apart_from_the_keys_of_others() {
     let (bench, server) = (Bench::new(), RedisServer::start());

@@ -452,13 +452,13 @@ fn a_wait_for_nodes_says_what_each_of_them_lacks() {
         "run", "job", "--store", &store, "--wait", "1s", "--remind", "200ms", "--", "true",
     ];
     let said = bench.run(&words).err;
-    let reminder = "fencepost: still waiting for lock \"job\" (0s); at first: no quorum for lock \"job\": 0 of 3";
+    let reminder = "fencepost: still waiting for lock \"job\" (0s); first attempt: no quorum for lock \"job\": 0 of 3";
     assert!(said.contains(reminder), "{said}");
     let waiter = Terminal::start(bench.command(&words));
     waiter.shows("fencepost: waiting: no quorum for lock \"job\": 0 of 3 nodes agreed");
     waiter.shows("votes again in ");
     waiter.shows("`fencepost init --fresh` skips it, but only before the first client");
-    waiter.shows("s); at first: no quorum");
+    waiter.shows("s); first attempt: no quorum");
     let (code, seen) = waiter.end();
     assert_eq!(code, Some(69), "{seen}");
 }

@@ -1,12 +1,29 @@
 //! A file of this machine as the store.
 
-use fencepost::diagnostics::FileFacts;
+use fencepost::diagnostics::{FileFacts, NodeSurvey};
 
-use super::{Examination, Severity};
+use super::{Diagnosis, Examination, Finding, Severity};
 
 /// Whether the node is a file, also if it is none that can be used.
 pub(in crate::doctor) fn is_file(node: &str) -> bool {
     node.starts_with("file:")
+}
+
+impl Diagnosis {
+    /// Adds that looking at these files has created them. Where the path is mistyped, nobody holds a lock there.
+    pub(in crate::doctor) fn add_created(&mut self, surveys: &[NodeSurvey], missing: &[String]) {
+        let created = surveys
+            .iter()
+            .enumerate()
+            .filter(|(_, survey)| survey.facts.is_ok() && missing.contains(&survey.node));
+        self.findings.extend(created.map(|(index, _)| Finding {
+            node: Some(index),
+            severity: Severity::Warning,
+            what: "created",
+            why: "the file was missing, and has been created: no lock was ever held in it".into(),
+            fix: "nothing, if it is new; otherwise correct the path in --store file:PATH".into(),
+        }));
+    }
 }
 
 impl Examination {
@@ -33,7 +50,7 @@ impl Examination {
                 Severity::Warning,
                 "permissions",
                 "every user of this machine may write the file, and so acquire or release any lock",
-                "chmod o-w it, and its directory",
+                "chmod o-w the file and its directory",
             );
         }
     }

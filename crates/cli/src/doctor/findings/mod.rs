@@ -164,7 +164,7 @@ impl Examination {
                 Severity::Warning,
                 "even",
                 format!("{nodes} nodes are safe, but tolerate no more failures than {fewer} would"),
-                "use one more or one less: 3 or 5 are best",
+                "use one more or one fewer: 3 or 5 are best",
             );
         }
         if self.nodes == 1 && files == 0 {

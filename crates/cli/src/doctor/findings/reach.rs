@@ -26,7 +26,7 @@ impl Examination {
                  characters percent-encoded",
             ),
             NodeError::Store(_) | NodeError::Unusable(_) => {
-                ("store", "do as it says, or give another file:PATH")
+                ("store", "follow that advice, or give another file:PATH")
             }
             NodeError::Sentinel => (
                 "sentinel",

@@ -114,7 +114,7 @@ impl Examination {
         }
         // As the library does: one node votes with a warning, several refuse it.
         let (severity, follows) = match self.nodes {
-            1 => (Severity::Warning, "it votes all the same"),
+            1 => (Severity::Warning, "it still votes"),
             _ => (Severity::Bad, "so it does not vote"),
         };
         self.find(

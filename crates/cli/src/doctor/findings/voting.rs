@@ -102,8 +102,8 @@ impl Examination {
                 Severity::Warning,
                 "restarted",
                 format!(
-                    "restarted less than {max_ttl} ago and may have forgotten locks, and votes all \
-                     the same"
+                    "restarted less than {max_ttl} ago and may have forgotten locks, and \
+                     still votes"
                 ),
                 format!("use --restart-policy delay, or {MEND}"),
             ),
