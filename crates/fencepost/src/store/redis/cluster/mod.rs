@@ -313,6 +313,8 @@ impl Cluster {
         };
         let end = Instant::now() + self.patience;
         let mut pause = SHORTEST_PAUSE;
+        // Whether it was refused for nothing but having another owner.
+        let mut has_moved = true;
         let mut is_late = !self.straight(slot).is_some_and(|up| up.is_ready(slot));
         loop {
             let up = self.up(slot).await?;
@@ -338,8 +340,14 @@ impl Cluster {
                     let why = outcome.err().map(|why| refusal::words(&why));
                     return Err(NodeError::ClusterDown(why.unwrap_or_default()));
                 }
-                Some(_) if Instant::now() + pause >= end => return Err(NodeError::Migrating(slot)),
                 Some(refusal) => {
+                    has_moved &= refusal == Refusal::Moved;
+                    if Instant::now() + pause >= end {
+                        return Err(match has_moved {
+                            true => moved(slot),
+                            false => NodeError::Migrating(slot),
+                        });
+                    }
                     if refusal == Refusal::Moved {
                         self.map.hurry();
                     }
@@ -366,6 +374,13 @@ impl Cluster {
         });
         Ok(join_all(shards).await)
     }
+}
+
+/// Its owner has given it away, and too few nodes have heard of that.
+fn moved(slot: u16) -> NodeError {
+    NodeError::ClusterDown(format!(
+        "slot {slot} has moved, and no majority of the listed nodes names its new owner yet"
+    ))
 }
 
 impl Node for ClusterNode {
