@@ -278,6 +278,53 @@ async fn a_vote_counts_only_once_a_replica_of_its_shard_has_it() {
     .await;
 }
 
+/// The shard was silent until the connection of its commands was replaced for another reason.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_shard_whose_wait_connection_breaks_votes_again_at_once() {
+    let cluster = RedisCluster::start(1, 1);
+    cluster.init(MAX_TTL).await;
+    let url = format!("{}&replicas=1", cluster.url());
+    let builder = Client::builder().url(url).max_ttl(MAX_TTL);
+    let locking = builder.node_timeout(NODE_TIMEOUT).connect().await.unwrap();
+    locks(&locking, "job").await.unwrap();
+    let clients = cluster.servers[0].cli(&["CLIENT", "LIST"]);
+    let mut waiting = clients.lines().filter(|line| line.contains(" cmd=wait "));
+    let id = waiting.next().and_then(|line| line.strip_prefix("id="));
+    let id = id.and_then(|line| line.split(' ').next()).unwrap();
+    assert_eq!(cluster.servers[0].cli(&["CLIENT", "KILL", "ID", id]), "1");
+    until("it votes again", Duration::from_secs(1), async || {
+        locks(&locking, "job").await.is_ok()
+    })
+    .await;
+}
+
+/// The owner has given the slot to a node that has not heard of it, nor has anybody else.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_slot_whose_new_owner_nobody_names_is_not_called_one_that_is_being_migrated() {
+    let cluster = RedisCluster::start(3, 0);
+    cluster.init(MAX_TTL).await;
+    let locking = client(&cluster).await;
+    let slot = cluster.slot("job");
+    let from = cluster.owner(slot);
+    locks(&locking, "job").await.unwrap();
+    let (number, to) = (slot.to_string(), cluster.id((from + 1) % 3));
+    let owner = &cluster.servers[from];
+    for key in owner
+        .cli(&["CLUSTER", "GETKEYSINSLOT", &number, "9"])
+        .lines()
+    {
+        owner.cli(&["DEL", key]);
+    }
+    let given = owner.cli(&["CLUSTER", "SETSLOT", &number, "NODE", &to]);
+    assert_eq!(given, "OK");
+    let error = locks(&locking, "job").await.unwrap_err();
+    let is_told = |why: &NodeError| match why {
+        NodeError::ClusterDown(why) => why.contains("no majority of the listed nodes names"),
+        _ => false,
+    };
+    assert!(reasons(&error).iter().all(is_told), "{error}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cluster_that_speaks_tls_is_trusted_by_its_authority() {
     let authority = Authority::new();

@@ -47,7 +47,8 @@ impl Up {
             return Ok(reply);
         }
         if let Some(replicas) = self.replicas.as_ref().filter(|_| holds(&reply)) {
-            replicas.confirm(&of_slot::wait_key(slot)).await?;
+            let key = of_slot::wait_key(slot);
+            self.link.confirm_by(replicas, &key).await?;
         }
         if let Some(before) = vetted {
             self.confirm(slot, &before).await?;
@@ -74,5 +75,6 @@ impl Up {
 
 /// A call was carried out by a shard that had forgotten, or on a slot that had moved.
 fn forgot() -> NodeError {
-    NodeError::Disconnected("its data were replaced while the command was in flight".to_owned())
+    let why = "its data were replaced, or its slot moved, while the command was in flight";
+    NodeError::Disconnected(why.to_owned())
 }
