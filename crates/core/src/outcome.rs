@@ -120,7 +120,8 @@ pub enum NodeError {
     Auth(String),
     /// The user lacks a permission that locks need.
     #[error(
-        "not permitted: {0}; the user needs +@scripting +@read +@write +time on the lock's keys"
+        "not permitted: {0}; the user needs +@scripting +@read +@write +time on the lock's keys, \
+         and +wait with replicas="
     )]
     Permission(String),
     /// A replica must not vote.

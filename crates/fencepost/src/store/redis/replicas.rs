@@ -40,13 +40,20 @@ struct Round {
 }
 
 impl Replicas {
-    /// `needed` replicas, within `limit`.
-    pub(super) fn new(
+    /// `needed` replicas, within `limit`, if this user may wait for them.
+    pub(super) async fn open(
         connection: Connection,
         driver: Driver,
         needed: u32,
         limit: Duration,
-    ) -> Self {
+    ) -> Result<Self, NodeError> {
+        let mut probe = redis::cmd("WAIT");
+        let probed = connection.send(probe.arg(0).arg(1)).await;
+        probed.map_err(|error| fault::node_error(&error))?;
+        Ok(Self::new(connection, driver, needed, limit))
+    }
+
+    fn new(connection: Connection, driver: Driver, needed: u32, limit: Duration) -> Self {
         Self {
             connection,
             _driver: driver,
