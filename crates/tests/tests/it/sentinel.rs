@@ -179,6 +179,25 @@ async fn a_group_that_speaks_tls_is_trusted_by_its_authority() {
         let mut args: Vec<_> = words.split_whitespace().map(str::to_owned).collect();
         args.extend(files.words(port, "no"));
         args.extend(["--tls-replication", "yes"].map(str::to_owned));
+/// One Sentinel under two names was a majority of three for whoever may not ask it which one it is.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sentinel_that_may_not_tell_its_id_does_not_count() {
+    let groups = SentinelGroups::start(1, &GroupSetup::default());
+    let sentinel = &groups.sentinels[0];
+    sentinel.cli(&["ACL", "SETUSER", "b", "-sentinel|myid"]);
+    let port = sentinel.port();
+    let url = |user: &str| {
+        format!(
+            "redis+sentinel://:x@127.0.0.1:{port},localhost:{port},127.0.0.1:1/m0\
+             ?sentinel_user={user}&sentinel_password=x&failover=2s"
+        )
+    };
+    for (user, expected) in [("a", "the same Sentinel"), ("b", "sentinel|myid")] {
+        let error = Client::connect(&url(user)).await.unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
+    }
+}
+
         let password = None;
         RedisServer::start_with(ServerOptions { args, password })
     };

@@ -242,7 +242,12 @@ impl Group {
         let (connection, _driver) = within(limit, dial).await?;
         // Sentinels before 6.2 have none to tell.
         let identity = within(limit, send(&connection, redis::cmd("SENTINEL").arg("MYID"))).await;
-        let identity: Option<String> = identity.ok().and_then(|id| from_redis_value(id).ok());
+        let identity: Option<String> = match identity {
+            Ok(identity) => from_redis_value(identity).ok(),
+            // Before 6.2 they have none to tell. Any other could be one that is listed twice.
+            Err(error) if is_unknown_command(&error) => None,
+            Err(error) => return Err(denied(error)),
+        };
         let _hint = within(limit, self.hint(sentinel)).await.ok();
         let mut hurried = self.hurried.subscribe();
         let period = self.spec.failover / ASKED_WITHIN;
@@ -266,7 +271,7 @@ impl Group {
                     let why = "it is not a Sentinel; for a server write redis://".to_owned();
                     return Err(NodeError::Other(why));
                 }
-                Err(error) => return Err(error),
+                Err(error) => return Err(denied(error)),
             };
             *has_answered = true;
             let (master, setup) = read(answer).ok_or_else(|| {
@@ -349,6 +354,25 @@ async fn send(connection: &Connection, cmd: &Cmd) -> Result<redis::Value, NodeEr
     let answer = connection.send(cmd).await;
     answer.map_err(|error| fault::node_error(&error))
 }
+/// Whether it knows no such command, or no such subcommand.
+fn is_unknown_command(error: &NodeError) -> bool {
+    let (NodeError::Unsuitable(text) | NodeError::Other(text)) = error else {
+        return false;
+    };
+    let text = text.to_lowercase();
+    text.contains("unknown") && text.contains("command")
+}
+
+/// What a Sentinel's user needs is not what a server's does.
+fn denied(error: NodeError) -> NodeError {
+    match error {
+        NodeError::Permission(text) => NodeError::Other(format!(
+            "not permitted: {text}; the Sentinels' user needs +sentinel|master +sentinel|myid"
+        )),
+        other => other,
+    }
+}
+
 
 /// What `SENTINEL MASTER` answers.
 fn read(answer: redis::Value) -> Option<(Master, Setup)> {
