@@ -240,7 +240,6 @@ impl Group {
         let (route, login) = (&self.routes[sentinel], &self.spec.sentinel_login);
         let dial = keeper::dial(route, login, limit, None, Reader::default());
         let (connection, _driver) = within(limit, dial).await?;
-        // Sentinels before 6.2 have none to tell.
         let identity = within(limit, send(&connection, redis::cmd("SENTINEL").arg("MYID"))).await;
         let identity: Option<String> = match identity {
             Ok(identity) => from_redis_value(identity).ok(),
@@ -354,6 +353,7 @@ async fn send(connection: &Connection, cmd: &Cmd) -> Result<redis::Value, NodeEr
     let answer = connection.send(cmd).await;
     answer.map_err(|error| fault::node_error(&error))
 }
+
 /// Whether it knows no such command, or no such subcommand.
 fn is_unknown_command(error: &NodeError) -> bool {
     let (NodeError::Unsuitable(text) | NodeError::Other(text)) = error else {
@@ -372,7 +372,6 @@ fn denied(error: NodeError) -> NodeError {
         other => other,
     }
 }
-
 
 /// What `SENTINEL MASTER` answers.
 fn read(answer: redis::Value) -> Option<(Master, Setup)> {
@@ -451,7 +450,7 @@ impl Named {
         let Some(fencing) = fencing else {
             let why = "min-replicas-to-write and min-replicas-max-lag are hidden from this user; \
                        run ACL SETUSER <user> +config|get";
-            return Err(NodeError::Unfenced(why.to_owned()));
+            return Err(NodeError::HidesFencing(why.to_owned()));
         };
         check_fencing(fencing, self.group.spec.failover).map_err(NodeError::Unfenced)
     }
