@@ -54,7 +54,7 @@ impl Up {
             self.confirm(slot, &before).await?;
         }
         // Last of all: it may have taken long to find out.
-        self.map.check(slot, &self.id)?;
+        self.map.check(slot, &self.id).map_err(carried_out)?;
         match self.is_revoked.load(Ordering::SeqCst) {
             true => Err(forgot()),
             false => Ok(reply),
@@ -70,6 +70,14 @@ impl Up {
             Ok(now) if now.stamp == before.stamp => Ok(()),
             Ok(_) | Err(_) => Err(forgot()),
         }
+    }
+}
+
+/// Why a vote does not count that the node has cast.
+fn carried_out(why: NodeError) -> NodeError {
+    match why.is_uncertain() {
+        true => why,
+        false => NodeError::Other(why.to_string()),
     }
 }
 
