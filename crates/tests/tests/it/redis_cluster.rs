@@ -325,6 +325,81 @@ async fn a_slot_whose_new_owner_nobody_names_is_not_called_one_that_is_being_mig
     assert!(reasons(&error).iter().all(is_told), "{error}");
 }
 
+/// The longest time-out that a client had been told counted, also for those that had not been told.
+#[tokio::test(flavor = "multi_thread")]
+async fn nodes_that_differ_in_their_time_out_count_for_the_shortest_and_wait_for_the_longest() {
+    let cluster = RedisCluster::start(3, 0);
+    // The one that goes on: it would find the Cluster down by itself.
+    let longest = Duration::from_secs(60);
+    let millis = longest.as_millis().to_string();
+    let set = ["CONFIG", "SET", "cluster-node-timeout", &millis];
+    assert_eq!(cluster.servers[0].cli(&set), "OK");
+    let url = cluster.url().replace("?failover=1s", "");
+    let builder = Client::builder().url(url).max_ttl(MAX_TTL);
+    let locking = builder.node_timeout(NODE_TIMEOUT).connect().await.unwrap();
+    let name = name_at(&cluster, 0);
+    let refusal = async || reasons(&locks(&locking, &name).await.unwrap_err());
+    until("it waits for the longest", LATE, async || {
+        matches!(refusal().await.as_slice(), [NodeError::Quarantined(left)] if *left > longest)
+    })
+    .await;
+    cluster.servers[1..].iter().for_each(RedisServer::freeze);
+    // One second, and what it takes to be asked.
+    until("it is not named", Duration::from_secs(10), async || {
+        matches!(refusal().await.as_slice(), [NodeError::Unnamed(_)])
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cluster_that_hides_its_time_out_is_not_said_to_accept_writes_while_partitioned() {
+    let cluster = RedisCluster::start(1, 0);
+    let poor = ["on", ">x", "~*", "&*", "+@all", "-config"];
+    cluster.servers[0].cli(&[&["ACL", "SETUSER", "poor"], &poor[..]].concat());
+    let told = cluster.url().replace("://", "://poor:x@");
+    let hidden = told.replace("?failover=1s", "");
+    let client = async |url: &str| {
+        let builder = Client::builder().url(url).max_ttl(MAX_TTL);
+        builder.node_timeout(NODE_TIMEOUT).build().unwrap()
+    };
+    let error = locks(&client(&hidden).await, "job").await.unwrap_err();
+    let is_hidden = |why: &NodeError| match why {
+        NodeError::HidesFencing(why) => why.contains("+config|get") && why.contains("?failover="),
+        _ => false,
+    };
+    assert!(reasons(&error).iter().all(is_hidden), "{error}");
+    assert!(reasons(&error).iter().all(NodeError::is_permanent));
+    let error = locks(&client(&told).await, "job").await.unwrap_err();
+    let is_young = |why: &NodeError| matches!(why, NodeError::Quarantined(_));
+    assert!(reasons(&error).iter().all(is_young), "{error}");
+}
+
+/// Nobody can tell a shard with its first slot from one that has forgotten: it does not vote for a while, and
+/// whoever held a lock in that slot loses it before another gets it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_whose_slot_moves_to_a_shard_without_slots_is_lost_and_nobodys_for_a_while() {
+    let cluster = RedisCluster::start_with_empty_shard();
+    cluster.init(MAX_TTL).await;
+    let (a, b) = (client(&cluster).await, client(&cluster).await);
+    let slot = cluster.slot("job");
+    let elsewhere = name_at(&cluster, (cluster.owner(slot) + 1) % 3);
+    let held = a.lock("job").await.unwrap();
+    cluster.migrate(slot, 3);
+    let moved = Instant::now();
+    let lost = async { (held.lost().await, Instant::now()) };
+    let granted = async {
+        let lease = b.lock("job").timeout(LATE).await.unwrap();
+        (lease, Instant::now())
+    };
+    let ((reason, lost_at), (lease, granted_at)) = tokio::join!(lost, granted);
+    assert_eq!(reason, LossReason::NoQuorum);
+    assert!(lost_at < granted_at && lost_at.duration_since(moved) <= MAX_TTL + NODE_TIMEOUT);
+    assert!(granted_at.duration_since(moved) > MAX_TTL);
+    assert!(lease.token() > held.token());
+    // The other shards' names are used as before.
+    locks(&b, &elsewhere).await.unwrap();
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cluster_that_speaks_tls_is_trusted_by_its_authority() {
     let authority = Authority::new();

@@ -21,7 +21,8 @@
 //! # Why there is one holder
 //! 1. *One owner.* A vote counts only if a majority of the listed nodes has named the shard as the owner of the
 //!    slot within the last `F`, when it is sent and when its reply has come. `F` is `cluster-node-timeout`,
-//!    unless the URL says `failover=`. An owner that was replaced counts for nobody `F` later. Besides,
+//!    unless the URL says `failover=`: here the shortest that a listed node tells, and in 2 and 3 the longest. A
+//!    node that does not tell does not count. An owner that was replaced counts for nobody `F` later. Besides,
 //!    a master without a majority of the masters refuses all commands by itself after `cluster-node-timeout`.
 //! 2. *A shard that may have forgotten* (promoted, restarted, flushed) does not vote for `max_ttl + 2 F`: its
 //!    markers name another process, another role, or are gone. The other shards vote as before.
