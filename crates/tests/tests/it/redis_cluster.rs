@@ -396,8 +396,11 @@ async fn a_lock_whose_slot_moves_to_a_shard_without_slots_is_lost_and_nobodys_fo
     assert!(lost_at < granted_at && lost_at.duration_since(moved) <= MAX_TTL + NODE_TIMEOUT);
     assert!(granted_at.duration_since(moved) > MAX_TTL);
     assert!(lease.token() > held.token());
-    // The other shards' names are used as before.
-    locks(&b, &elsewhere).await.unwrap();
+    // The other shards' names are used as before, also when their slots move there now.
+    let held = a.lock(&elsewhere).await.unwrap();
+    cluster.migrate(cluster.slot(&elsewhere), 3);
+    sleep(2 * MAX_TTL).await;
+    assert!(held.is_valid() && lease.is_valid(), "{:?}", held.loss());
 }
 
 #[tokio::test(flavor = "multi_thread")]
