@@ -1,15 +1,18 @@
-//! What a lock costs on stores that fail over, beside a plain server: a Sentinel group, a group with `replicas=1`,
-//! and a Redis Cluster. In turns, in one run.
+//! What a lock costs on stores that fail over, beside a plain server: a Sentinel group and a Redis Cluster, each also
+//! with `replicas=1`. In turns, in one run.
 
 use std::time::{Duration, Instant};
 
 use fencepost::Client;
-use fencepost_tests::{GroupSetup, RedisCluster, RedisServer, SentinelGroups};
+use fencepost_tests::{GroupSetup, RedisCluster, RedisServer, SentinelGroups, eventually};
 use hdrhistogram::Histogram;
 
 use crate::contender::TTL;
 use crate::measure::histogram;
 use crate::{Effort, ours};
+
+/// How long a replica may take to be attached.
+const ATTACH_LIMIT: Duration = Duration::from_secs(30);
 
 struct Side {
     what: &'static str,
@@ -20,6 +23,12 @@ struct Side {
 
 pub(crate) async fn run(effort: Effort) {
     let plain = RedisServer::start();
+    let master = RedisServer::start_args(&["--repl-diskless-sync-delay", "0"]);
+    let port = master.port().to_string();
+    let _replica = RedisServer::start_args(&["--replicaof", "127.0.0.1", &port]);
+    let info = || master.cli(&["INFO", "replication"]);
+    let is_attached = || info().contains("state=online");
+    eventually("the replica is attached", ATTACH_LIMIT, is_attached);
     let groups = SentinelGroups::start(1, &GroupSetup::default());
     groups.init(TTL).await;
     let cluster = RedisCluster::start(3, 1);
@@ -32,6 +41,10 @@ pub(crate) async fn run(effort: Effort) {
     };
     let sides = [
         ("a plain server", ours::connect(&[plain.url()]).await),
+        (
+            "  with replicas=1",
+            ours::connect(&[format!("{}?replicas=1", master.url())]).await,
+        ),
         ("a Sentinel group", connect(&of_group).await),
         (
             "  with replicas=1",

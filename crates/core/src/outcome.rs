@@ -132,7 +132,8 @@ pub enum NodeError {
     Auth(String),
     /// The user lacks a permission that locks need.
     #[error(
-        "not permitted: {0}; the user needs +@scripting +@read +@write +time on the lock's keys"
+        "not permitted: {0}; the user needs +@scripting +@read +@write +time on the lock's keys, \
+         and +wait with replicas="
     )]
     Permission(String),
     /// A replica must not vote.
@@ -177,6 +178,9 @@ pub enum NodeError {
     /// It would keep granting locks while partitioned, after another master has replaced it.
     #[error("accepts writes while partitioned from its replicas: {0}")]
     Unfenced(String),
+    /// Its ACL hides whether it would.
+    #[error("cannot tell whether it stops accepting writes when partitioned: {0}")]
+    HidesFencing(String),
     /// Its ACL hides its role, and it would be one voter of several.
     #[error(
         "cannot tell whether it is a master: this user may not run INFO; \
@@ -286,6 +290,7 @@ impl NodeError {
                 | Self::ClusterNode
                 | Self::NoClusterNode
                 | Self::Unfenced(_)
+                | Self::HidesFencing(_)
                 | Self::HidesInfo
                 | Self::Differs(_)
                 | Self::NotDurable

@@ -39,6 +39,17 @@ impl RedisCluster {
         Self::launch(masters, replicas, &even(masters), None)
     }
 
+    /// Three masters with all slots, and a fourth that has none yet.
+    ///
+    /// # Panics
+    /// When something does not come up.
+    #[must_use]
+    pub fn start_with_empty_shard() -> Self {
+        let mut slots = even(3);
+        slots.push(Vec::new());
+        Self::launch(4, 0, &slots, None)
+    }
+
     /// Three masters, of which the first has this slot and the two beside it, and no others.
     ///
     /// # Panics

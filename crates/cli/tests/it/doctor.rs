@@ -487,3 +487,94 @@ fn a_redis_cluster_is_judged_by_what_a_failover_of_a_shard_would_do() {
         &["redis+cluster://NODE1,NODE2,NODE3"],
     );
 }
+
+#[test]
+fn a_list_that_is_not_the_groups_and_a_quorum_that_cannot_be_are_named() {
+    let bench = Bench::new();
+    let groups = SentinelGroups::start(1, &GroupSetup::default());
+    let store = groups.url_of(0, "a");
+    for sentinel in &groups.sentinels {
+        sentinel.cli(&["SENTINEL", "SET", "m0", "quorum", "4"]);
+    }
+    let (_, json) = diagnose(&bench, &store, &[]);
+    let says = [
+        "needs 4 Sentinels to agree, and there are 3",
+        "SENTINEL SET",
+    ];
+    finds(&json, 0, "sentinel-quorum", "warning", &says);
+    assert!(!findings(&json, 0).iter().any(|it| it.0 == "sentinel-list"));
+    let (begin, rest) = store.split_once(',').unwrap();
+    let fewer = format!("{begin},{}", rest.split_once(',').unwrap().1);
+    let (_, json) = diagnose(&bench, &fewer, &[]);
+    let says = [
+        "know 3 of themselves, and the URL lists 2",
+        "list all of them",
+    ];
+    finds(&json, 0, "sentinel-list", "warning", &says);
+    // What the user may not see is not called unsafe.
+    let poor = ["on", ">x", "~*", "&*", "+@all", "-config"];
+    let master = &groups.groups[0].servers[0];
+    master.cli(&[&["ACL", "SETUSER", "poor"], &poor[..]].concat());
+    let (code, json) = diagnose(&bench, &store.replace("://:x@", "://poor:x@"), &[]);
+    assert_eq!(code, Some(69), "{json:#}");
+    let says = ["cannot tell", "+config|get on every server of the group"];
+    finds(&json, 0, "fencing-hidden", "unsafe", &says);
+    assert!(!findings(&json, 0).iter().any(|it| it.0 == "unfenced"));
+}
+
+/// A hidden time-out was told as a server that has to be started.
+#[test]
+fn listed_nodes_that_do_not_answer_or_tell_or_that_differ_are_named() {
+    let bench = Bench::new();
+    let cluster = RedisCluster::start(3, 0);
+    let store = cluster.url();
+    let (nodes, failover) = store.split_once('?').unwrap();
+    let nobody = format!("{nodes},127.0.0.1:{}?{failover}", free_port());
+    let (_, json) = diagnose(&bench, &nobody, &[]);
+    let says = [
+        "3 of 4 listed nodes answer",
+        "refused",
+        "correct their addresses",
+    ];
+    finds(&json, 0, "cluster-list", "warning", &says);
+
+    for server in &cluster.servers {
+        let poor = ["on", ">x", "~*", "&*", "+@all", "-config"];
+        server.cli(&[&["ACL", "SETUSER", "poor"], &poor[..]].concat());
+    }
+    let poor = nodes.replace("://", "://poor:x@");
+    let (code, json) = diagnose(&bench, &poor, &[]);
+    assert_eq!(code, Some(69), "{json:#}");
+    let says = ["cluster-node-timeout is hidden", "+config|get", "failover="];
+    finds(&json, 0, "fencing-hidden", "unsafe", &says);
+
+    let set = ["CONFIG", "SET", "cluster-node-timeout", "5000"];
+    assert_eq!(cluster.servers[1].cli(&set), "OK");
+    let (_, json) = diagnose(&bench, nodes, &[]);
+    finds(
+        &json,
+        0,
+        "node-timeout",
+        "warning",
+        &["is 1s at one", "and 5s at another"],
+    );
+    let (_, json) = diagnose(&bench, &store, &[]);
+    assert!(!findings(&json, 0).iter().any(|it| it.0 == "node-timeout"));
+}
+
+#[test]
+fn a_user_that_may_not_wait_for_replicas_is_named_where_votes_do() {
+    let (bench, server) = (Bench::new(), RedisServer::start());
+    let poor = ["on", ">x", "~*", "&*", "+@all", "-wait"];
+    server.cli(&[&["ACL", "SETUSER", "poor"], &poor[..]].concat());
+    let store = format!("redis://poor:x@127.0.0.1:{}", server.port());
+    let (_, json) = diagnose(&bench, &store, &TRUST);
+    assert!(
+        !findings(&json, 0).iter().any(|it| it.0 == "acl"),
+        "{json:#}"
+    );
+    let (code, json) = diagnose(&bench, &format!("{store}?replicas=1"), &TRUST);
+    assert_eq!(code, Some(69), "{json:#}");
+    let says = ["may not use WAIT", "ACL SETUSER poor +wait"];
+    finds(&json, 0, "acl", "unsafe", &says);
+}

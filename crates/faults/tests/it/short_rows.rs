@@ -57,6 +57,7 @@ short! {
     sentinel_failover, "sentinel-failover", on 1, 3;
     sentinel_isolated, "sentinel-isolated", on 1, 3;
     cluster_failover, "cluster-failover", on 3;
+    cluster_isolated, "cluster-isolated", on 3, 5;
     flushall, "flushall", on 3, 5;
     flush_watched, "flush-watched", on 3, 5;
     role_flip, "role-flip", on 3;

@@ -92,8 +92,10 @@ pub struct ShardedFacts {
     pub answering: usize,
     /// Why the others do not.
     pub others: Vec<String>,
-    /// `cluster-node-timeout`: after how long a master counts as down.
+    /// `cluster-node-timeout`: after how long a master counts as down. The longest, where listed nodes differ.
     pub node_timeout: Option<Duration>,
+    /// The shortest of the listed nodes', where the URL does not say `failover=`.
+    pub shortest_node_timeout: Option<Duration>,
     /// The failover time.
     pub failover: Duration,
     /// How long a shard does not vote after a failover.

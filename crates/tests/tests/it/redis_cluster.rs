@@ -278,6 +278,131 @@ async fn a_vote_counts_only_once_a_replica_of_its_shard_has_it() {
     .await;
 }
 
+/// The shard was silent until the connection of its commands was replaced for another reason.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_shard_whose_wait_connection_breaks_votes_again_at_once() {
+    let cluster = RedisCluster::start(1, 1);
+    cluster.init(MAX_TTL).await;
+    let url = format!("{}&replicas=1", cluster.url());
+    let builder = Client::builder().url(url).max_ttl(MAX_TTL);
+    let locking = builder.node_timeout(NODE_TIMEOUT).connect().await.unwrap();
+    locks(&locking, "job").await.unwrap();
+    let clients = cluster.servers[0].cli(&["CLIENT", "LIST"]);
+    let mut waiting = clients.lines().filter(|line| line.contains(" cmd=wait "));
+    let id = waiting.next().and_then(|line| line.strip_prefix("id="));
+    let id = id.and_then(|line| line.split(' ').next()).unwrap();
+    assert_eq!(cluster.servers[0].cli(&["CLIENT", "KILL", "ID", id]), "1");
+    until("it votes again", Duration::from_secs(1), async || {
+        locks(&locking, "job").await.is_ok()
+    })
+    .await;
+}
+
+/// The owner has given the slot to a node that has not heard of it, nor has anybody else.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_slot_whose_new_owner_nobody_names_is_not_called_one_that_is_being_migrated() {
+    let cluster = RedisCluster::start(3, 0);
+    cluster.init(MAX_TTL).await;
+    let locking = client(&cluster).await;
+    let slot = cluster.slot("job");
+    let from = cluster.owner(slot);
+    locks(&locking, "job").await.unwrap();
+    let (number, to) = (slot.to_string(), cluster.id((from + 1) % 3));
+    let owner = &cluster.servers[from];
+    for key in owner
+        .cli(&["CLUSTER", "GETKEYSINSLOT", &number, "9"])
+        .lines()
+    {
+        owner.cli(&["DEL", key]);
+    }
+    let given = owner.cli(&["CLUSTER", "SETSLOT", &number, "NODE", &to]);
+    assert_eq!(given, "OK");
+    let error = locks(&locking, "job").await.unwrap_err();
+    let is_told = |why: &NodeError| match why {
+        NodeError::ClusterDown(why) => why.contains("no majority of the listed nodes names"),
+        _ => false,
+    };
+    assert!(reasons(&error).iter().all(is_told), "{error}");
+}
+
+/// The longest time-out that a client had been told counted, also for those that had not been told.
+#[tokio::test(flavor = "multi_thread")]
+async fn nodes_that_differ_in_their_time_out_count_for_the_shortest_and_wait_for_the_longest() {
+    let cluster = RedisCluster::start(3, 0);
+    // The one that goes on: it would find the Cluster down by itself.
+    let longest = Duration::from_secs(60);
+    let millis = longest.as_millis().to_string();
+    let set = ["CONFIG", "SET", "cluster-node-timeout", &millis];
+    assert_eq!(cluster.servers[0].cli(&set), "OK");
+    let url = cluster.url().replace("?failover=1s", "");
+    let builder = Client::builder().url(url).max_ttl(MAX_TTL);
+    let locking = builder.node_timeout(NODE_TIMEOUT).connect().await.unwrap();
+    let name = name_at(&cluster, 0);
+    let refusal = async || reasons(&locks(&locking, &name).await.unwrap_err());
+    until("it waits for the longest", LATE, async || {
+        matches!(refusal().await.as_slice(), [NodeError::Quarantined(left)] if *left > longest)
+    })
+    .await;
+    cluster.servers[1..].iter().for_each(RedisServer::freeze);
+    // One second, and what it takes to be asked.
+    until("it is not named", Duration::from_secs(10), async || {
+        matches!(refusal().await.as_slice(), [NodeError::Unnamed(_)])
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cluster_that_hides_its_time_out_is_not_said_to_accept_writes_while_partitioned() {
+    let cluster = RedisCluster::start(1, 0);
+    let poor = ["on", ">x", "~*", "&*", "+@all", "-config"];
+    cluster.servers[0].cli(&[&["ACL", "SETUSER", "poor"], &poor[..]].concat());
+    let told = cluster.url().replace("://", "://poor:x@");
+    let hidden = told.replace("?failover=1s", "");
+    let client = async |url: &str| {
+        let builder = Client::builder().url(url).max_ttl(MAX_TTL);
+        builder.node_timeout(NODE_TIMEOUT).build().unwrap()
+    };
+    let error = locks(&client(&hidden).await, "job").await.unwrap_err();
+    let is_hidden = |why: &NodeError| match why {
+        NodeError::HidesFencing(why) => why.contains("+config|get") && why.contains("?failover="),
+        _ => false,
+    };
+    assert!(reasons(&error).iter().all(is_hidden), "{error}");
+    assert!(reasons(&error).iter().all(NodeError::is_permanent));
+    let error = locks(&client(&told).await, "job").await.unwrap_err();
+    let is_young = |why: &NodeError| matches!(why, NodeError::Quarantined(_));
+    assert!(reasons(&error).iter().all(is_young), "{error}");
+}
+
+/// Nobody can tell a shard with its first slot from one that has forgotten: it does not vote for a while, and
+/// whoever held a lock in that slot loses it before another gets it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_whose_slot_moves_to_a_shard_without_slots_is_lost_and_nobodys_for_a_while() {
+    let cluster = RedisCluster::start_with_empty_shard();
+    cluster.init(MAX_TTL).await;
+    let (a, b) = (client(&cluster).await, client(&cluster).await);
+    let slot = cluster.slot("job");
+    let elsewhere = name_at(&cluster, (cluster.owner(slot) + 1) % 3);
+    let held = a.lock("job").await.unwrap();
+    cluster.migrate(slot, 3);
+    let moved = Instant::now();
+    let lost = async { (held.lost().await, Instant::now()) };
+    let granted = async {
+        let lease = b.lock("job").timeout(LATE).await.unwrap();
+        (lease, Instant::now())
+    };
+    let ((reason, lost_at), (lease, granted_at)) = tokio::join!(lost, granted);
+    assert_eq!(reason, LossReason::NoQuorum);
+    assert!(lost_at < granted_at && lost_at.duration_since(moved) <= MAX_TTL + NODE_TIMEOUT);
+    assert!(granted_at.duration_since(moved) > MAX_TTL);
+    assert!(lease.token() > held.token());
+    // The other shards' names are used as before, also when their slots move there now.
+    let held = a.lock(&elsewhere).await.unwrap();
+    cluster.migrate(cluster.slot(&elsewhere), 3);
+    sleep(2 * MAX_TTL).await;
+    assert!(held.is_valid() && lease.is_valid(), "{:?}", held.loss());
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cluster_that_speaks_tls_is_trusted_by_its_authority() {
     let authority = Authority::new();

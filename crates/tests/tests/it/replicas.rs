@@ -113,3 +113,20 @@ async fn a_replica_that_returns_in_the_middle_of_the_wait_is_counted_and_nobody_
     assert_eq!(replica.cli(&["EXISTS", "job"]), "1");
     lease.release().await.unwrap();
 }
+
+/// It was granted, and left to nobody: that it might not be waited for came after.
+#[tokio::test]
+async fn a_user_that_may_not_wait_is_refused_before_anything_is_granted() {
+    let (master, _replica) = pair();
+    let poor = ["on", ">x", "~*", "&*", "+@all", "-wait"];
+    master.cli(&[&["ACL", "SETUSER", "poor"], &poor[..]].concat());
+    let url = format!("redis://poor:x@127.0.0.1:{}?replicas=1", master.port());
+    let locks = Client::builder().url(url).build().unwrap();
+    let error = locks.try_lock("job").await.unwrap_err();
+    assert!(
+        matches!(reason(&error), NodeError::Permission(_)),
+        "{error}"
+    );
+    assert!(error.to_string().contains("+wait"), "{error}");
+    assert_eq!(master.cli(&["EXISTS", "job"]), "0");
+}

@@ -111,6 +111,14 @@ async fn what_is_unsafe_is_refused_and_named() {
         master.cli(&["CONFIG", "SET", setting, safe]);
         votes().await;
     }
+    // It is not known what the settings are.
+    let poor = ["on", ">x", "~*", "&*", "+@all", "-config"];
+    master.cli(&[&["ACL", "SETUSER", "poor"], &poor[..]].concat());
+    let poor = groups.url_of(0, "a").replace("://:x@", "://poor:x@");
+    let poor = Client::builder().url(&poor).max_ttl(MAX_TTL);
+    let error = locks(&poor.build().unwrap()).await.unwrap_err();
+    let is_hidden = |why: &NodeError| matches!(why, NodeError::HidesFencing(_));
+    assert!(reasons(&error).iter().all(is_hidden), "{error}");
     // A majority of the *configured* Sentinels, also where one is left that answers.
     let groups_of_one = groups.sentinels[1..].iter();
     groups_of_one.for_each(RedisServer::freeze);
@@ -171,6 +179,25 @@ async fn what_is_unsafe_is_refused_and_named() {
 }
 
 /// Sentinels and servers speak TLS with each other, too.
+/// One Sentinel under two names was a majority of three for whoever may not ask it which one it is.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sentinel_that_may_not_tell_its_id_does_not_count() {
+    let groups = SentinelGroups::start(1, &GroupSetup::default());
+    let sentinel = &groups.sentinels[0];
+    sentinel.cli(&["ACL", "SETUSER", "b", "-sentinel|myid"]);
+    let port = sentinel.port();
+    let url = |user: &str| {
+        format!(
+            "redis+sentinel://:x@127.0.0.1:{port},localhost:{port},127.0.0.1:1/m0\
+             ?sentinel_user={user}&sentinel_password=x&failover=2s"
+        )
+    };
+    for (user, expected) in [("a", "the same Sentinel"), ("b", "sentinel|myid")] {
+        let error = Client::connect(&url(user)).await.unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_group_that_speaks_tls_is_trusted_by_its_authority() {
     let authority = Authority::new();

@@ -44,6 +44,22 @@ impl Examination {
                 "start the others, or correct their addresses in the URL",
             );
         }
+        if let (Some(shortest), Some(longest)) =
+            (sharded.shortest_node_timeout, sharded.node_timeout)
+            && shortest < longest
+        {
+            let (shortest, longest) = (Readable(shortest), Readable(longest));
+            self.find(
+                Severity::Warning,
+                "node-timeout",
+                format!(
+                    "cluster-node-timeout is {shortest} at one listed node and {longest} at another: what \
+                     they say counts for the shorter time, and a shard waits for the longer one after a \
+                     failover"
+                ),
+                "set the same on every node (CONFIG SET cluster-node-timeout, and redis.conf)",
+            );
+        }
         if sharded.unserved > 0 {
             self.find(
                 Severity::Bad,

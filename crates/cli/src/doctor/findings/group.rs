@@ -32,6 +32,16 @@ impl Examination {
                 "set both on every server of the group, by CONFIG SET and in redis.conf",
             );
         }
+        if group.max_lag.is_none() {
+            self.find(
+                Severity::Bad,
+                "fencing-hidden",
+                "cannot tell whether it takes writes when cut off from its replicas \
+                 (min-replicas-to-write and min-replicas-max-lag are hidden from this user), so it \
+                 does not vote",
+                "run ACL SETUSER <user> +config|get on every server of the group",
+            );
+        }
         if group.naming < group.listed {
             let (naming, listed) = (group.naming, group.listed);
             self.find(

@@ -48,6 +48,11 @@ impl Examination {
                 "list the masters of the Redis Cluster: redis+cluster://NODE1,NODE2,NODE3; see \
                  redis-cli --cluster check NODE1",
             ),
+            NodeError::HidesFencing(_) => (
+                "fencing-hidden",
+                "run ACL SETUSER <user> +config|get on every node, or give failover= in the URL, the \
+                 same for every client and not below cluster-node-timeout",
+            ),
             NodeError::Timeout(_) => (
                 "timeout",
                 "check whether the server hangs, whether a firewall drops packets, and whether it \

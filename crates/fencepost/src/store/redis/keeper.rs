@@ -407,7 +407,7 @@ impl Keeper {
         }
         // Below the time-out of a node, so that the error has the reason and not the time.
         let within = self.options.mute_timeout * 2 / 5;
-        Ok(Replicas::new(connection, driver, self.replicas, within))
+        Replicas::open(connection, driver, self.replicas, within).await
     }
 
     fn lost_sight(&self) {

@@ -190,13 +190,19 @@ impl Link {
         }
         let reply = self.perform(command, clock).await?;
         if let Some(replicas) = self.replicas.as_ref().filter(|_| holds(&reply)) {
-            let confirmed = Box::pin(replicas.confirm(WAIT_KEY)).await;
-            if let Err(NodeError::Disconnected(_)) = confirmed {
-                self.broken.notify_one();
-            }
-            confirmed?;
+            self.confirm_by(replicas, WAIT_KEY).await?;
         }
         self.confirmed(reply).await
+    }
+
+    /// Whether replicas have the vote. Where the connection that waits for them broke, this one is of no
+    /// use either: both are made anew.
+    pub(super) async fn confirm_by(&self, replicas: &Replicas, key: &str) -> Result<(), NodeError> {
+        let confirmed = Box::pin(replicas.confirm(key)).await;
+        if let Err(NodeError::Disconnected(_)) = confirmed {
+            self.broken.notify_one();
+        }
+        confirmed
     }
 
     /// The reply to a vote, if that counts.

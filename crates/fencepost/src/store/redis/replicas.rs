@@ -10,7 +10,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use redis::{Value, from_redis_value};
+use redis::{RedisError, Value, from_redis_value};
 use tokio::sync::Mutex;
 
 use super::fault;
@@ -40,13 +40,20 @@ struct Round {
 }
 
 impl Replicas {
-    /// `needed` replicas, within `limit`.
-    pub(super) fn new(
+    /// `needed` replicas, within `limit`, if this user may wait for them.
+    pub(super) async fn open(
         connection: Connection,
         driver: Driver,
         needed: u32,
         limit: Duration,
-    ) -> Self {
+    ) -> Result<Self, NodeError> {
+        let mut probe = redis::cmd("WAIT");
+        let probed = connection.send(probe.arg(0).arg(1)).await;
+        probed.map_err(|error| fault::node_error(&error))?;
+        Ok(Self::new(connection, driver, needed, limit))
+    }
+
+    fn new(connection: Connection, driver: Driver, needed: u32, limit: Duration) -> Self {
         Self {
             connection,
             _driver: driver,
@@ -85,8 +92,8 @@ impl Replicas {
             futures_util::future::join(self.connection.send(&write), self.connection.send(&wait));
         let (written, waited) = answers.await;
         // Without the write it would wait for an older one.
-        written.map_err(|error| fault::node_error(&error))?;
-        let waited: Value = waited.map_err(|error| fault::node_error(&error))?;
+        written.map_err(|error| unconfirmed(&error))?;
+        let waited: Value = waited.map_err(|error| unconfirmed(&error))?;
         let have: u32 = from_redis_value(waited)
             .map_err(|_| NodeError::Other("malformed reply to WAIT".to_owned()))?;
         match have >= self.needed {
@@ -95,6 +102,58 @@ impl Replicas {
                 have,
                 needed: self.needed,
             }),
+        }
+    }
+}
+
+/// Whatever this was refused for, the vote was not: it has been carried out.
+fn unconfirmed(error: &RedisError) -> NodeError {
+    let why = match fault::node_error(error) {
+        error @ NodeError::Disconnected(_) => return error,
+        NodeError::Unsuitable(text) | NodeError::ReadOnly(text) | NodeError::Other(text) => text,
+        error => error.to_string(),
+    };
+    NodeError::Other(format!("cannot wait for replicas: {why}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
+
+    use super::super::reader::Reader;
+    use super::super::stream::Stream;
+    use super::super::wire::Wire;
+    use super::*;
+
+    /// The vote is granted: whoever took the refusal for the vote's would leave the lock to nobody.
+    #[tokio::test]
+    async fn what_its_own_write_is_refused_for_does_not_say_that_the_vote_was_refused() {
+        for refusal in [
+            "MOVED 7 127.0.0.1:7001",
+            "ASK 7 127.0.0.1:7001",
+            "CLUSTERDOWN The cluster is down",
+            "NOREPLICAS Not enough good replicas to write.",
+            "NOPERM User app has no permissions to run the 'wait' command",
+        ] {
+            let (ours, mut server) = duplex(1 << 16);
+            let (wire, task) = Wire::over(Stream::over(ours), None);
+            let driver = Reader::default().run(task);
+            let limit = Duration::from_secs(10);
+            let replicas = Replicas::new(Connection::new(wire), driver, 1, limit);
+            let answering = async {
+                let mut asked = vec![0; 1024];
+                let _ = server.read(&mut asked).await.unwrap();
+                let answers = format!("-{refusal}\r\n:0\r\n");
+                server.write_all(answers.as_bytes()).await.unwrap();
+            };
+            let (outcome, ()) = tokio::join!(replicas.confirm("fencepost:wait"), answering);
+            let error = outcome.unwrap_err();
+            assert!(error.is_uncertain(), "{error:?}");
+            let text = error.to_string();
+            assert!(
+                text.contains(refusal) && !text.starts_with(refusal),
+                "{text}"
+            );
         }
     }
 }

@@ -29,13 +29,14 @@ pub(super) async fn missing(
     server: &Server,
     user: &str,
     site: Site,
+    replicas: u32,
 ) -> Result<Vec<MissingRight>, NodeError> {
     let Some(lock) = probe_key() else {
         return Ok(Vec::new());
     };
     let mut missing = Vec::new();
     let (mut keys_denied, mut channels_denied) = (false, false);
-    for (words, rule, needed_for) in attempts(&lock, site) {
+    for (words, rule, needed_for) in attempts(&lock, site, replicas) {
         let mut cmd = Cmd::new();
         for word in &words {
             cmd.arg(word);
@@ -76,7 +77,9 @@ fn probe_key() -> Option<String> {
 }
 
 /// What is tried: the command, the rule that grants it, and what it is needed for.
-fn attempts(lock: &str, site: Site) -> Vec<(Vec<String>, String, NeededFor)> {
+fn attempts(lock: &str, site: Site, replicas: u32) -> Vec<(Vec<String>, String, NeededFor)> {
+    let wait: (&[&str], &str, NeededFor) = (&["WAIT", "0", "1"], "+wait", NeededFor::Locks);
+    let wait = (replicas > 0).then_some(wait);
     let fixed: [(&[&str], &str, NeededFor); 6] = [
         (&["EVALSHA", NO_SCRIPT, "0"], "+evalsha", NeededFor::Locks),
         (&["EVAL", "return 1", "0"], "+eval", NeededFor::Locks),
@@ -97,10 +100,13 @@ fn attempts(lock: &str, site: Site) -> Vec<(Vec<String>, String, NeededFor)> {
             NeededFor::Listing,
         ),
     ];
-    let fixed = fixed.into_iter().map(|(words, rule, needed_for)| {
-        let words = words.iter().map(ToString::to_string).collect();
-        (words, rule.to_owned(), needed_for)
-    });
+    let fixed = fixed
+        .into_iter()
+        .chain(wait)
+        .map(|(words, rule, needed_for)| {
+            let words = words.iter().map(ToString::to_string).collect();
+            (words, rule.to_owned(), needed_for)
+        });
     let within = commands_of_scripts(site).into_iter().filter_map(|command| {
         let words = harmless(&command, lock)?;
         let words = words.into_iter().map(str::to_owned).collect();

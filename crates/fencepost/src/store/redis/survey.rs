@@ -70,10 +70,9 @@ pub(crate) fn survey(
                     let user = way.login.username().unwrap_or("default");
                     let link = kind(way.route.place());
                     let named = way.named.as_ref();
-                    let facts = server.survey(link, user, max_ttl, named, &*clock).await;
-                    match facts {
+                    let facts = server.survey(link, user, max_ttl, named, replicas, &*clock);
+                    match facts.await {
                         Ok((mut facts, fencing)) => {
-                            facts.replicas_needed = replicas;
                             if let Some(named) = named {
                                 facts.group = Some(named.facts(fencing, max_ttl).await);
                             }
@@ -113,9 +112,9 @@ async fn survey_cluster(
         let (connection, _driver) = dialed.map_err(|error| route.explained(error))?;
         let server = Server(connection);
         let (user, link) = (login.username().unwrap_or("default"), kind(route.place()));
-        let surveyed = server.survey(link, user, max_ttl, None, &*clock).await;
-        let (mut facts, _) = surveyed?;
-        facts.replicas_needed = cluster.replicas();
+        let replicas = cluster.replicas();
+        let surveyed = server.survey(link, user, max_ttl, None, replicas, &*clock);
+        let (mut facts, _) = surveyed.await?;
         let seen = cluster.facts(&options, max_ttl).await?;
         (facts.quarantine, facts.cluster) = (seen.quarantine, seen.cluster);
         facts.sharded = Some(seen.facts);
@@ -169,6 +168,7 @@ impl Server {
         user: &str,
         max_ttl: Duration,
         named: Option<&Named>,
+        replicas: u32,
         clock: &dyn Clock,
     ) -> Result<(RedisFacts, Option<Fencing>), NodeError> {
         let info: Option<String> = self.tell(&redis::cmd("INFO")).await?;
@@ -232,10 +232,10 @@ impl Server {
             clock_ahead_us: self.clock_ahead().await?,
             round_trip: self.round_trip().await?,
             link,
-            missing: rights::missing(self, &user, site).await?,
+            missing: rights::missing(self, &user, site, replicas).await?,
             user,
             replicas: info.number("connected_slaves"),
-            replicas_needed: 0,
+            replicas_needed: replicas,
             group: None,
             sharded: None,
         };

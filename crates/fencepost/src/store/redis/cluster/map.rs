@@ -32,6 +32,8 @@ const SHORTEST_PERIOD: Duration = Duration::from_millis(100);
 const LONGEST_PERIOD: Duration = Duration::from_secs(1);
 /// What is known of a node in the beginning.
 const NO_ANSWER: &str = "no answer yet";
+/// What is known of one that answers, and does not tell for how long that counts.
+const HIDDEN: &str = "cluster-node-timeout is hidden from this user";
 
 /// What the listed nodes say, for as long as their watchers live.
 pub(super) struct Map {
@@ -51,10 +53,25 @@ struct Said {
     slots: Slots,
     /// Where each owner is.
     addresses: HashMap<String, (String, u16)>,
-    /// Why a node could not be asked the last time.
+    /// Why a node could not be asked the last time, or does not count.
     faults: Vec<Option<String>>,
-    /// `cluster-node-timeout` of each.
-    timeouts: Vec<Option<Duration>>,
+    timeouts: Timeouts,
+}
+
+/// The `cluster-node-timeout` of each listed node, as it told last. Clients that have asked different nodes need
+/// not agree on one: what the nodes say counts for the shortest, and a shard that may have forgotten waits for the
+/// longest. Each has asked a majority, so that there is a node whose time-out is neither shorter than the one
+/// nor longer than the other.
+struct Timeouts(Vec<Option<Duration>>);
+
+impl Timeouts {
+    fn shortest(&self) -> Option<Duration> {
+        self.0.iter().flatten().min().copied()
+    }
+
+    fn longest(&self) -> Option<Duration> {
+        self.0.iter().flatten().max().copied()
+    }
 }
 
 /// The map, and the tasks that ask: gone with this.
@@ -92,7 +109,7 @@ impl WatchedMap {
                 slots: Slots::of(count),
                 addresses: HashMap::new(),
                 faults: vec![Some(NO_ANSWER.to_owned()); count],
-                timeouts: vec![None; count],
+                timeouts: Timeouts(vec![None; count]),
             }),
             spec,
             routes,
@@ -183,7 +200,7 @@ impl Map {
 
     /// For how long an answer counts. What cannot be known counts for as long as it is sure to be right.
     fn within(&self, said: &Said) -> Duration {
-        let told = said.timeouts.iter().flatten().max().copied();
+        let told = said.timeouts.shortest();
         self.spec.failover.or(told).unwrap_or(SHORTEST_FAILOVER)
     }
 
@@ -228,18 +245,19 @@ impl Map {
 
     /// `F` of [`failover`](fencepost_core::quorum::failover).
     pub(super) fn failover(&self) -> Result<Duration, NodeError> {
-        let told = || self.said().timeouts.iter().flatten().max().copied();
-        let failover = self.spec.failover.or_else(told);
-        failover.ok_or_else(|| {
-            let why = "cluster-node-timeout is hidden from this user; run ACL SETUSER <user> \
-                       +config|get, or add ?failover= to the URL";
-            NodeError::Unfenced(why.to_owned())
-        })
+        let told = || self.said().timeouts.longest();
+        self.spec.failover.or_else(told).ok_or_else(hidden)
     }
 
     /// `cluster-node-timeout`, the longest of those that are told.
     pub(super) fn node_timeout(&self) -> Option<Duration> {
-        self.said().timeouts.iter().flatten().max().copied()
+        self.said().timeouts.longest()
+    }
+
+    /// The shortest of them, where it is the failover time.
+    pub(super) fn shortest_timeout(&self) -> Option<Duration> {
+        let is_failover = self.spec.failover.is_none();
+        is_failover.then(|| self.said().timeouts.shortest())?
     }
 
     /// How many nodes could be asked the last time, and why the others could not.
@@ -284,12 +302,16 @@ impl Map {
     fn unnamed(&self, slot: u16) -> NodeError {
         let said = self.said();
         let needed = said.slots.needed();
-        let (mut words, mut answered) = (Vec::new(), 0);
+        let (mut words, mut answered, mut hiding) = (Vec::new(), 0, 0);
         for ((address, _), why) in self.spec.listed.iter().zip(&said.faults) {
+            hiding += usize::from(why.as_deref() == Some(HIDDEN));
             match why {
                 Some(why) => words.push(format!("{address}: {why}")),
                 None => answered += 1,
             }
+        }
+        if answered < needed && answered + hiding >= needed {
+            return hidden();
         }
         if answered >= needed {
             return NodeError::ClusterDown(format!(
@@ -366,14 +388,18 @@ impl Map {
             let timeout = timeout.and_then(|ms| ms.parse().ok());
             let timeout = timeout.map(|ms| Duration::from_millis(ms).max(SHORTEST_FAILOVER));
             self.note(|said| {
+                if timeout.is_none() && self.spec.failover.is_none() {
+                    said.faults[node] = Some(HIDDEN.to_owned());
+                    return;
+                }
                 said.faults[node] = None;
-                said.timeouts[node] = timeout.or(said.timeouts[node]);
+                said.timeouts.0[node] = timeout.or(said.timeouts.0[node]);
                 said.addresses.extend(table.addresses);
                 let within = self.within(said);
                 said.slots
                     .on_answer(node, Some(&identity), asked, table.ranges, within);
             });
-            let period = self.failover().unwrap_or(SHORTEST_FAILOVER) / ASKED_WITHIN;
+            let period = self.within(&self.said()) / ASKED_WITHIN;
             tokio::select! {
                 biased;
                 Ok(()) = hurried.changed() => {}
@@ -381,6 +407,12 @@ impl Map {
             }
         }
     }
+}
+
+fn hidden() -> NodeError {
+    NodeError::HidesFencing(format!(
+        "{HIDDEN}; run ACL SETUSER <user> +config|get, or add ?failover= to the URL"
+    ))
 }
 
 pub(super) async fn within<T>(
@@ -431,4 +463,32 @@ fn read(answer: Value, reached: &Place) -> Option<Table> {
         table.addresses.insert(owner, (host, port));
     }
     Some(table)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two clients took the longest time-out that each of them was told. One that had asked the node with 60 s
+    /// counted a replaced owner for that long, and another, that had not, let the next owner vote after 2 s.
+    #[test]
+    fn no_client_counts_an_owner_longer_than_another_lets_the_next_one_wait() {
+        let majorities: [[usize; 2]; 3] = [[0, 1], [0, 2], [1, 2]];
+        let told = |by: [usize; 2], seconds: [u64; 3]| {
+            let mut told = vec![None; 3];
+            for node in by {
+                told[node] = Some(Duration::from_secs(seconds[node]));
+            }
+            Timeouts(told)
+        };
+        for seconds in [[1, 15, 60], [60, 1, 1], [1, 1, 60], [15, 15, 1]] {
+            for one in majorities {
+                for other in majorities {
+                    let counts_for = told(one, seconds).shortest();
+                    let waits_for = told(other, seconds).longest();
+                    assert!(counts_for <= waits_for, "{seconds:?} {one:?} {other:?}");
+                }
+            }
+        }
+    }
 }

@@ -21,7 +21,8 @@
 //! # Why there is one holder
 //! 1. *One owner.* A vote counts only if a majority of the listed nodes has named the shard as the owner of the
 //!    slot within the last `F`, when it is sent and when its reply has come. `F` is `cluster-node-timeout`,
-//!    unless the URL says `failover=`. An owner that was replaced counts for nobody `F` later. Besides,
+//!    unless the URL says `failover=`: here the shortest that a listed node tells, and in 2 and 3 the longest. A
+//!    node that does not tell does not count. An owner that was replaced counts for nobody `F` later. Besides,
 //!    a master without a majority of the masters refuses all commands by itself after `cluster-node-timeout`.
 //! 2. *A shard that may have forgotten* (promoted, restarted, flushed) does not vote for `max_ttl + 2 F`: its
 //!    markers name another process, another role, or are gone. The other shards vote as before.
@@ -313,6 +314,8 @@ impl Cluster {
         };
         let end = Instant::now() + self.patience;
         let mut pause = SHORTEST_PAUSE;
+        // Whether it was refused for nothing but having another owner.
+        let mut has_moved = true;
         let mut is_late = !self.straight(slot).is_some_and(|up| up.is_ready(slot));
         loop {
             let up = self.up(slot).await?;
@@ -338,8 +341,14 @@ impl Cluster {
                     let why = outcome.err().map(|why| refusal::words(&why));
                     return Err(NodeError::ClusterDown(why.unwrap_or_default()));
                 }
-                Some(_) if Instant::now() + pause >= end => return Err(NodeError::Migrating(slot)),
                 Some(refusal) => {
+                    has_moved &= refusal == Refusal::Moved;
+                    if Instant::now() + pause >= end {
+                        return Err(match has_moved {
+                            true => moved(slot),
+                            false => NodeError::Migrating(slot),
+                        });
+                    }
                     if refusal == Refusal::Moved {
                         self.map.hurry();
                     }
@@ -366,6 +375,13 @@ impl Cluster {
         });
         Ok(join_all(shards).await)
     }
+}
+
+/// Its owner has given it away, and too few nodes have heard of that.
+fn moved(slot: u16) -> NodeError {
+    NodeError::ClusterDown(format!(
+        "slot {slot} has moved, and no majority of the listed nodes names its new owner yet"
+    ))
 }
 
 impl Node for ClusterNode {

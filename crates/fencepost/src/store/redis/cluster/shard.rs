@@ -348,7 +348,7 @@ impl Inner {
                 }
                 // Below the time-out of a node, so that the reason is told and not the time.
                 let within = self.options.mute_timeout * 2 / 5;
-                Some(Replicas::new(second, driver, needed, within))
+                Some(Replicas::open(second, driver, needed, within).await?)
             }
         };
         let now = self.map.clock.now();

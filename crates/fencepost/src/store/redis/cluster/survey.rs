@@ -104,6 +104,7 @@ impl WatchedCluster {
             answering,
             others,
             node_timeout: map.node_timeout(),
+            shortest_node_timeout: map.shortest_timeout(),
             failover,
             quarantine: quarantine(max_ttl, failover),
             unserved: usize::from(SLOTS).saturating_sub(served),

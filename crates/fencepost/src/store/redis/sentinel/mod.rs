@@ -240,9 +240,13 @@ impl Group {
         let (route, login) = (&self.routes[sentinel], &self.spec.sentinel_login);
         let dial = keeper::dial(route, login, limit, None, Reader::default());
         let (connection, _driver) = within(limit, dial).await?;
-        // Sentinels before 6.2 have none to tell.
         let identity = within(limit, send(&connection, redis::cmd("SENTINEL").arg("MYID"))).await;
-        let identity: Option<String> = identity.ok().and_then(|id| from_redis_value(id).ok());
+        let identity: Option<String> = match identity {
+            Ok(identity) => from_redis_value(identity).ok(),
+            // Before 6.2 they have none to tell. Any other could be one that is listed twice.
+            Err(error) if is_unknown_command(&error) => None,
+            Err(error) => return Err(denied(error)),
+        };
         let _hint = within(limit, self.hint(sentinel)).await.ok();
         let mut hurried = self.hurried.subscribe();
         let period = self.spec.failover / ASKED_WITHIN;
@@ -266,7 +270,7 @@ impl Group {
                     let why = "it is not a Sentinel; for a server write redis://".to_owned();
                     return Err(NodeError::Other(why));
                 }
-                Err(error) => return Err(error),
+                Err(error) => return Err(denied(error)),
             };
             *has_answered = true;
             let (master, setup) = read(answer).ok_or_else(|| {
@@ -350,6 +354,25 @@ async fn send(connection: &Connection, cmd: &Cmd) -> Result<redis::Value, NodeEr
     answer.map_err(|error| fault::node_error(&error))
 }
 
+/// Whether it knows no such command, or no such subcommand.
+fn is_unknown_command(error: &NodeError) -> bool {
+    let (NodeError::Unsuitable(text) | NodeError::Other(text)) = error else {
+        return false;
+    };
+    let text = text.to_lowercase();
+    text.contains("unknown") && text.contains("command")
+}
+
+/// What a Sentinel's user needs is not what a server's does.
+fn denied(error: NodeError) -> NodeError {
+    match error {
+        NodeError::Permission(text) => NodeError::Other(format!(
+            "not permitted: {text}; the Sentinels' user needs +sentinel|master +sentinel|myid"
+        )),
+        other => other,
+    }
+}
+
 /// What `SENTINEL MASTER` answers.
 fn read(answer: redis::Value) -> Option<(Master, Setup)> {
     let fields: HashMap<String, String> = from_redis_value(answer).ok()?;
@@ -427,7 +450,7 @@ impl Named {
         let Some(fencing) = fencing else {
             let why = "min-replicas-to-write and min-replicas-max-lag are hidden from this user; \
                        run ACL SETUSER <user> +config|get";
-            return Err(NodeError::Unfenced(why.to_owned()));
+            return Err(NodeError::HidesFencing(why.to_owned()));
         };
         check_fencing(fencing, self.group.spec.failover).map_err(NodeError::Unfenced)
     }

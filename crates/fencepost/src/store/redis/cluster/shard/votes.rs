@@ -47,13 +47,14 @@ impl Up {
             return Ok(reply);
         }
         if let Some(replicas) = self.replicas.as_ref().filter(|_| holds(&reply)) {
-            replicas.confirm(&of_slot::wait_key(slot)).await?;
+            let key = of_slot::wait_key(slot);
+            self.link.confirm_by(replicas, &key).await?;
         }
         if let Some(before) = vetted {
             self.confirm(slot, &before).await?;
         }
         // Last of all: it may have taken long to find out.
-        self.map.check(slot, &self.id)?;
+        self.map.check(slot, &self.id).map_err(carried_out)?;
         match self.is_revoked.load(Ordering::SeqCst) {
             true => Err(forgot()),
             false => Ok(reply),
@@ -72,7 +73,16 @@ impl Up {
     }
 }
 
+/// Why a vote does not count that the node has cast.
+fn carried_out(why: NodeError) -> NodeError {
+    match why.is_uncertain() {
+        true => why,
+        false => NodeError::Other(why.to_string()),
+    }
+}
+
 /// A call was carried out by a shard that had forgotten, or on a slot that had moved.
 fn forgot() -> NodeError {
-    NodeError::Disconnected("its data were replaced while the command was in flight".to_owned())
+    let why = "its data were replaced, or its slot moved, while the command was in flight";
+    NodeError::Disconnected(why.to_owned())
 }
