@@ -191,6 +191,10 @@ impl Open {
             (Ok(Reply::Extended | Reply::Repaired | Reply::Queue(_)), Some(left)) => {
                 Err(NodeError::Quarantined(left))
             }
+            // It may have forgotten the lock.
+            (Ok(Reply::NotHeld(None)), Some(left)) if self.is_vote => {
+                Err(NodeError::Quarantined(left))
+            }
             (answer, _) => answer,
         };
         // Nobody may wait for it any more.

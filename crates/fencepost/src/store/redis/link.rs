@@ -393,6 +393,10 @@ impl Link {
             (Reply::Extended | Reply::Repaired | Reply::Queue(_), Some(left)) => {
                 Err(NodeError::Quarantined(left))
             }
+            // It may have forgotten the lock: nobody else is granted it there before the promise is over.
+            (Reply::NotHeld(None), Some(left)) if is_vote(command) => {
+                Err(NodeError::Quarantined(left))
+            }
             (reply, _) => Ok(reply),
         }
     }
