@@ -77,7 +77,7 @@ impl ReleaseTally {
             Vote::Stolen(by) => Some(by),
             _ => None,
         });
-        loss(holders, thieves)
+        loss(self.quorum, holders, thieves)
     }
 
     /// The same release with its nodes in another order: for the model check.
@@ -117,7 +117,7 @@ mod tests {
             ),
             (
                 vec![Ok(Reply::NotHeld(None)), Ok(Reply::NotHeld(None))],
-                ReleaseStep::Lost(LossReason::Expired),
+                ReleaseStep::Lost(LossReason::Unknown),
             ),
             (
                 vec![Ok(Reply::NotHeld(None)), stolen()],

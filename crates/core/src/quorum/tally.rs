@@ -69,16 +69,17 @@ pub(crate) fn plurality<'a>(
     holders.clone().max_by_key(votes)
 }
 
-/// Why a lease that a majority no longer holds was lost: by the client that holds it on most nodes,
-/// or stole it there.
+/// Why a lease that a majority no longer holds was lost: by the client that holds it on a majority, or that left word
+/// that it stole it. Whoever holds it on fewer nodes may have come after it was gone.
 pub(crate) fn loss<'a>(
+    quorum: Quorum,
     holders: impl Iterator<Item = &'a Holder> + Clone,
     mut thieves: impl Iterator<Item = &'a AttemptValue>,
 ) -> LossReason {
-    let by = plurality(holders).map(|holder| &holder.value);
-    match by.or_else(|| thieves.next()) {
+    let by = majority_holder(quorum, holders).map(|holder| holder.value);
+    match by.or_else(|| thieves.next().cloned()) {
         Some(by) => LossReason::Stolen { by: by.owner() },
-        None => LossReason::Expired,
+        None => LossReason::Unknown,
     }
 }
 
