@@ -26,6 +26,7 @@ use crate::runtime::clock::{Clock, Moment};
 use crate::store::ReplySlot;
 use fencepost_core::lock::plain::Verdict;
 use fencepost_core::lock::{Command, Holder, Reply, TicketDisposition};
+use fencepost_core::quorum::membership::is_void_in_quarantine;
 use fencepost_core::value::{AttemptValue, Stored};
 
 /// The maximum number of calls in flight. More are refused: a call that waited for room would be sent
@@ -389,12 +390,7 @@ impl Link {
             .map_err(|error| fault::node_error(&error))
             .and_then(scripts::read)?;
         match (reply, quarantine) {
-            // What it holds for us now it may have held for another before it forgot.
-            (Reply::Extended | Reply::Repaired | Reply::Queue(_), Some(left)) => {
-                Err(NodeError::Quarantined(left))
-            }
-            // It may have forgotten the lock: nobody else is granted it there before the promise is over.
-            (Reply::NotHeld(None), Some(left)) if is_vote(command) => {
+            (reply, Some(left)) if is_void_in_quarantine(&reply, is_vote(command)) => {
                 Err(NodeError::Quarantined(left))
             }
             (reply, _) => Ok(reply),
