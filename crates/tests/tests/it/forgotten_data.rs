@@ -213,6 +213,28 @@ async fn a_client_of_one_server_that_becomes_one_of_three_is_refused_from_the_ne
     drop(trusting.try_lock("other").await.unwrap());
 }
 
+/// By default clients of two servers kept no marker, and voted through the quarantine of one that `init` had made.
+#[tokio::test]
+async fn two_servers_that_have_both_forgotten_do_not_vote_at_once() {
+    let cluster = Cluster::start(2);
+    let by_default = || Client::builder().url(cluster.urls()).max_ttl(MAX_TTL);
+    let made = by_default().init(InitOptions::new().fresh(true));
+    made.await.unwrap();
+    let first = by_default().build().unwrap();
+    let mut lease = None;
+    until("it is held", SOON, async || {
+        let tried = first.try_lock("job").ttl(MAX_TTL).renew(false).await;
+        lease = tried.ok();
+        lease.is_some()
+    })
+    .await;
+    for server in &cluster.servers {
+        server.cli(&["FLUSHALL"]);
+    }
+    let second = by_default().build().unwrap();
+    excluded(&second, &lease.unwrap()).await;
+}
+
 /// Each host has another server there, so clients of two hosts would both be granted a majority.
 #[tokio::test]
 async fn a_quorum_does_not_mix_addresses_of_this_machine_with_others() {
