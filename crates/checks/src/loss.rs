@@ -73,7 +73,7 @@ fn is_overdue(history: &History, turn: &Turn, moment: Time, slack: Duration) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::event::Change;
+    use crate::event::{Change, Step};
     use crate::sample::Sample;
 
     fn found(sample: Sample) -> Vec<Violation> {
@@ -143,6 +143,29 @@ mod tests {
         };
         assert_eq!(found(paused().told(1, 200)), []);
         assert_eq!(found(paused().told(1, 201)).len(), 1);
+    }
+
+    /// Seed 9101190 of the election: a client resumed 0.2 ms before the end that was written down, and was told of no loss
+    /// there. A renewal had gone through while an extension of its own found too few nodes. The library was right and
+    /// so is this rule; the workload of the simulation was wrong, which wrote down only what the extension came to
+    /// (commit 9fa0e76).
+    #[test]
+    fn whoever_resumes_just_before_its_end_has_what_a_renewal_brought_beside_a_failed_extension() {
+        let resumed = || {
+            let sample = Sample::new().acquired(1, 1_000, 7, 100_000);
+            let sample = sample.change(1, 60_000, Change::Paused);
+            sample.change(1, 99_800, Change::Resumed)
+        };
+        let valid_until = Time(160_000);
+        let renewed = resumed().step(1, 99_900, Step::Extended { valid_until });
+        assert_eq!(found(renewed.told(1, 160_000)), []);
+        // As it was written down.
+        let unwritten = found(resumed().told(1, 160_000));
+        assert_eq!(unwritten.len(), 1);
+        assert!(unwritten[0].what.contains("end of its validity"));
+        // Nor is it excused that it stood still until then.
+        assert_eq!(found(resumed().told(1, 100_001)).len(), 1);
+        assert_eq!(found(resumed().told(1, 100_000)), []);
     }
 
     #[test]

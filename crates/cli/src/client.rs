@@ -52,12 +52,12 @@ pub(crate) fn with<T>(
     outcome
 }
 
-/// What went wrong with a lock that is known by its value: a wrong one, or one that
-/// was released, must not be reported as merely expired.
+/// What went wrong with a lock that is known by its value: that may be a wrong one, or one that
+/// was released.
 pub(crate) fn fault_of_value(error: &Error) -> Failure {
     let fault = fault(error);
     match fault::loss(error) {
-        Some((name, LossReason::Expired)) => Failure {
+        Some((name, LossReason::Unknown)) => Failure {
             message: format!(
                 "lock \"{name}\" is not held under this value: it expired or was released, or the \
                  value is not the one that `acquire` printed"

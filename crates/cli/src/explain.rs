@@ -58,7 +58,14 @@ const PAGES: [Page; 18] = [
     page!(
         "lost",
         Some(79),
-        &["expired", "stolen", "max-hold", "suspended", "client-gone"]
+        &[
+            "expired",
+            "stolen",
+            "max-hold",
+            "suspended",
+            "client-gone",
+            "unknown"
+        ]
     ),
     page!("cannot-execute", Some(126), &[]),
     page!("not-found", Some(127), &[]),

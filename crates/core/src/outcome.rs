@@ -9,7 +9,7 @@ use crate::words::{Owner, Readable};
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LossReason {
-    /// It expired without being renewed, or the nodes forgot it.
+    /// Its time was up: it was not renewed.
     Expired,
     /// Another client acquired it, and may have released it again.
     Stolen {
@@ -25,6 +25,9 @@ pub enum LossReason {
     Suspended,
     /// The async runtime that renewed it has shut down.
     ClientGone,
+    /// A majority of the nodes no longer holds it, and nobody saw why: they were flushed, or its key was deleted. Of a
+    /// detached lock also: it expired, or was released.
+    Unknown,
 }
 
 impl LossReason {
@@ -38,6 +41,7 @@ impl LossReason {
             Self::MaxHold => "max_hold",
             Self::Suspended => "suspended",
             Self::ClientGone => "client_gone",
+            Self::Unknown => "unknown",
         }
     }
 }
@@ -53,6 +57,9 @@ impl fmt::Display for LossReason {
                 f.write_str("this process or machine was suspended past its deadline")
             }
             Self::ClientGone => f.write_str("the async runtime that renewed it has shut down"),
+            Self::Unknown => f.write_str(
+                "a majority of the nodes no longer holds it; the cause was not observed",
+            ),
         }
     }
 }

@@ -165,7 +165,7 @@ pub(crate) async fn extend_seen(
         // A look cannot tell a steal from an expiry, nor a node that has forgotten from one that never held
         // the lock: only votes can. Whoever was promised the lock may still rely on the nodes that have it.
         // But nodes that forgot it would raise their registers to whatever token comes with the command.
-        Err(lost) if lost.loss() == Some(&LossReason::Expired) && fits(seen, detached) => {}
+        Err(lost) if lost.loss() == Some(&LossReason::Unknown) && fits(seen, detached) => {}
         checked => checked?,
     }
     extend_as(shared, detached, ttl, access(seen, detached)).await
@@ -254,7 +254,7 @@ fn check(seen: &Status, detached: &DetachedLock, needed: usize) -> Result<(), Er
             Some(holder) => LossReason::Stolen {
                 by: holder.owner.clone(),
             },
-            None => LossReason::Expired,
+            None => LossReason::Unknown,
         }));
     }
     if known < needed {

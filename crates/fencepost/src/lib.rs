@@ -48,6 +48,25 @@
 //!   node whose clock runs ahead by more than the [`Drift`] frees its locks too early.
 //! - Waiters are served first in, first out only if all clients ask for it: see [`LockOptions::fair`].
 //!
+//! # Forks
+//! A client, its leases and its runtime belong to the process that made them. Make a client in the child. `fork`
+//! followed by `exec`, as [`std::process::Command`] does it, is harmless: descriptors are closed on `exec`.
+//!
+//! | in the child of a fork | Redis | file | lock service |
+//! | --- | --- | --- | --- |
+//! | a request of the inherited client | fails: [`NodeError::Forked`] | fails: [`NodeError::Unusable`] | fails: [`NodeError::Forked`] |
+//! | an inherited lease is dropped | releases nothing | releases nothing | releases nothing |
+//! | the client and the runtime are dropped | the parent keeps its connections and its timer | nothing of the parent's is touched | *not checked* |
+//! | a new client | works | fails if the parent had any file open: SQLite does not support that | works |
+//!
+//! Not checked:
+//! - A child that *runs* the inherited runtime. It shares the parent's `epoll`, whose events then reach only one of them.
+//! - [`Lease::is_valid`], [`Lease::remaining`] and [`Lease::lost`], which go on to tell of the parent's lease.
+//! - What else is on that runtime: the application's own sockets, and the connection to a lock service, which the parent
+//!   finds mute once the child has dropped them, and replaces.
+//! - A child that has its parent's process id, because it is in another pid namespace.
+//! - Threads: as in any program, the child of one with several may do little but `exec`.
+//!
 //! # The API
 //! The [`Client`] makes requests. A request takes options and ends in one of three ways: `.await` returns a
 //! guard, `.run(body)` runs a body under it, and `client.block(request)` blocks a thread (`blocking`).

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use fencepost::DetachedLock;
+use fencepost::{DetachedLock, Error, LossReason};
 use fencepost_checks::{Outcome, Step};
 use futures_util::future::join_all;
 use tokio::time::{sleep, sleep_until};
@@ -70,8 +70,9 @@ impl Session {
             let how_many = 1 + self.dice.below(AT_ONCE);
             let ttls: Vec<_> = (0..how_many).map(|_| self.any_ttl()).collect();
             let extensions = ttls.into_iter().map(async |ttl| {
-                if let Ok(left) = client.locks.extend_detached(lock, ttl).await {
-                    client.note_end(wish, left);
+                match client.locks.extend_detached(lock, ttl).await {
+                    Ok(left) => client.note_end(wish, left),
+                    Err(error) => client.judge_end(wish, &error),
                 }
             });
             join_all(extensions).await;
@@ -110,6 +111,18 @@ impl SimClient {
         if valid_until > wish.known.get() {
             wish.known.set(valid_until);
             self.record(wish, &Step::Extended { valid_until });
+        }
+    }
+
+    /// Nodes that have forgotten a lock say nothing of it while it is promised. That an answer came late says nothing of
+    /// it either.
+    fn judge_end(&self, wish: &Wish, error: &Error) {
+        let is_seen_gone = matches!(
+            error.loss(),
+            Some(LossReason::Unknown | LossReason::Stolen { .. })
+        );
+        if is_seen_gone && self.world.now() < wish.known.get() {
+            self.object(wish, "a lock was said to be lost while it was promised");
         }
     }
 }

@@ -25,7 +25,7 @@ use fencepost::NodeError;
 use fencepost::internals::{Notice, WakeSink};
 use fencepost_core::lock::plain::PlainAcquire;
 use fencepost_core::lock::{Command, Reply};
-use fencepost_core::quorum::membership::{Marker, Sight};
+use fencepost_core::quorum::membership::{Marker, Sight, is_void_in_quarantine};
 use fencepost_core::ticket::{ClientId, Wake};
 use fencepost_core::value::AttemptValue;
 use tokio::sync::oneshot;
@@ -187,8 +187,7 @@ struct Open {
 impl Open {
     fn end(self, answer: Answer) {
         let answer = match (answer, self.quarantine) {
-            // What it holds for us now it may have held for another before it forgot.
-            (Ok(Reply::Extended | Reply::Repaired | Reply::Queue(_)), Some(left)) => {
+            (Ok(reply), Some(left)) if is_void_in_quarantine(&reply, self.is_vote) => {
                 Err(NodeError::Quarantined(left))
             }
             (answer, _) => answer,

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use fencepost::{Error, Lease, WriteLease};
+use fencepost::{DetachedLock, Error, FencingToken, Lease, WriteLease};
 use fencepost_checks::{LeaseId, LeaseRef, Step};
 use tokio::time::sleep;
 
@@ -14,6 +14,9 @@ use crate::fickle::fickle;
 use crate::held::Held;
 use crate::plan::Work;
 use crate::workload::{Session, judge_loss, while_held};
+
+/// What nodes store in the place of a holder where some read.
+const MARK: &str = "fencepost:shared";
 
 /// What tells the leases of readers from the others.
 const READER: u64 = 1 << 32;
@@ -71,6 +74,32 @@ impl Session {
     pub(crate) fn stops_writing(&mut self, wish: &Wish) -> bool {
         let may = self.client.world.plan.work == Work::ReadWrite && !wish.reads;
         may && self.dice.per_mille(400)
+    }
+
+    /// Extends or releases what stands for all readers, as if it were somebody's value.
+    pub(crate) async fn misuse_the_mark(&mut self) {
+        let wish = self.wish(true);
+        let token = FencingToken::try_from(1u64).expect("not zero");
+        let mark = DetachedLock::new(&wish.names[0], MARK, token).expect("a name and a value");
+        let client = self.client.clone();
+        let outcome = match self.dice.per_mille(500) {
+            true => {
+                let release = client.locks.release_detached(&mark);
+                fickle(release, self.patience()).await
+            }
+            false => {
+                let extend = async {
+                    let extend = client.locks.extend_detached(&mark, wish.ttl);
+                    extend.await.map(drop)
+                };
+                fickle(extend, self.patience()).await
+            }
+        };
+        match outcome {
+            Some(Ok(())) => client.object(&wish, "what marks readers was taken for a value"),
+            Some(Err(_)) => {}
+            None => self.note_cancel(),
+        }
     }
 
     /// Holds on until a renewal may be under way: what was sent for the writer must not hurt the

@@ -137,6 +137,7 @@ impl Session {
             (Work::Mutex | Work::ReadWrite, 0..=2) => self.try_lock().await,
             (Work::Mutex | Work::ReadWrite, 8) => self.scope().await,
             (Work::Mutex, 7) => self.detached().await,
+            (Work::ReadWrite, 7) => self.misuse_the_mark().await,
             (Work::Election, 8..) => self.observe().await,
             (_, 9..) => self.look().await,
             _ => self.lock().await,

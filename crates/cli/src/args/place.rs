@@ -37,8 +37,8 @@ pub(super) struct RawPlace {
     prefix: Option<String>,
 
     /// Whether a Redis server that restarted recently may vote at once (trust), or only after
-    /// --max-ttl, because it may have forgotten locks (delay) [default: trust for one or two
-    /// servers, delay for more]
+    /// --max-ttl, because it may have forgotten locks (delay) [default: trust for one server,
+    /// delay for more]
     #[arg(long, value_name = "POLICY")]
     #[arg(env = "FENCEPOST_RESTART_POLICY", hide_env_values = true)]
     restart_policy: Option<RawRestartPolicy>,

@@ -251,6 +251,8 @@ fn redis(node: &str, facts: &RedisFacts) -> Value {
         "run_id": facts.run_id,
         "append_only": facts.append_only,
         "fsync": facts.fsync,
+        "syncs_while_saving": facts.syncs_while_saving,
+        "durable": facts.is_durable,
         "snapshots": facts.snapshots,
         "maxmemory": facts.memory_limit,
         "eviction_policy": facts.eviction_policy,

@@ -158,6 +158,100 @@ fn a_server_that_was_restarted_just_now_is_named_by_the_policy() {
     finds(&json, 0, "restarted", "warning", &says);
 }
 
+/// Servers with a user that may do everything but `what`, and the store of that user.
+fn without(what: &str, nodes: usize) -> (Vec<RedisServer>, String) {
+    let servers = RedisServer::start_many(nodes);
+    let urls = servers.iter().map(|server| {
+        let grant = ["reset", "on", ">pw", "~*", "&*", "+@all", what];
+        server.cli(&[&["ACL", "SETUSER", "app"], &grant[..]].concat());
+        format!("redis://app:pw@127.0.0.1:{}", server.port())
+    });
+    let store = urls.collect::<Vec<_>>().join(",");
+    (servers, store)
+}
+
+/// It said "3 of 3 nodes can vote" of servers that every client refuses.
+#[test]
+fn servers_that_hide_their_role_do_not_vote_in_a_quorum() {
+    let bench = Bench::new();
+    let (servers, store) = without("-info", 3);
+    let ran = bench.run(&[&["acquire", "job", "--store", &store], &TRUST[..]].concat());
+    assert!(ran.code != Some(0) && ran.err.contains("+info"), "{ran:?}");
+    let (code, json) = diagnose(&bench, &store, &TRUST);
+    assert_eq!((code, &json["voters"]), (Some(69), &0.into()), "{json:#}");
+    for place in 0..3 {
+        let says = ["role hidden, so it does not vote", "ACL SETUSER app +info"];
+        finds(&json, place, "hidden", "unsafe", &says);
+    }
+    for server in &servers {
+        server.cli(&["ACL", "SETUSER", "app", "+info"]);
+    }
+    let (code, json) = diagnose(&bench, &store, &TRUST);
+    assert_eq!((code, &json["voters"]), (Some(0), &3.into()), "{json:#}");
+}
+
+/// It said "restarted less than 60s ago", for ever.
+#[test]
+fn a_server_that_hides_its_uptime_is_not_called_restarted() {
+    let bench = Bench::new();
+    let (_servers, store) = without("-info", 1);
+    let (code, json) = diagnose(&bench, &store, &[]);
+    assert_eq!(code, Some(0), "{json:#}");
+    let says = ["cannot tell when it started", "ACL SETUSER app +info"];
+    finds(&json, 0, "hidden_start", "note", &says);
+    assert_eq!(json["nodes"][0]["quarantine_ms"], Value::Null);
+    let found = findings(&json, 0);
+    assert!(found.iter().all(|it| it.0 != "restarted"), "{json:#}");
+    let (_, json) = diagnose(&bench, &store, &["--restart-policy", "delay"]);
+    finds(&json, 0, "hidden_start", "unsafe", &["only after 1m"]);
+}
+
+/// It advised one server to run `init --durable`, which refuses it; and called a server good that does not sync while a
+/// child saves, or that votes late after a restart because its marker has no promise.
+#[test]
+fn advice_about_persistence_can_be_followed_and_is_enough() {
+    let bench = Bench::new();
+    let alone = RedisServer::start();
+    let (_, json) = diagnose(&bench, &alone.url(), &[]);
+    let found = findings(&json, 0);
+    let about = |it: &&(String, String, String)| ["restarted", "persistence"].contains(&&*it.0);
+    let (_, _, words) = found
+        .iter()
+        .find(about)
+        .unwrap_or_else(|| panic!("{json:#}"));
+    assert!(
+        words.contains("CONFIG SET no-appendfsync-on-rewrite no"),
+        "{words}"
+    );
+    assert!(!words.contains("init"), "{words}");
+
+    let always = ["--appendonly", "yes", "--appendfsync", "always"];
+    let servers: Vec<_> = (0..3).map(|_| RedisServer::start_args(&always)).collect();
+    let urls: Vec<_> = servers.iter().map(RedisServer::url).collect();
+    let store = urls.join(",");
+    let ran = bench.run(&["init", "--fresh", "--store", &store]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let (_, json) = diagnose(&bench, &store, &[]);
+    let says = ["nobody has promised", "run `fencepost init --durable`"];
+    finds(&json, 0, "persistence", "note", &says);
+    let ran = bench.run(&["init", "--durable", "--store", &store]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let (_, json) = diagnose(&bench, &store, &[]);
+    let is_told =
+        |json: &Value, place| findings(json, place).iter().any(|it| it.0 == "persistence");
+    assert!(!is_told(&json, 0), "{json:#}");
+    servers[0].cli(&["CONFIG", "SET", "no-appendfsync-on-rewrite", "yes"]);
+    let (_, json) = diagnose(&bench, &store, &[]);
+    finds(
+        &json,
+        0,
+        "persistence",
+        "note",
+        &["does not sync every write", "on-rewrite no"],
+    );
+    assert!(!is_told(&json, 1), "{json:#}");
+}
+
 /// The doctor looked at the uptime: right after `init --fresh` it called nodes unsafe that voted, and a
 /// flushed one, or one of another cluster, good.
 #[test]

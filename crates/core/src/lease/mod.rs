@@ -198,6 +198,10 @@ impl LeaseState {
             // round has passed, and a renewal has moved it since.
             Extension::TooLate if now < self.deadline => self.deadline,
             Extension::TooLate => return self.lose(self.why_it_ends(now), actions),
+            // Its time was up, too.
+            Extension::Lost(LossReason::Unknown) if now >= self.deadline => {
+                return self.lose(self.why_it_ends(now), actions);
+            }
             Extension::Lost(why) => return self.lose(why, actions),
             // A round ends well before the deadline, unless the process did not run: then that is why.
             Extension::NoQuorum if now >= self.deadline => {

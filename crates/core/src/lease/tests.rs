@@ -146,6 +146,18 @@ fn a_majority_that_has_it_no_more_ends_it_at_once() {
     assert_eq!(why, Some(stolen));
 }
 
+/// It was called expired while it was valid, because the nodes were flushed.
+#[test]
+fn what_nobody_saw_is_unknown_until_its_time_is_up() {
+    let gone = || failed(Extension::Lost(LossReason::Unknown));
+    let why = lost(&mut lease(RENEWED), gone(), 10);
+    assert_eq!(why, Some(LossReason::Unknown));
+    let why = lost(&mut lease(Limits::default()), gone(), 900);
+    assert_eq!(why, Some(LossReason::Expired));
+    let why = lost(&mut lease(RENEWED), gone(), 2000);
+    assert_eq!(why, Some(LossReason::Suspended));
+}
+
 #[test]
 fn a_round_that_was_too_late_for_its_own_deadline_ends_only_a_lease_that_is_over() {
     let mut renewed = lease(RENEWED);

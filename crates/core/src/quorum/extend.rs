@@ -77,10 +77,11 @@ impl ExtendTally {
     }
 
     fn loss(&self) -> LossReason {
-        tally::loss(self.votes.iter().filter_map(|vote| match vote {
+        let gone = self.votes.iter().filter_map(|vote| match vote {
             Vote::Gone(gone) => Some(gone),
             _ => None,
-        }))
+        });
+        tally::loss(self.quorum, gone)
     }
 
     /// The nodes that answered that they do not hold the lock, and nobody else does.
@@ -153,16 +154,34 @@ mod tests {
         let steps = round(3, &[Ok(Reply::Repaired), Ok(Reply::Extended)]);
         assert_eq!(steps[1], ExtendStep::Wait);
         let steps = round(3, &[Ok(Reply::Repaired), Ok(Reply::Repaired)]);
-        assert_eq!(steps[1], ExtendStep::Lost(LossReason::Expired));
+        assert_eq!(steps[1], ExtendStep::Lost(LossReason::Unknown));
     }
 
     #[test]
     fn a_majority_that_has_it_no_more_is_a_loss_and_says_who_has_it() {
-        let steps = round(3, &[Ok(Reply::NotHeld(None)), Ok(by("thief"))]);
+        let steps = round(3, &[Ok(by("thief")), Ok(by("thief"))]);
         let Some(ExtendStep::Lost(LossReason::Stolen { by })) = steps.last() else {
             panic!("{steps:?}");
         };
         assert_eq!(by.as_str(), "thief");
+    }
+
+    /// It was called stolen by whoever had one node, and expired when nobody had any: two guesses.
+    #[test]
+    fn no_cause_is_named_that_nobody_saw() {
+        let gone = Ok(Reply::NotHeld(None));
+        for answers in [
+            [gone.clone(), gone.clone()],
+            [gone.clone(), Ok(by("late"))],
+            [Ok(by("one")), Ok(by("another"))],
+        ] {
+            let steps = round(3, &answers);
+            assert_eq!(
+                steps[1],
+                ExtendStep::Lost(LossReason::Unknown),
+                "{answers:?}"
+            );
+        }
     }
 
     /// It was called expired, because nobody had the lock any more.

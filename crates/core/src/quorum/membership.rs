@@ -13,6 +13,8 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
+use crate::lock::Reply;
+
 /// The first line of a marker: a reader of another version must not guess.
 const VERSION: &str = "fencepost-marker 1";
 /// How locks are stored. Clients with different layouts must not vote on one node.
@@ -334,6 +336,18 @@ pub fn outside(terms: &Terms, marker: &Marker) -> Option<String> {
     let is_closing = marker.stage == Stage::Closing;
     let closing = is_closing.then(|| CLOSING.to_owned());
     terms.difference(marker).or(closing)
+}
+
+/// Whether a reply says nothing because its node is in quarantine: what that holds for the caller now it may have held for
+/// another before it forgot; what it does not hold it may have forgotten, and what it holds for another may be an old
+/// copy that came back (seed 2024 of the simulation). A release is no vote, and is told what is so.
+#[must_use]
+pub fn is_void_in_quarantine(reply: &Reply, is_vote: bool) -> bool {
+    match reply {
+        Reply::Extended | Reply::Repaired | Reply::Queue(_) => true,
+        Reply::NotHeld(_) => is_vote,
+        _ => false,
+    }
 }
 
 /// Whether a connection that voted under one marker may keep voting under another. Every write has

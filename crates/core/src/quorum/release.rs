@@ -67,10 +67,11 @@ impl ReleaseTally {
     }
 
     fn loss(&self) -> LossReason {
-        tally::loss(self.votes.iter().filter_map(|vote| match vote {
+        let gone = self.votes.iter().filter_map(|vote| match vote {
             Vote::Gone(gone) => Some(gone),
             _ => None,
-        }))
+        });
+        tally::loss(self.quorum, gone)
     }
 
     /// The same release with its nodes in another order: for the model check.
@@ -111,7 +112,7 @@ mod tests {
             ),
             (
                 vec![Ok(Reply::NotHeld(None)), Ok(Reply::NotHeld(None))],
-                ReleaseStep::Lost(LossReason::Expired),
+                ReleaseStep::Lost(LossReason::Unknown),
             ),
             (
                 vec![Ok(Reply::NotHeld(None)), stolen()],

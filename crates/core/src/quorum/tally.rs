@@ -79,9 +79,9 @@ pub(crate) enum Gone {
     Stolen(AttemptValue),
 }
 
-/// Why a lease that a majority no longer holds was lost: by the client that holds it on most nodes,
-/// or stole it there.
-pub(crate) fn loss<'a>(gone: impl Iterator<Item = &'a Gone> + Clone) -> LossReason {
+/// Why a lease that a majority no longer holds was lost: by the client that holds it on a majority, or that left word
+/// that it stole it. Whoever holds it on fewer nodes may have come after it was gone.
+pub(crate) fn loss<'a>(quorum: Quorum, gone: impl Iterator<Item = &'a Gone> + Clone) -> LossReason {
     let holders = gone.clone().filter_map(|gone| match gone {
         Gone::NotHeld(holder) => holder.as_ref(),
         Gone::Stolen(_) => None,
@@ -90,10 +90,10 @@ pub(crate) fn loss<'a>(gone: impl Iterator<Item = &'a Gone> + Clone) -> LossReas
         Gone::Stolen(by) => Some(by),
         Gone::NotHeld(_) => None,
     });
-    let by = plurality(holders).map(|holder| &holder.value);
-    match by.or_else(|| thieves.next()) {
+    let by = majority_holder(quorum, holders).map(|holder| holder.value);
+    match by.or_else(|| thieves.next().cloned()) {
         Some(by) => LossReason::Stolen { by: by.owner() },
-        None => LossReason::Expired,
+        None => LossReason::Unknown,
     }
 }
 

@@ -110,6 +110,11 @@ impl Held {
         self.state().remaining(now)
     }
 
+    /// When its validity ends or ended, unless it is extended.
+    pub(crate) fn deadline(&self) -> Moment {
+        self.state().deadline()
+    }
+
     /// How it was lost, if it was. Looks at the clock.
     pub(crate) fn loss(&self) -> Option<LossReason> {
         let mut state = self.state();

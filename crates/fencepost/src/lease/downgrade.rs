@@ -32,7 +32,7 @@ impl Lease {
             return Err(not_offered("downgrading a write lease"));
         }
         let Some(held) = self.held.turn_into_reader(self.shared.renewer.new_id()) else {
-            return Err(self.lost_by(self.loss().unwrap_or(LossReason::Expired)));
+            return Err(self.lost_by(self.loss().unwrap_or(LossReason::Unknown)));
         };
         let shared = self.shared.clone();
         // The writer's lease has ended and has nothing left to release.
@@ -46,7 +46,7 @@ impl Lease {
             // No quorum: the reader keeps what the writer had, until its old deadline.
             (Some(Ok(_) | Err(NotExtended::NoQuorum(_))), None) => Ok(reader),
             // It waited for the nodes until nothing of the lease was left.
-            (_, why) => Err(reader.lost_by(why.unwrap_or(LossReason::Expired))),
+            (_, why) => Err(reader.lost_by(why.unwrap_or(LossReason::Unknown))),
         }
     }
 }

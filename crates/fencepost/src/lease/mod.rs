@@ -165,7 +165,7 @@ impl Lease {
             }
             Some(Err(NotExtended::Lost(_) | NotExtended::TooLate)) | None => {
                 // It is over, and knows why.
-                Err(self.lost_by(self.loss().unwrap_or(LossReason::Expired)))
+                Err(self.lost_by(self.loss().unwrap_or(LossReason::Unknown)))
             }
         }
     }
@@ -208,6 +208,12 @@ impl Lease {
         match (outcome, lost) {
             // The earlier reason says more than that the nodes hold nothing.
             (Err(error), Some(why)) if error.is_lost() => Err(self.lost_by(why)),
+            (Err(error), None)
+                if error.loss() == Some(&LossReason::Unknown)
+                    && coordinator.clock.now() >= self.held.deadline() =>
+            {
+                Err(self.lost_by(LossReason::Expired))
+            }
             (outcome, _) => outcome,
         }
     }

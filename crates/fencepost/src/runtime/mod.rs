@@ -1,6 +1,8 @@
 //! The single source of time, random numbers and spawned tasks, so that a seed decides everything.
 
 pub mod clock;
+#[cfg(feature = "redis")]
+pub(crate) mod process;
 pub mod randomness;
 pub mod tasks;
 #[cfg(feature = "blocking")]

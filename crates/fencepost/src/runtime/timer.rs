@@ -16,11 +16,17 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
 use super::clock::{Moment, Timer};
+use super::process::Process;
 
 /// A `timerfd` that counts while the machine is suspended.
+///
+/// A forked child leaves it alone: to close it would take it out of the `epoll` that is shared with the parent, whose
+/// renewer would never wake again, and to set or read it would be to do so for the parent.
 pub(crate) struct BootTimer {
-    file: AsyncFd<OwnedFd>,
+    /// Empty only while it is being dropped.
+    file: Option<AsyncFd<OwnedFd>>,
     armed: Option<Moment>,
+    process: Process,
 }
 
 impl BootTimer {
@@ -33,10 +39,22 @@ impl BootTimer {
         // does not lie.
         #[allow(deprecated)]
         let file = AsyncFd::with_interest(file, Interest::READABLE).ok()?;
-        Some(Self { file, armed: None })
+        Some(Self {
+            file: Some(file),
+            armed: None,
+            process: Process::this(),
+        })
+    }
+
+    /// # Errors
+    /// In a forked child.
+    fn file(&self) -> io::Result<&AsyncFd<OwnedFd>> {
+        let file = self.file.as_ref().filter(|_| self.process.is_this());
+        file.ok_or_else(|| io::Error::other("the process has forked"))
     }
 
     fn arm(&mut self, when: Moment) -> io::Result<()> {
+        let file = self.file()?;
         // Most waits are interrupted by a reply and continue to the same moment: that costs no
         // system call.
         if self.armed == Some(when) {
@@ -58,7 +76,7 @@ impl BootTimer {
             },
             it_value: at,
         };
-        timerfd_settime(&self.file, TimerfdTimerFlags::ABSTIME, &once)?;
+        timerfd_settime(file, TimerfdTimerFlags::ABSTIME, &once)?;
         self.armed = Some(when);
         Ok(())
     }
@@ -66,7 +84,8 @@ impl BootTimer {
     async fn wait(&mut self, when: Moment) -> io::Result<()> {
         self.arm(when)?;
         loop {
-            let mut ready = self.file.readable().await?;
+            let mut ready = self.file()?.readable().await?;
+            self.file()?;
             let read = ready.try_io(|file| {
                 let mut expirations = [0; 8];
                 Ok(rustix::io::read(file, &mut expirations)?)
@@ -76,6 +95,14 @@ impl BootTimer {
                 self.armed = None;
                 return read.map(drop);
             }
+        }
+    }
+}
+
+impl Drop for BootTimer {
+    fn drop(&mut self) {
+        if !self.process.is_this() {
+            std::mem::forget(self.file.take());
         }
     }
 }
@@ -101,7 +128,7 @@ mod tests {
     const BOOTTIME: &str = "7";
 
     fn kernels_word(timer: &BootTimer, key: &str) -> String {
-        let path = format!("/proc/self/fdinfo/{}", timer.file.as_raw_fd());
+        let path = format!("/proc/self/fdinfo/{}", timer.file().unwrap().as_raw_fd());
         let text = std::fs::read_to_string(path).unwrap();
         let line = text.lines().find_map(|line| line.strip_prefix(key));
         line.unwrap_or_else(|| panic!("no {key} in {text}"))

@@ -51,6 +51,10 @@ pub struct RedisFacts {
     pub append_only: Option<bool>,
     /// When it syncs that file: `always`, `everysec` or `no`.
     pub fsync: Option<String>,
+    /// Whether it syncs that file also while a child process saves: `no-appendfsync-on-rewrite no`.
+    pub syncs_while_saving: Option<bool>,
+    /// Whether its marker has the promise that every write is synced (`init --durable`); `None` without a marker.
+    pub is_durable: Option<bool>,
     /// Whether it takes snapshots automatically.
     pub snapshots: Option<bool>,
     /// Its memory limit in bytes; zero without a limit.
@@ -58,7 +62,7 @@ pub struct RedisFacts {
     /// Its eviction policy.
     pub eviction_policy: Option<String>,
     /// How long it does not vote because it may have forgotten locks: by its marker, or by its
-    /// uptime if it has none.
+    /// uptime if it has none. `None` if it hides that.
     pub quarantine: Option<Duration>,
     /// The cluster that it belongs to.
     pub cluster: ClusterFacts,

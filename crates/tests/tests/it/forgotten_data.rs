@@ -127,7 +127,30 @@ async fn an_extension_that_fails_leaves_the_lock_to_whom_it_was_promised() {
     assert!(early.is_zero() && tries > 10, "granted {early:?} too early");
 }
 
-/// The default policy: a list of one or two nodes never looked whether others vote there.
+/// Two of three nodes have forgotten it, and vote for nobody: they said "not held", and whoever asked was told that the
+/// lock was lost.
+#[tokio::test]
+async fn an_extension_is_not_told_lost_by_nodes_that_have_forgotten_while_the_promise_stands() {
+    let (cluster, second, lease) = held_on_two().await;
+    let deadline = lease.deadline();
+    let detached = lease.detach().await.unwrap();
+    // As it was before: on all three.
+    let value = cluster.servers[0].cli(&["GET", "job"]);
+    cluster.servers[2].cli(&["SET", "job", &value, "PX", "60000"]);
+    for server in &cluster.servers[1..] {
+        server.cli(&["FLUSHALL"]);
+    }
+    // Before and after the second client has seen it by itself.
+    for look in 0..5 {
+        let error = second.extend_detached(&detached, MAX_TTL).await;
+        let error = error.unwrap_err();
+        assert!(std::time::Instant::now() < deadline, "too slow to tell");
+        assert!(error.is_no_quorum(), "look {look}: {error}");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+/// The default policy: a list of one or two nodes never looked whether others vote there, and two kept no marker.
 async fn is_refused(cluster: &Cluster, lease: &Lease, urls: &str) {
     let client = Client::builder().url(urls).max_ttl(MAX_TTL);
     let client = client.build().unwrap();
@@ -188,6 +211,28 @@ async fn a_client_of_one_server_that_becomes_one_of_three_is_refused_from_the_ne
     let trusting = trusting.restart_policy(RestartPolicy::Trust);
     let trusting = trusting.max_ttl(MAX_TTL).connect().await.unwrap();
     drop(trusting.try_lock("other").await.unwrap());
+}
+
+/// By default clients of two servers kept no marker, and voted through the quarantine of one that `init` had made.
+#[tokio::test]
+async fn two_servers_that_have_both_forgotten_do_not_vote_at_once() {
+    let cluster = Cluster::start(2);
+    let by_default = || Client::builder().url(cluster.urls()).max_ttl(MAX_TTL);
+    let made = by_default().init(InitOptions::new().fresh(true));
+    made.await.unwrap();
+    let first = by_default().build().unwrap();
+    let mut lease = None;
+    until("it is held", SOON, async || {
+        let tried = first.try_lock("job").ttl(MAX_TTL).renew(false).await;
+        lease = tried.ok();
+        lease.is_some()
+    })
+    .await;
+    for server in &cluster.servers {
+        server.cli(&["FLUSHALL"]);
+    }
+    let second = by_default().build().unwrap();
+    excluded(&second, &lease.unwrap()).await;
 }
 
 /// Each host has another server there, so clients of two hosts would both be granted a majority.

@@ -85,7 +85,17 @@ impl Examination {
 
     pub(super) fn role(&mut self, facts: &RedisFacts) {
         match facts.role.as_deref() {
-            Some("master") | None => {}
+            Some("master") => {}
+            // As the library does: one server votes with a warning; of several, and of a group that fails over, it must
+            // be known.
+            None if self.nodes > 1 || facts.group.is_some() || facts.sharded.is_some() => self.find(
+                Severity::Bad,
+                "hidden",
+                "cannot tell whether it is a master, because this user may not run INFO: role hidden, so it does not \
+                 vote",
+                format!("ACL SETUSER {} +info", facts.user),
+            ),
+            None => {}
             Some(_) => self.find(
                 Severity::Bad,
                 "replica",

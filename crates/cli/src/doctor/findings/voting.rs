@@ -8,7 +8,7 @@ use super::{Examination, Severity};
 use crate::duration::Readable;
 
 /// From how many nodes on restarted ones do not vote, unless the user says otherwise.
-const DELAY_FROM: usize = 3;
+const DELAY_FROM: usize = 2;
 
 impl Examination {
     pub(super) fn delays(&self) -> bool {
@@ -74,20 +74,40 @@ impl Examination {
     }
 
     pub(super) fn restart(&mut self, facts: &RedisFacts) {
-        let keeps_all = facts.append_only == Some(true) && facts.fsync.as_deref() == Some("always");
-        // A member's marker says whether it votes, whatever it writes to disk.
-        if keeps_all && facts.quarantine.is_none() {
-            return;
-        }
-        const MEND: &str = "CONFIG SET appendonly yes, CONFIG SET appendfsync always, the same in \
-                            redis.conf, then run `fencepost init --durable`";
+        const SYNC: &str = "CONFIG SET appendonly yes, CONFIG SET appendfsync always, CONFIG SET \
+                            no-appendfsync-on-rewrite no, the same in redis.conf";
+        const PROMISE: &str = "run `fencepost init --durable`";
         let max_ttl = Readable(self.policy.max_ttl);
         let is_member = matches!(facts.cluster, ClusterFacts::Member { .. });
+        if facts.uptime.is_none() && facts.quarantine.is_none() {
+            // One of several is refused for that, whenever it started.
+            if self.nodes == 1 {
+                self.hidden_start(facts);
+            }
+            return;
+        }
+        let keeps_all = facts.append_only == Some(true)
+            && facts.fsync.as_deref() == Some("always")
+            && facts.syncs_while_saving == Some(true);
+        // Where a marker decides, a restarted server votes at once only by the promise in it.
+        let is_promised = !(self.needs_cluster() && is_member) || facts.is_durable == Some(true);
+        let mend = match self.needs_cluster() {
+            true => format!("{SYNC}, then {PROMISE}"),
+            false => SYNC.to_owned(),
+        };
+        // A member's marker says whether it votes, whatever it writes to disk.
+        if keeps_all && is_promised && facts.quarantine.is_none() {
+            return;
+        }
         match (facts.quarantine, self.delays()) {
             // It has no vote that it could lose.
             (Some(_), true) if self.needs_cluster() && !is_member => {}
             (Some(left), true) => {
                 let left = Readable(left);
+                let fix = match self.needs_cluster() {
+                    true => format!("wait; to vote at once after the next restart: {mend}"),
+                    false => "wait".to_owned(),
+                };
                 self.find(
                     Severity::Bad,
                     "restarted",
@@ -95,7 +115,7 @@ impl Examination {
                         "may have forgotten locks (restarted, flushed or new), so it does not vote for \
                          another {left}"
                     ),
-                    format!("wait; to vote at once after the next restart: {MEND}"),
+                    fix,
                 );
             }
             (Some(_), false) => self.find(
@@ -105,13 +125,27 @@ impl Examination {
                     "restarted less than {max_ttl} ago and may have forgotten locks, and \
                      still votes"
                 ),
-                format!("use --restart-policy delay, or {MEND}"),
+                format!("use --restart-policy delay, or {SYNC}"),
             ),
-            (None, _) if facts.append_only == Some(true) && facts.fsync.is_none() => self.find(
+            (None, _)
+                if facts.append_only == Some(true)
+                    && (facts.fsync.is_none() || facts.syncs_while_saving.is_none()) =>
+            {
+                self.find(
+                    Severity::Note,
+                    "persistence",
+                    "cannot tell whether it syncs every write to disk: this user may not run CONFIG GET",
+                    format!("run ACL SETUSER {} +config|get", facts.user),
+                );
+            }
+            (None, _) if keeps_all => self.find(
                 Severity::Note,
                 "persistence",
-                "cannot tell whether it syncs every write to disk: this user may not run CONFIG GET",
-                "run ACL SETUSER <user> +config|get",
+                format!(
+                    "syncs every write to disk, but nobody has promised that it always did: it will not \
+                     vote for {max_ttl} after each restart"
+                ),
+                PROMISE,
             ),
             (None, delays) => {
                 let follows = match delays {
@@ -122,9 +156,30 @@ impl Examination {
                     Severity::Note,
                     "persistence",
                     format!("does not sync every write to disk: {follows}"),
-                    MEND,
+                    mend,
                 );
             }
         }
+    }
+
+    /// A server that does not say when it started.
+    fn hidden_start(&mut self, facts: &RedisFacts) {
+        let max_ttl = Readable(self.policy.max_ttl);
+        let (severity, follows) = match self.delays() {
+            true => (
+                Severity::Bad,
+                format!("so it votes for each new client only after {max_ttl}"),
+            ),
+            false => (
+                Severity::Note,
+                "so whether it may have forgotten locks is unknown".to_owned(),
+            ),
+        };
+        self.find(
+            severity,
+            "hidden_start",
+            format!("cannot tell when it started, because this user may not run INFO; {follows}"),
+            format!("ACL SETUSER {} +info", facts.user),
+        );
     }
 }

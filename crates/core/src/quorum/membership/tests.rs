@@ -164,6 +164,31 @@ fn another_nodes_marker_is_another_nodes_data() {
     assert_eq!(verdict(&pending, &sight(1)), Verdict::Pending);
 }
 
+/// "Not held" was a vote: nodes that had forgotten a detached lock, or had an old copy in which another held it, told its
+/// holder that it was lost.
+#[test]
+fn what_a_node_in_quarantine_says_of_a_lock_is_no_vote() {
+    let other = crate::lock::Holder {
+        value: crate::words::value::AttemptValue::reported("other"),
+        token: None,
+        remaining: None,
+    };
+    for reply in [Reply::NotHeld(None), Reply::NotHeld(Some(other.clone()))] {
+        assert!(is_void_in_quarantine(&reply, true), "{reply:?}");
+        assert!(
+            !is_void_in_quarantine(&reply, false),
+            "of a release: {reply:?}"
+        );
+    }
+    for void in [Reply::Extended, Reply::Repaired] {
+        assert!(is_void_in_quarantine(&void, true), "{void:?}");
+    }
+    // The steal of exactly this value has happened there.
+    for seen in [Reply::Stolen(other.value), Reply::Released] {
+        assert!(!is_void_in_quarantine(&seen, true), "{seen:?}");
+    }
+}
+
 #[test]
 fn what_differs_is_named_with_both_values() {
     let mut other = marker(Stage::Active);
@@ -182,7 +207,7 @@ fn what_differs_is_named_with_both_values() {
     assert!(matches!(closing, Verdict::Refuse(_)), "{closing:?}");
 }
 
-/// Lists of one or two nodes keep no marker, and yet must not vote beside a cluster.
+/// A list of one node keeps no marker, and yet must not vote beside a cluster. The rule is the same for longer ones.
 #[test]
 fn a_client_that_keeps_no_marker_is_outside_a_cluster_with_another_list() {
     let of_three = marker(Stage::Active);

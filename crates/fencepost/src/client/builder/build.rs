@@ -38,6 +38,11 @@ const NODE_TIMEOUT: Duration = Duration::from_millis(500);
 /// replica.
 const SERVICE_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// From how many nodes on a restarted one does not vote at once, unless the user says otherwise. One that is alone is down
+/// anyway while it restarts; from two on their clients must agree on the list, for which each node has a marker.
+#[cfg(feature = "redis")]
+const DELAY_FROM: usize = 2;
+
 impl Builder {
     /// How long fence registers are kept.
     pub(in crate::client) fn checked_retention(&self) -> Result<Duration, Error> {
@@ -218,7 +223,7 @@ impl Builder {
     pub(in crate::client) fn is_delayed(&self, quorum: Quorum) -> bool {
         match self.restart_policy {
             Some(policy) => policy == RestartPolicy::Delay,
-            None => quorum.nodes() >= 3 || self.has_group(),
+            None => quorum.nodes() >= DELAY_FROM || self.has_group(),
         }
     }
 }

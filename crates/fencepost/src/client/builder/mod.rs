@@ -34,11 +34,11 @@ use fencepost_core::ttl::Drift;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RestartPolicy {
-    /// Votes at once. The default for one or two nodes, which are refused all the same if they belong
-    /// to a cluster of other servers; if it is set, nobody looks at that either.
+    /// Votes at once. The default for one node, which is refused all the same if it belongs to a
+    /// cluster of other servers; if it is set, nobody looks at that either.
     Trust,
     /// Does not vote for `max_ttl`, whatever its settings are now; and several servers vote only
-    /// under a marker that names their cluster (see [`Builder::init`]). The default for three and
+    /// under a marker that names their cluster (see [`Builder::init`]). The default for two and
     /// more nodes, and the only policy if a node is a Sentinel group: a failover loses locks.
     Delay,
 }

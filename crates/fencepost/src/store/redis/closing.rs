@@ -16,7 +16,7 @@ use super::reader::Reader;
 use super::sentinel::Named;
 use crate::error::{Error, NodeError};
 use crate::runtime::clock::{Clock, SystemClock};
-use fencepost_core::quorum::membership::{Marker, Stage, Terms, outside};
+use fencepost_core::quorum::membership::{Marker, Sight, Stage, Terms, outside};
 
 /// A closed cluster, which another may replace.
 #[derive(Clone, Debug)]
@@ -43,9 +43,9 @@ pub(crate) async fn close(
     options: &RedisOptions,
 ) -> Result<Vec<(String, Result<Closed, NodeError>)>, Error> {
     let old = terms_of(urls)?;
-    each(urls, options, |server, _| {
+    each(urls, options, |server, named| {
         let old = old.clone();
-        Box::pin(async move { close_one(&server, &old).await })
+        Box::pin(async move { close_one(&server, named, &old).await })
     })
     .await
 }
@@ -154,10 +154,26 @@ fn unreadable() -> NodeError {
     NodeError::Differs("its marker cannot be read by this version".to_owned())
 }
 
-async fn close_one(server: &Server<'_>, old: &Terms) -> Result<Closed, NodeError> {
+/// How long a lock of a cluster that was closed may still be held, as this node sees it. A master that was replaced in a
+/// failover may have granted locks for a while behind the closing.
+fn still_held(marker: &Marker, sight: &Sight) -> Duration {
+    let whole = marker.terms.max_ttl.saturating_add(sight.grace);
+    let passed = sight.now_us.saturating_sub(marker.since_us);
+    whole.saturating_sub(Duration::from_micros(passed))
+}
+
+async fn close_one(
+    server: &Server<'_>,
+    named: Option<&Named>,
+    old: &Terms,
+) -> Result<Closed, NodeError> {
     for _ in 0..MOST_CHANGES {
         let look = server.look().await?;
         let sight = look.sight()?;
+        let sight = match named {
+            Some(named) => named.sight(sight),
+            None => sight,
+        };
         let Some(raw) = look.marker else {
             return Err(NodeError::Differs("it belongs to no cluster".to_owned()));
         };
@@ -168,10 +184,8 @@ async fn close_one(server: &Server<'_>, old: &Terms) -> Result<Closed, NodeError
             return Err(NodeError::Differs(why));
         }
         if marker.stage == Stage::Closing {
-            let passed = sight.now_us.saturating_sub(marker.since_us);
-            let max_ttl = marker.terms.max_ttl;
             return Ok(Closed {
-                wait: max_ttl.saturating_sub(Duration::from_micros(passed)),
+                wait: still_held(&marker, &sight),
                 cluster: marker.cluster,
                 epoch: marker.epoch,
             });
@@ -181,4 +195,48 @@ async fn close_one(server: &Server<'_>, old: &Terms) -> Result<Closed, NodeError
     }
     let why = "its marker keeps changing; retry".to_owned();
     Err(NodeError::NoCluster(why))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seconds(passed: u64, grace: u64) -> Duration {
+        let terms = Terms::new(
+            vec!["redis://a:6379".to_owned()],
+            Duration::from_secs(60),
+            Duration::from_secs(3600),
+        );
+        let marker = Marker {
+            cluster: "c".to_owned(),
+            epoch: 1,
+            node: 0,
+            terms,
+            stage: Stage::Closing,
+            since_us: 1_000_000,
+            incarnation: "i".to_owned(),
+            run_id: "r".to_owned(),
+            history: String::new(),
+            durable: false,
+            fresh: false,
+        };
+        let sight = Sight {
+            run_id: "r".to_owned(),
+            history: String::new(),
+            now_us: 1_000_000 + passed * 1_000_000,
+            syncs: None,
+            grace: Duration::from_secs(grace),
+        };
+        still_held(&marker, &sight)
+    }
+
+    /// The failover time of a Sentinel group was left out: `init --replace` opened the new cluster while the master that
+    /// was replaced might still grant locks of the old one.
+    #[test]
+    fn a_closed_group_that_fails_over_is_waited_for_longer() {
+        let secs = Duration::from_secs;
+        assert_eq!((seconds(0, 0), seconds(20, 0)), (secs(60), secs(40)));
+        assert_eq!((seconds(0, 10), seconds(20, 10)), (secs(70), secs(50)));
+        assert_eq!((seconds(65, 10), seconds(70, 10)), (secs(5), secs(0)));
+    }
 }

@@ -32,6 +32,7 @@ use crate::runtime::clock::{Clock, Moment};
 use crate::store::ReplySlot;
 use fencepost_core::lock::plain::Verdict;
 use fencepost_core::lock::{Command, Holder, Reply, TicketDisposition};
+use fencepost_core::quorum::membership::is_void_in_quarantine;
 use fencepost_core::stored::Stored;
 use fencepost_core::value::AttemptValue;
 
@@ -370,8 +371,7 @@ impl Link {
             .map_err(|error| fault::node_error(&error))
             .and_then(scripts::read)?;
         match (reply, quarantine) {
-            // What it holds for us now it may have held for another before it forgot.
-            (Reply::Extended | Reply::Repaired | Reply::Queue(_), Some(left)) => {
+            (reply, Some(left)) if is_void_in_quarantine(&reply, is_vote(command)) => {
                 Err(NodeError::Quarantined(left))
             }
             (reply, _) => Ok(reply),

@@ -15,6 +15,7 @@ use tokio::net::TcpStream;
 use super::options::TlsOptions;
 use super::url::Place;
 use crate::error::{Error, NodeError};
+pub(super) use crate::runtime::process::Process;
 
 /// TCP keep-alive: idle time and interval.
 const KEEPALIVE_AFTER: Duration = Duration::from_secs(10);
@@ -47,27 +48,6 @@ impl Stream {
             incoming: Box::new(OwnStream::new(incoming)),
             outgoing: Box::new(OwnStream::new(outgoing)),
         }
-    }
-}
-
-/// The process that opened a connection.
-///
-/// The child of a fork inherits the descriptor: the server takes what the child writes for the
-/// parent's, and the parent misses what the child reads. So a connection checks the process id before
-/// it writes and before it reads, once per poll: the polling thread cannot fork meanwhile, and no other
-/// thread exists in the child. `fork` followed by `exec` is harmless: descriptors are closed on `exec`.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Process(u32);
-
-impl Process {
-    /// The current process.
-    pub(super) fn this() -> Self {
-        Self(std::process::id())
-    }
-
-    /// Whether this is the current process, and not its parent. A system call of about 0.3 us.
-    pub(super) fn is_this(self) -> bool {
-        self.0 == std::process::id()
     }
 }
 

@@ -136,6 +136,24 @@ fn kind(place: &Place) -> LinkKind {
     }
 }
 
+/// What a server's marker says.
+struct Membership {
+    cluster: ClusterFacts,
+    /// How long it does not vote there.
+    left: Option<Duration>,
+    is_durable: Option<bool>,
+}
+
+impl Membership {
+    fn of(cluster: ClusterFacts) -> Self {
+        Self {
+            cluster,
+            left: None,
+            is_durable: None,
+        }
+    }
+}
+
 /// A server that answers.
 pub(super) struct Server(Connection);
 
@@ -178,7 +196,13 @@ impl Server {
             return Err(NodeError::Sentinel);
         }
         let mut config = HashMap::<String, String>::new();
-        for name in ["appendfsync", "save", "min-replicas-*"] {
+        let names = [
+            "appendfsync",
+            "no-appendfsync-on-rewrite",
+            "save",
+            "min-replicas-*",
+        ];
+        for name in names {
             let mut cmd = redis::cmd("CONFIG");
             cmd.arg("GET").arg(name);
             config.extend(self.tell::<HashMap<_, _>>(&cmd).await?.unwrap_or_default());
@@ -200,11 +224,18 @@ impl Server {
             Some(version) => ("Valkey", Some(version)),
             None => ("Redis", info.text("redis_version")),
         };
-        let (cluster, quarantine) = match self.cluster(named).await? {
-            (cluster @ ClusterFacts::Member { .. }, left) => (cluster, left),
-            (cluster, _) => {
+        let Membership {
+            cluster,
+            left,
+            is_durable,
+        } = self.cluster(named).await?;
+        let quarantine = match (&cluster, info.number("uptime_in_seconds")) {
+            (ClusterFacts::Member { .. }, _) => left,
+            // It may have been up for ever.
+            (_, None) => None,
+            (_, Some(_)) => {
                 let until = handshake.quarantine(max_ttl, None, now);
-                (cluster, until.map(|until| until.since(now)))
+                until.map(|until| until.since(now))
             }
         };
         let replication = |name: &str| config.get(name).and_then(|number| number.parse().ok());
@@ -224,6 +255,10 @@ impl Server {
             redis_cluster: site == Site::Cluster,
             append_only: info.number("aof_enabled").map(|n| n == 1),
             fsync: handshake.fsync.clone(),
+            syncs_while_saving: config
+                .get("no-appendfsync-on-rewrite")
+                .map(|saving| saving == "no"),
+            is_durable,
             snapshots: config.get("save").map(|save| !save.is_empty()),
             memory_limit: info.number("maxmemory"),
             eviction_policy: info.text("maxmemory_policy"),
@@ -242,23 +277,20 @@ impl Server {
         Ok((facts, fencing))
     }
 
-    /// Its cluster, and how long it does not vote there.
-    async fn cluster(
-        &self,
-        named: Option<&Named>,
-    ) -> Result<(ClusterFacts, Option<Duration>), NodeError> {
+    /// What its marker says.
+    async fn cluster(&self, named: Option<&Named>) -> Result<Membership, NodeError> {
         let look = timeout(ANSWER_LIMIT, handshake::look(&self.0, false)).await;
         let look = match look.unwrap_or(Err(NodeError::Timeout(ANSWER_LIMIT))) {
             Ok(look) => look,
             Err(error @ (NodeError::Timeout(_) | NodeError::Disconnected(_))) => return Err(error),
             // It answers without telling: while it loads its data, or as part of a Redis Cluster.
-            Err(_) => return Ok((ClusterFacts::Unknown, None)),
+            Err(_) => return Ok(Membership::of(ClusterFacts::Unknown)),
         };
         let Some(marker) = &look.marker else {
-            return Ok((ClusterFacts::None, None));
+            return Ok(Membership::of(ClusterFacts::None));
         };
         let (Ok(marker), Ok(sight)) = (marker.parse::<Marker>(), look.sight()) else {
-            return Ok((ClusterFacts::Unknown, None));
+            return Ok(Membership::of(ClusterFacts::Unknown));
         };
         let sight = match named {
             Some(named) => named.sight(sight),
@@ -266,8 +298,8 @@ impl Server {
         };
         // By its own settings: comparing them with the client's is for others.
         let left = match judge(&marker.terms, marker.node, &marker, &sight) {
-            Verdict::Pending => return Ok((ClusterFacts::Pending, None)),
-            Verdict::Refuse(_) => return Ok((ClusterFacts::Replaced, None)),
+            Verdict::Pending => return Ok(Membership::of(ClusterFacts::Pending)),
+            Verdict::Refuse(_) => return Ok(Membership::of(ClusterFacts::Replaced)),
             Verdict::Votes | Verdict::Rewrite(Stage::Active, _) => None,
             Verdict::Waits(left) => Some(left),
             Verdict::Rewrite(..) => Some(marker.terms.max_ttl + sight.grace),
@@ -276,7 +308,11 @@ impl Server {
             nodes: marker.terms.nodes().to_vec(),
             max_ttl: marker.terms.max_ttl,
         };
-        Ok((member, left))
+        Ok(Membership {
+            cluster: member,
+            left,
+            is_durable: Some(marker.durable),
+        })
     }
 
     async fn round_trip(&self) -> Result<Duration, NodeError> {
