@@ -106,6 +106,7 @@ impl AcquireRequest {
         };
         let max_hold = self.max_hold;
         Ok(Wish {
+            renew: names.len() > 1,
             names,
             ttl: self.ttl.unwrap_or(TTL),
             wait,

@@ -16,6 +16,7 @@ use fencepost::{
 use fencepost_core::lock::{Holder, Snapshot};
 use fencepost_core::{LeaseAttempt, LeaseId};
 use futures_util::future::try_join_all;
+use futures_util::stream::{FuturesUnordered, StreamExt as _};
 
 use crate::looks::Looks;
 use crate::problem::{Problem, SOON};
@@ -35,6 +36,9 @@ pub(crate) struct Wish {
     /// Which attempt of which lease; 0 if the id was made here.
     pub(crate) of: LeaseAttempt,
     pub(crate) owner: Owner,
+    /// Whether what is acquired is renewed until the answer: the first of several names is kept while the others
+    /// are waited for. Nobody keeps a lease that was answered but its client.
+    pub(crate) renew: bool,
 }
 
 /// Locks that were acquired. Dropped, they are released by exactly the values of this attempt.
@@ -83,9 +87,7 @@ impl Wish {
             .ttl(self.ttl())
             .timeout(end.saturating_duration_since(Instant::now()))
             .fair(self.fair)
-            // The first of several is kept while the others are waited for. Nobody keeps a lease that
-            // was answered but its client.
-            .renew(self.names.len() > 1)
+            .renew(self.renew)
     }
 }
 
@@ -117,6 +119,10 @@ pub(crate) async fn acquire(
         false => ask(client, wish, end).await?,
         true => repeatable(client, wish, looks, end).await?,
     };
+    // All or none: the others are released by being dropped.
+    if let Some(over) = found.leases.iter().find(|lease| !lease.is_valid()) {
+        return Err(too_late(over.name()));
+    }
     let waited = start.elapsed();
     let left = found.leases.iter().map(Lease::remaining).min();
     Ok(Granted {
@@ -179,7 +185,11 @@ async fn repeatable(
                     names: vec![name.clone()],
                     ..wish.clone()
                 };
-                let found = waited_for(client, &one, looks, end).await?;
+                let found = tokio::select! {
+                    biased;
+                    name = any_lost(&all.leases) => return Err(too_late(name)),
+                    found = waited_for(client, &one, looks, end) => found?,
+                };
                 all.leases.extend(found.leases);
                 all.repeated |= found.repeated;
             }
@@ -191,6 +201,28 @@ async fn repeatable(
         found.repeated = voided_earlier_readers(client, wish, &found).await?;
     }
     Ok(found)
+}
+
+/// Resolves when one of them is lost, with its name.
+async fn any_lost(leases: &[Lease]) -> &str {
+    let losses = leases.iter().map(|lease| {
+        Box::pin(async move {
+            lease.lost().await;
+            lease.name()
+        })
+    });
+    let mut losses: FuturesUnordered<_> = losses.collect();
+    match losses.next().await {
+        Some(name) => name,
+        // There are none yet.
+        None => std::future::pending().await,
+    }
+}
+
+fn too_late(name: &str) -> Problem {
+    let why = format!("lock \"{name}\" was lost before all of it was acquired");
+    let status = axum::http::StatusCode::SERVICE_UNAVAILABLE;
+    Problem::new(status, "too_late", why).retry_after(SOON)
 }
 
 /// What another attempt of the same lease does.
@@ -262,7 +294,7 @@ async fn waited_for(
             Other::NotEarlier(_) => return Err(in_progress()),
             Other::Earlier(held) => held,
         };
-        match take_over(client, wish, held).await {
+        match take_over(client, wish, held, end).await {
             Ok(found) => return Ok(found),
             Err(error) if was_released(&error) => return Err(released()),
             Err(error) if error.is_held() && Instant::now() < end => {}
@@ -295,11 +327,12 @@ async fn take_over(
     client: &Client,
     wish: &Wish,
     held: Vec<(String, Vec<AttemptValue>)>,
+    end: Instant,
 ) -> Result<Found, Error> {
     let mut found = Found::new(Vec::new());
     found.repeated = true;
     for (name, from) in held {
-        let lease = client.take_over(&name, wish.ttl(), wish.on_behalf(), from);
+        let lease = client.take_over(&name, wish.options(end), wish.on_behalf(), from);
         found.leases.push(lease.await?);
         if wish.slots.is_some() {
             found.slot = name
