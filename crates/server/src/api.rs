@@ -262,7 +262,6 @@ pub(crate) fn grant(
     stolen_from: Option<&str>,
     unread: &Unread,
 ) -> Response {
-    let token = granted.leases.iter().map(|held| held.token().get()).max();
     let mut locks = granted.leases.iter().map(|held| GrantedLock {
         name: held.name(),
         token: held.token().get(),
@@ -271,10 +270,12 @@ pub(crate) fn grant(
         1 => (locks.next(), Vec::new()),
         _ => (None, locks.collect()),
     };
+    // Tokens of several names are unrelated: no header is right for all of them.
+    let token = one.as_ref().map(|lock| lock.token);
     let body = Grant {
         lease: lease.to_string(),
         name: one.as_ref().map(|lock| lock.name),
-        token: one.as_ref().map(|lock| lock.token),
+        token,
         leases,
         valid_for_ms: millis(granted.valid_for),
         waited_ms: millis(granted.waited),
