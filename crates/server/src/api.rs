@@ -28,6 +28,9 @@ type Answer = Result<Response, Problem>;
 /// The default TTL of the service.
 pub(crate) const TTL: Duration = Duration::from_secs(30);
 
+/// The longest `max_hold`: 10 years.
+pub(crate) const LONGEST_HOLD: Duration = Duration::from_secs(10 * 31_557_600);
+
 /// The longest label of who asks, and of what for.
 const LABEL_BYTES: usize = 200;
 
@@ -95,8 +98,11 @@ impl AcquireRequest {
             }
             slots => slots,
         };
-        if self.max_hold.is_some_and(|time| time.as_millis() == 0) {
-            return Err(Problem::invalid("max_hold is at least 1 ms"));
+        let shortest = Duration::from_millis(1);
+        if let Some(time) = self.max_hold
+            && !(shortest..=LONGEST_HOLD).contains(&time)
+        {
+            return Err(Problem::invalid("max_hold is 1 ms to 10 years"));
         }
         let (lease, attempt) = match (&self.lease, self.attempt) {
             (None, None) => (draw()?, 0),

@@ -298,7 +298,9 @@ impl AttemptValue {
         let (lease, attempt) = (of.lease, of.attempt);
         let mut value = format!("{random:0RANDOM_DIGITS$x}:{LEASE_MARK}{lease}.{attempt}");
         if let Some(time) = of.max_hold {
-            let _ = write!(value, ".{}", time.as_millis());
+            // A larger number could not be read again: then the lease id would be the owner's label.
+            let millis = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+            let _ = write!(value, ".{millis}");
         }
         let _ = write!(value, "{LEASE_MARK}{owner}");
         Self(value.into())
@@ -617,6 +619,14 @@ mod tests {
             assert_eq!(value.lease_attempt(), Some(of));
             assert_eq!(value.owner(), owner);
         }
+        let endless = LeaseAttempt {
+            max_hold: Some(Duration::MAX),
+            ..of
+        };
+        let value = AttemptValue::leased(1, endless, &owner);
+        let stored = value.lease_attempt().and_then(|of| of.max_hold);
+        assert_eq!(stored, Some(Duration::from_millis(u64::MAX)));
+        assert_eq!(value.owner(), owner);
         let value = AttemptValue::leased(1, of, &owner);
         assert_ne!(value.unique_part(), of.lease.to_string());
         let token = FencingToken::new(9);

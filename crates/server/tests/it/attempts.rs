@@ -299,6 +299,23 @@ fn a_lease_is_granted_for_no_longer_than_it_may_be_held() {
     assert!(held["expires_in_ms"].as_u64() <= Some(9_000), "{held}");
 }
 
+/// The nodes stored a number that they could not read again: the holder's label was its lease id, and it could be
+/// neither extended nor released.
+#[test]
+fn a_longest_hold_time_that_cannot_be_stored_is_refused() {
+    let [one, _] = two();
+    for time in ["600000000years", "11years", "999us"] {
+        let body = json!({ "name": "job", "lease": LEASE, "ttl": "20s", "max_hold": time });
+        one.post("/v1/acquire", &body).is_problem(422, "invalid");
+    }
+    let body = json!({ "name": "job", "lease": LEASE, "ttl": "20s", "max_hold": "10years" });
+    assert_eq!(one.post("/v1/acquire", &body).status, 200);
+    let held = one.get("/v1/locks?name=job").text;
+    assert!(!held.contains(LEASE), "{held}");
+    let released = one.post("/v1/release", &json!({ "name": "job", "lease": LEASE }));
+    assert_eq!(released.status, 200, "{released:?}");
+}
+
 #[test]
 fn the_lease_id_of_a_holder_is_shown_to_nobody() {
     let [one, _] = two();
