@@ -262,6 +262,8 @@ impl LeaseAttempt {
 }
 
 const LEASE_MARK: char = '~';
+/// Room for what a value of the service has before its label: two ids and an attempt, but no maximum hold time.
+const LEASED_BYTES: usize = 2 * RANDOM_DIGITS + 8;
 
 /// The value that a node stores for a holder: a random part, then `:` and the owner's label, so
 /// that `GET name` on Redis shows an operator who holds the lock. For a reentrant lock it is a
@@ -282,11 +284,7 @@ impl AttemptValue {
     #[must_use]
     pub fn labelled(random: u128, owner: &Owner) -> Self {
         let mut value = String::with_capacity(RANDOM_DIGITS + 1 + owner.label.len());
-        // Each attempt makes one: formatting would take longer than all the rest.
-        for place in (0..RANDOM_DIGITS).rev() {
-            let digit = (random >> (4 * place)) as usize & 0xf;
-            value.push(char::from(b"0123456789abcdef"[digit]));
-        }
+        push_digits(&mut value, random);
         value.push(':');
         value.push_str(&owner.label);
         Self(value.into())
@@ -295,14 +293,19 @@ impl AttemptValue {
     /// The value of one try of a replica of the lock service, for this attempt of its client.
     #[must_use]
     pub fn leased(random: u128, of: LeaseAttempt, owner: &Owner) -> Self {
-        let (lease, attempt) = (of.lease, of.attempt);
-        let mut value = format!("{random:0RANDOM_DIGITS$x}:{LEASE_MARK}{lease}.{attempt}");
+        let mut value = String::with_capacity(LEASED_BYTES + owner.label.len());
+        push_digits(&mut value, random);
+        value.push(':');
+        value.push(LEASE_MARK);
+        push_digits(&mut value, of.lease.get());
+        let _ = write!(value, ".{}", of.attempt);
         if let Some(time) = of.max_hold {
             // A larger number could not be read again: then the lease id would be the owner's label.
             let millis = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
             let _ = write!(value, ".{millis}");
         }
-        let _ = write!(value, "{LEASE_MARK}{owner}");
+        value.push(LEASE_MARK);
+        value.push_str(&owner.label);
         Self(value.into())
     }
 
@@ -494,6 +497,15 @@ impl Stored {
             }
             (Some(token), _) if self.value.is_reentrant() => format!("{}:{token}", self.value.0),
             _ => self.value.as_str().to_owned(),
+        }
+    }
+}
+
+/// 128 bits as hexadecimal digits. Each attempt writes some: formatting would take longer than all the rest.
+fn push_digits(text: &mut String, bits: u128) {
+    for byte in bits.to_be_bytes() {
+        for digit in [byte >> 4, byte & 0xf] {
+            text.push(char::from(b"0123456789abcdef"[usize::from(digit)]));
         }
     }
 }
