@@ -197,6 +197,11 @@ async fn under_way(
         principal: &principal.name,
         lease: wish.of.lease,
         shared: wish.shared,
+        reach: Some(match wish.of.attempt {
+            // Its id is never used again.
+            0 => 0,
+            _ => wish.slots.unwrap_or(0),
+        }),
     };
     // Before the nodes are asked; what is granted meanwhile is counted once it is there.
     let asked_for = wish.names.iter().map(String::as_str);
@@ -401,6 +406,9 @@ pub(crate) struct ReleaseRequest {
     /// Which slot of the name; without it, all are looked through.
     #[serde(default, deserialize_with = "field::maybe_number")]
     slot: Option<u32>,
+    /// Whichever of so many slots.
+    #[serde(default, deserialize_with = "field::maybe_number")]
+    slots: Option<u32>,
     lease: String,
 }
 
@@ -412,25 +420,24 @@ pub(crate) async fn release(
 ) -> Answer {
     principal.may(Verb::Acquire, &request.name)?;
     let lease = lease_id(&request.lease)?;
+    let wanted = slots::Released {
+        name: &request.name,
+        slot: request.slot,
+        slots: request.slots,
+        lease,
+    };
     let client = &service.client;
-    let mut name = slots::slot_name(client, &request.name, request.slot)?;
-    let mut outcome = locks::release(client, &name, lease).await;
-    let is_lost = outcome
-        .as_ref()
-        .is_err_and(|problem| problem.code == "lost");
-    if is_lost
-        && request.slot.is_none()
-        && let Some(slot) = slots::held_slot(client, &name, lease).await?
-    {
-        outcome = locks::release(client, &slot, lease).await;
-        name = slot;
-    }
-    let outcome = outcome.map_err(|problem| service.over(&name, lease, problem));
+    let released = wanted.release(client, &service.leases).await;
+    let (names, released) =
+        released.inspect_err(|problem| service.metrics.released(problem.code, None))?;
+    let name = &names[0];
+    let outcome = locks::said(client, name, lease, released).await;
+    let outcome = outcome.map_err(|problem| service.over(name, lease, problem));
     match &outcome {
         Ok(token) => {
             let held = token.map(locks::held_for);
             service.metrics.released("released", held);
-            service.leases.ended(&name, lease);
+            service.leases.ended(&names, lease);
         }
         Err(problem) => service.metrics.released(problem.code, None),
     }

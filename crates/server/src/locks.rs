@@ -21,6 +21,7 @@ use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use crate::looks::Looks;
 use crate::problem::{Problem, SOON};
 use crate::shown::named;
+use crate::slots;
 
 /// What is asked for.
 #[derive(Clone, Debug)]
@@ -197,8 +198,9 @@ async fn repeatable(
         }
         _ => waited_for(client, wish, looks, end).await?,
     };
-    if wish.shared {
-        found.repeated = voided_earlier_readers(client, wish, &found).await?;
+    // Neither readers nor those who hold other slots are in each other's way.
+    if wish.shared || wish.slots.is_some() {
+        found.repeated |= voided_earlier(client, wish, &found).await?;
     }
     Ok(found)
 }
@@ -245,7 +247,15 @@ async fn waited_for(
     let shared: Vec<_> = names.iter().map(|name| looks.at(name)).collect();
     let mut suspects = HashSet::new();
     loop {
-        let other = {
+        let other = 'other: {
+            if wish.slots.is_some() {
+                // Another slot would be granted while this lease holds one.
+                match settled(client, wish).await {
+                    // What could not be seen now is found once it is granted.
+                    Ok(Other::None) | Err(_) => {}
+                    Ok(other) => break 'other other,
+                }
+            }
             let mut asked = Box::pin(ask(client, wish, end));
             // An earlier attempt may hold it already; and one that waits, here or at another replica,
             // may get it later.
@@ -264,7 +274,7 @@ async fn waited_for(
                             if was_released(&error) {
                                 return Err(released());
                             }
-                            match settled(client, wish, &names).await? {
+                            match settled(client, wish).await? {
                                 Other::None => return Err(error.into()),
                                 other => break other,
                             }
@@ -310,13 +320,18 @@ fn was_released(error: &Error) -> bool {
 }
 
 /// The same once what was left of our own last try is gone: it has the same number.
-async fn settled(client: &Client, wish: &Wish, names: &[String]) -> Result<Other, Problem> {
-    let first = match other(wish, names, &asked_now(client, names, wish.of.lease).await?) {
+async fn settled(client: &Client, wish: &Wish) -> Result<Other, Problem> {
+    let look = async || -> Result<_, Problem> {
+        let names = may_be_held(client, wish).await?;
+        let seen = asked_now(client, &names, wish.of.lease).await?;
+        Ok(other(wish, &names, &seen))
+    };
+    let first = match look().await? {
         Other::NotEarlier(values) => values,
         seen => return Ok(seen),
     };
     tokio::time::sleep(CLEAN_UP).await;
-    match other(wish, names, &asked_now(client, names, wish.of.lease).await?) {
+    match look().await? {
         Other::NotEarlier(values) if first.is_disjoint(&values) => Ok(Other::None),
         seen => Ok(seen),
     }
@@ -331,27 +346,35 @@ async fn take_over(
 ) -> Result<Found, Error> {
     let mut found = Found::new(Vec::new());
     found.repeated = true;
-    for (name, from) in held {
+    let mut held = held.into_iter().peekable();
+    while let Some((name, from)) = held.next() {
         let lease = client.take_over(&name, wish.options(end), wish.on_behalf(), from);
-        found.leases.push(lease.await?);
-        if wish.slots.is_some() {
-            found.slot = name
-                .rsplit_once(':')
-                .and_then(|(_, slot)| slot.parse().ok());
+        match lease.await {
+            // One slot is enough; what is held of others is released.
+            Err(error) if wish.slots.is_some() && error.is_held() && held.peek().is_some() => {}
+            lease => found.leases.push(lease?),
+        }
+        if wish.slots.is_some() && !found.leases.is_empty() {
+            found.slot = slots::number(&name);
             break;
         }
     }
     Ok(found)
 }
 
-/// The locks that another attempt of the same lease may hold.
+/// The locks that another attempt of the same lease may hold now.
+async fn may_be_held(client: &Client, wish: &Wish) -> Result<Vec<String>, Problem> {
+    match wish.slots {
+        None => Ok(wish.names.clone()),
+        Some(slots) => Ok(slots::held(client, &wish.names[0], slots).await?),
+    }
+}
+
+/// The locks that another attempt of the same lease may come to hold.
 fn looked_at(client: &Client, wish: &Wish) -> Result<Vec<String>, Problem> {
     Ok(match wish.slots {
         None => wish.names.clone(),
-        Some(slots) => {
-            let names = client.semaphore(&wish.names[0], slots).slot_names()?;
-            names.iter().map(ToString::to_string).collect()
-        }
+        Some(slots) => slots::names(client, &wish.names[0], slots)?,
     })
 }
 
@@ -376,8 +399,9 @@ async fn asked_now(
 fn other(wish: &Wish, names: &[String], seen: &[Arc<Status>]) -> Other {
     let (mut earlier, mut others) = (Vec::new(), HashSet::new());
     for (name, status) in names.iter().zip(seen) {
-        let mut values = Vec::new();
+        let (mut values, mut nodes) = (Vec::new(), 0);
         for (value, of) in of_lease(status, wish.of.lease) {
+            nodes += 1;
             match of.attempt < wish.of.attempt {
                 // A reader is not taken over: its later attempt is granted beside it, and releases it.
                 true if wish.shared || values.contains(&value) => {}
@@ -386,9 +410,14 @@ fn other(wish: &Wish, names: &[String], seen: &[Arc<Status>]) -> Other {
             }
         }
         if !values.is_empty() {
-            earlier.push((name.clone(), values));
+            earlier.push((nodes, (name.clone(), values)));
         }
     }
+    if wish.slots.is_some() {
+        // Of several slots the one that was granted first, and not what is left of a failed try.
+        earlier.sort_by_key(|(nodes, _)| std::cmp::Reverse(*nodes));
+    }
+    let earlier: Vec<_> = earlier.into_iter().map(|(_, held)| held).collect();
     // All or none: where only some are held under earlier attempts, the library waits for the others.
     let is_whole = wish.slots.is_some() || earlier.len() == wish.names.len();
     match (others.is_empty(), earlier.is_empty()) {
@@ -398,34 +427,37 @@ fn other(wish: &Wish, names: &[String], seen: &[Arc<Status>]) -> Other {
     }
 }
 
-/// Releases the earlier attempts of a reader that was granted, and says whether there were any; unless the
-/// same attempt, or a later one, reads too.
+/// Releases what earlier attempts hold beside what was granted, and says whether there was any; unless the same
+/// attempt, or a later one, holds something too.
 ///
-/// Readers are not in each other's way, so that is known only now. Of two that were granted, the one that
-/// looks last sees the other: both were granted by a majority, and it looks at one.
-async fn voided_earlier_readers(
-    client: &Client,
-    wish: &Wish,
-    found: &Found,
-) -> Result<bool, Problem> {
-    let name = &wish.names[0];
+/// Readers are not in each other's way, nor are those who hold different slots, so that is known only now. Of two that
+/// were granted, the one that looks last sees the other: both were granted by a majority, and it looks at one.
+async fn voided_earlier(client: &Client, wish: &Wish, found: &Found) -> Result<bool, Problem> {
     let is_own = |value: &AttemptValue| {
         let mut own = found.leases.iter();
         own.any(|lease| lease.value() == value.as_str())
     };
     let look = async || -> Result<_, Problem> {
-        let status = client.status(name).await?;
-        let answered = status.nodes.iter().filter(|node| node.lock.is_ok()).count();
-        let needed = status.nodes.len() / 2 + 1;
-        if answered < needed {
-            return Err(no_quorum(&status));
+        let (mut earlier, mut others) = (HashSet::new(), HashSet::new());
+        let names = may_be_held(client, wish).await?;
+        let is_majority = |seen: &[&Snapshot], majority: usize| seen.len() >= majority;
+        let looks = names
+            .iter()
+            .map(|name| client.status_until(name, is_majority));
+        for (name, status) in names.iter().zip(try_join_all(looks).await?) {
+            let answered = status.nodes.iter().filter(|node| node.lock.is_ok()).count();
+            if answered <= status.nodes.len() / 2 {
+                return Err(no_quorum(&status));
+            }
+            for (value, of) in of_lease(&status, wish.of.lease) {
+                match of.attempt < wish.of.attempt {
+                    _ if is_own(&value) => {}
+                    true => drop(earlier.insert((name.clone(), value))),
+                    false => drop(others.insert(value)),
+                }
+            }
         }
-        let others = of_lease(&status, wish.of.lease).filter(|(value, _)| !is_own(value));
-        let split: (Vec<_>, Vec<_>) = others.partition(|(_, of)| of.attempt < wish.of.attempt);
-        let values = |all: Vec<(AttemptValue, _)>| -> HashSet<_> {
-            all.into_iter().map(|(value, _)| value).collect()
-        };
-        Ok((values(split.0), values(split.1)))
+        Ok((earlier, others))
     };
     let (mut earlier, others) = look().await?;
     if !others.is_empty() {
@@ -438,7 +470,7 @@ async fn voided_earlier_readers(
         earlier = still_earlier;
     }
     let any = !earlier.is_empty();
-    for value in earlier {
+    for (name, value) in earlier {
         let lock = DetachedLock::new(name, value.as_str(), FencingToken::ZERO)?;
         // What is left ends by its TTL.
         let _ = client.release_detached(&lock).await;
@@ -537,19 +569,30 @@ fn over(name: &str, most: Duration) -> Problem {
     Problem::new(axum::http::StatusCode::GONE, "lost", why).with("reason", "max_hold")
 }
 
-/// Releases what the nodes hold under this lease id, and has them refuse the id from now on.
-pub(crate) async fn release(
+/// What is said of a release of that name.
+pub(crate) async fn said(
     client: &Client,
     name: &str,
     lease: LeaseId,
+    outcome: LeaseRelease,
 ) -> Result<Option<FencingToken>, Problem> {
-    match client.release_lease(name, lease).await? {
+    match outcome {
         LeaseRelease::Released(token) => Ok(token),
         // A release that is repeated after a lost answer is no loss.
         LeaseRelease::AlreadyReleased => Err(released()),
         // Who has it instead is asked only now: those who released hold it nearly always.
         LeaseRelease::NotHeld => Err(find(client, name, lease).await?.none),
     }
+}
+
+/// The last attempt under which a lease holds the lock, if it does.
+pub(crate) async fn held_attempt(
+    client: &Client,
+    name: &str,
+    lease: LeaseId,
+) -> Result<Option<u32>, Problem> {
+    let found = find(client, name, lease).await?;
+    Ok(found.values.iter().map(|(_, of)| of.attempt).max())
 }
 
 /// What the nodes say of a lease id.

@@ -75,7 +75,13 @@ fn requests(limits: &Limits) -> Value {
         &["name", "lease", "token"],
         json!({ "name": name, "slot": slot, "lease": lease, "token": token }),
     );
-    let release = json!({ "name": name, "slot": slot, "lease": lease });
+    let release = json!({
+        "name": name, "slot": slot, "lease": lease,
+        "slots": {
+            "type": "integer", "minimum": 1, "maximum": SLOTS,
+            "description": "whichever of so many slots, as the acquire has asked",
+        },
+    });
     json!({
         "Acquire": closed(&[], acquire),
         "AcquireForm": closed(&["name"], form),

@@ -91,7 +91,7 @@ impl Parts {
         if problem.status != StatusCode::GONE {
             return problem;
         }
-        self.leases.ended(name, lease);
+        self.leases.ended(&[name], lease);
         if problem.code != "lost" {
             return problem;
         }

@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::service::Replica;
 
-fn replica(cluster: &Cluster) -> Replica {
+pub(crate) fn replica(cluster: &Cluster) -> Replica {
     let urls = cluster.urls();
     Replica::start(Options::new(), async move || {
         let builder = fencepost::Client::builder().url(urls);
