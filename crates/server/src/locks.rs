@@ -605,19 +605,21 @@ struct FoundLease {
     status: Status,
 }
 
-///
-/// Where a majority holds the lock under one value of the lease, the others are not waited for: a node that hangs
-/// delays no extension.
+/// Asks for it until a majority holds the lock under one value of the lease, or none can: a node that hangs delays no
+/// extension, and no word of a lease that is over.
 async fn find(client: &Client, name: &str, lease: LeaseId) -> Result<FoundLease, Problem> {
-    let is_held = |seen: &[&Snapshot], majority: usize| {
-        let mut values = seen.iter().flat_map(|lock| values_of(lock, lease));
-        let holds = |value: &AttemptValue| {
+    let all = client.node_count();
+    let is_decided = |seen: &[&Snapshot], majority: usize| {
+        let values = seen.iter().flat_map(|lock| values_of(lock, lease));
+        let holds = values.map(|value| {
             let same = |lock: &&&Snapshot| values_of(lock, lease).any(|held| held == value);
             seen.iter().filter(same).count()
-        };
-        values.any(|value| holds(value) >= majority)
+        });
+        let most = holds.max().unwrap_or(0);
+        let silent = all - seen.len();
+        most >= majority || (seen.len() >= majority && most + silent < majority)
     };
-    let status = client.status_until(name, is_held).await?;
+    let status = client.status_until(name, is_decided).await?;
     let mut values: Vec<(AttemptValue, LeaseAttempt)> = Vec::new();
     for found in of_lease(&status, lease) {
         if !values.contains(&found) {
