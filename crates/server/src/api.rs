@@ -215,19 +215,26 @@ async fn under_way(
     Ok((granted, counted))
 }
 
-/// It ends when a later attempt of its lease begins.
+/// A wait ends when the replica is told to stop: it would go on for longer than others wait for that.
 async fn attempted(
     service: &Service,
     principal: &Principal,
     wish: &Wish,
 ) -> Result<Granted, Problem> {
-    let _waiting = match wish.wait.is_zero() {
-        true => None,
-        false => {
-            let (waits, name) = (&service.waits, &wish.names[0]);
-            Some(waits.begin(&service.limits, &principal.name, name)?)
-        }
-    };
+    if wish.wait.is_zero() {
+        return one_attempt(service, wish).await;
+    }
+    let (waits, name) = (&service.waits, &wish.names[0]);
+    let _waiting = waits.begin(&service.limits, &principal.name, name)?;
+    tokio::select! {
+        biased;
+        outcome = one_attempt(service, wish) => outcome,
+        problem = service.drained() => Err(problem),
+    }
+}
+
+/// It ends when a later attempt of its lease begins.
+async fn one_attempt(service: &Service, wish: &Wish) -> Result<Granted, Problem> {
     if wish.of.attempt == 0 {
         return locks::acquire(&service.client, wish, &service.looks).await;
     }

@@ -8,7 +8,6 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use axum::extract::Request;
@@ -47,8 +46,8 @@ use crate::trace::traced;
 use crate::unread::{Unread, Watched};
 use crate::watcher::{Doctor, Watcher, now_ms};
 
-/// How long requests may go on once the replica is told to stop.
-const DRAIN: Duration = Duration::from_secs(65);
+/// How much longer than a wait requests may go on once the replica is told to stop. Those that wait are told so, and end.
+const DRAIN: Duration = Duration::from_secs(5);
 /// The pause after the operating system refused a connection: it has no descriptor left, say.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -139,8 +138,8 @@ impl Tls {
     }
 }
 
-/// Serves until `shutdown` resolves; then answers what has begun, and lets nothing new in. Leases go
-/// on: the nodes have them.
+/// Serves until `shutdown` resolves; then answers what has begun, and lets nothing new in. Who waits for a lock is told to
+/// ask another replica, and keeps its place in the queue. Leases go on: the nodes have them.
 ///
 /// # Errors
 /// When the timeline cannot be read or written, or the listener of the metrics cannot be used.
@@ -150,7 +149,7 @@ pub async fn serve(
     options: Options,
     shutdown: impl Future<Output = ()>,
 ) -> io::Result<()> {
-    let draining = Arc::new(AtomicBool::new(false));
+    let draining = watch::Sender::new(false);
     let limits = Arc::new(options.limits);
     let timeline = match &options.timeline {
         Some(directory) => Timeline::open(directory, now_ms())?,
@@ -168,7 +167,7 @@ pub async fn serve(
         leases: Leases::default(),
         client,
         tokens: options.tokens,
-        draining: Arc::clone(&draining),
+        draining: draining.clone(),
         limits: Arc::clone(&limits),
         watcher: watcher.clone(),
         peers: options.peers,
@@ -199,16 +198,16 @@ pub async fn serve(
         guarded: Some(service),
         tls: options.tls,
         limit: ("connections", limits.connections),
-        limits,
+        limits: Arc::clone(&limits),
         draining: watch::Sender::new(false),
     };
     front.accept(listener, shutdown).await;
-    draining.store(true, Ordering::Relaxed);
+    draining.send_replace(true);
     tracing::info!("draining: leases go on, requests that have begun are answered");
     watcher.close();
     front.draining.send_replace(true);
     // Each connection has a receiver.
-    let _ = timeout(DRAIN, front.draining.closed()).await;
+    let _ = timeout(limits.wait + DRAIN, front.draining.closed()).await;
     looks.abort();
     if let Some(scraped) = scraped {
         scraped.abort();

@@ -1,14 +1,13 @@
 //! [`Service`]: what every request needs; [`Caller`]: who asks.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use axum::extract::FromRequestParts;
 use axum::http::StatusCode;
 use axum::http::request;
 use fencepost::Client;
 use fencepost_core::LeaseId;
+use tokio::sync::watch;
 
 use crate::attempts::Attempts;
 use crate::auth::{Principal, Tokens, authenticate};
@@ -17,7 +16,7 @@ use crate::limits::{Limits, Waits};
 use crate::looks::Looks;
 use crate::metrics::Metrics;
 use crate::peers::Peers;
-use crate::problem::Problem;
+use crate::problem::{Problem, SOON};
 use crate::watcher::Watcher;
 
 /// What a service does for those who ask.
@@ -48,7 +47,8 @@ pub(crate) struct Parts {
     pub(crate) metrics_elsewhere: bool,
     pub(crate) leases: Leases,
     pub(crate) tokens: Option<Tokens>,
-    pub(crate) draining: Arc<AtomicBool>,
+    /// Whether it is told to stop.
+    pub(crate) draining: watch::Sender<bool>,
     pub(crate) watcher: Watcher,
     pub(crate) peers: Peers,
     pub(crate) mode: Mode,
@@ -70,17 +70,25 @@ impl std::ops::Deref for Service {
     }
 }
 
+fn draining() -> Problem {
+    let status = StatusCode::SERVICE_UNAVAILABLE;
+    let why = "this replica is shutting down; ask another";
+    Problem::new(status, "draining", why).retry_after(SOON)
+}
+
 impl Parts {
     pub(crate) fn refuse_when_draining(&self) -> Result<(), Problem> {
-        match self.draining.load(Ordering::Relaxed) {
+        match *self.draining.borrow() {
             false => Ok(()),
-            true => Err(Problem::new(
-                StatusCode::SERVICE_UNAVAILABLE,
-                "draining",
-                "this replica is shutting down; ask another",
-            )
-            .retry_after(Duration::from_secs(1))),
+            true => Err(draining()),
         }
+    }
+
+    /// Resolves when the replica is told to stop.
+    pub(crate) async fn drained(&self) -> Problem {
+        // The sender is here.
+        let _ = self.draining.subscribe().wait_for(|told| *told).await;
+        draining()
     }
 }
 

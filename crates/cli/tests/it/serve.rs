@@ -7,6 +7,8 @@ use std::process::Stdio;
 
 use crate::bench::Bench;
 
+const LONG: std::time::Duration = std::time::Duration::from_secs(20);
+
 /// `fencepost serve`, killed when it is dropped.
 pub(crate) struct Service {
     child: std::process::Child,
@@ -99,6 +101,27 @@ fn a_lease_outlives_the_replica_that_granted_it_also_on_a_file() {
         Some(0),
         "drained"
     );
+}
+
+/// It waited for a client that had sent half of its request, whatever it was told.
+#[test]
+fn a_second_signal_ends_it_at_once() {
+    use nix::sys::signal::Signal;
+    let bench = Bench::new();
+    let service = Service::start(&bench, &["--limit", "read_timeout=50s"]);
+    let mut half = TcpStream::connect(&service.address).unwrap();
+    let head = "POST /v1/acquire HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\nname";
+    half.write_all(head.as_bytes()).unwrap();
+    // Another connection is answered: the first one was read.
+    assert!(service.get("/livez").starts_with("HTTP/1.1 200"));
+    let pid = nix::unistd::Pid::from_raw(service.child.id().cast_signed());
+    nix::sys::signal::kill(pid, Signal::SIGTERM).unwrap();
+    fencepost_tests::eventually("it listens no more", LONG, || {
+        TcpStream::connect(&service.address).is_err()
+    });
+    let start = std::time::Instant::now();
+    assert_eq!(service.stop(Signal::SIGTERM), Some(128 + 15));
+    assert!(start.elapsed() < LONG, "{:?}", start.elapsed());
 }
 
 #[test]

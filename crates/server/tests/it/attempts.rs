@@ -150,6 +150,39 @@ fn a_waiter_that_comes_back_at_another_replica_has_its_place() {
     assert!(behind.starts_with("HTTP/1.1 200"), "{behind}");
 }
 
+/// A replica that was told to stop went on until each wait was over.
+#[test]
+fn who_waits_at_a_replica_that_drains_is_told_so_and_keeps_its_place() {
+    let [one, two] = two();
+    let held = two.post("/v1/acquire", &json!({ "name": "job" })).json();
+    let first = send_and_wait(&one, "job", Some(1));
+    until("one waits", || waiting(&two, "job") == 1);
+    let nobody = send_and_wait(&one, "job", None);
+    until("two wait", || waiting(&two, "job") == 2);
+    let behind = send_and_wait(&two, "job", None);
+    until("three wait", || waiting(&two, "job") == 3);
+    let start = Instant::now();
+    drop(one);
+    let took = start.elapsed();
+    assert!(took < Duration::from_secs(10), "{took:?}");
+    for told in [first, nobody] {
+        let told = answer(told);
+        assert!(told.starts_with("HTTP/1.1 503"), "{told}");
+        assert!(told.contains("\"code\":\"draining\""), "{told}");
+    }
+    let again = send_and_wait(&two, "job", Some(2));
+    until("the place was kept, and the other's not", || {
+        waiting(&two, "job") == 2
+    });
+    two.post(
+        "/v1/release",
+        &json!({ "name": "job", "lease": held["lease"] }),
+    );
+    let again = answer(again);
+    assert!(again.starts_with("HTTP/1.1 200"), "{again}");
+    drop(behind);
+}
+
 #[test]
 fn a_later_attempt_ends_the_one_that_waits_here() {
     let [one, _] = two();
