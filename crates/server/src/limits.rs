@@ -41,6 +41,8 @@ pub struct Limits {
     pub metrics_connections: usize,
     /// How long a client may take to send the head of its request, and again for the body: 10 s.
     pub read_timeout: Duration,
+    /// How long a connection may be idle between two requests: 75 s.
+    pub idle_timeout: Duration,
     /// How long an answer may wait for a client that takes nothing of it: 30 s.
     pub write_timeout: Duration,
 }
@@ -62,6 +64,7 @@ impl Default for Limits {
             connections: 20_000,
             metrics_connections: 16,
             read_timeout: Duration::from_secs(10),
+            idle_timeout: Duration::from_secs(75),
             write_timeout: Duration::from_secs(30),
         }
     }
@@ -90,7 +93,7 @@ enum Slot<'a> {
 
 impl Limits {
     /// The names of all of them: what a problem says in its field `limit`.
-    pub const NAMES: [&'static str; 15] = [
+    pub const NAMES: [&'static str; 16] = [
         "body_bytes",
         "header_bytes",
         "batch",
@@ -105,6 +108,7 @@ impl Limits {
         "connections",
         "metrics_connections",
         "read_timeout",
+        "idle_timeout",
         "write_timeout",
     ];
 
@@ -124,6 +128,7 @@ impl Limits {
             "connections" => Slot::Count(&mut self.connections),
             "metrics_connections" => Slot::Count(&mut self.metrics_connections),
             "read_timeout" => Slot::Time(&mut self.read_timeout),
+            "idle_timeout" => Slot::Time(&mut self.idle_timeout),
             "write_timeout" => Slot::Time(&mut self.write_timeout),
             _ => return None,
         })

@@ -15,7 +15,7 @@ use axum::response::{IntoResponse as _, Response};
 use fencepost::Client;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::TokioIo;
 use sha2::{Digest as _, Sha256};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
@@ -36,6 +36,7 @@ use crate::leases::Leases;
 use crate::limits::{Limits, Waits, reached, sent_too_slowly};
 use crate::looks::Looks;
 use crate::metrics::Metrics;
+use crate::pace::{Pace, UnderWay};
 use crate::peers::Peers;
 use crate::pem::certificates;
 use crate::problem::KIND;
@@ -342,18 +343,23 @@ impl Connection {
     ) {
         let (answers, unread) = (self.answers, Unread::default());
         let is_refused = answers.refused.is_some();
-        let stream = Watched::new(stream, unread.clone(), self.limits.write_timeout);
+        let under_way = UnderWay::default();
+        let pace = Pace::new(under_way.clone(), Arc::clone(&self.limits));
+        let stream = Watched::new(stream, unread.clone(), pace, self.limits.write_timeout);
         let answer = service_fn(move |request: hyper::Request<hyper::body::Incoming>| {
             let mut request: Request = request.map(axum::body::Body::new);
             request.extensions_mut().insert(certificate);
             request.extensions_mut().insert(unread.clone());
-            let answers = answers.clone();
-            async move { Ok::<_, Infallible>(traced(request, |request| answers.to(request)).await) }
+            let (answers, begun) = (answers.clone(), under_way.begin());
+            async move {
+                let _begun = begun;
+                Ok::<_, Infallible>(traced(request, |request| answers.to(request)).await)
+            }
         });
         let mut builder = http1::Builder::new();
         builder
-            .timer(TokioTimer::new())
-            .header_read_timeout(self.limits.read_timeout)
+            // Its time runs while the connection is idle, too: see `Pace`.
+            .header_read_timeout(None)
             .keep_alive(!is_refused)
             .max_buf_size(self.limits.header_bytes);
         let mut connection = builder.serve_connection(TokioIo::new(stream), answer);
@@ -374,11 +380,12 @@ impl Connection {
             }
         };
         let Err(error) = ended else { return };
-        if error.is_timeout() {
-            let parts = connection.into_parts();
+        let parts = connection.into_parts();
+        let stream = parts.io.into_inner();
+        if stream.timed_out {
             // One that is idle is closed without a word.
             if !parts.read_buf.is_empty() {
-                too_slow(parts.io.into_inner(), &self.limits).await;
+                too_slow(stream, &self.limits).await;
             }
             return;
         }

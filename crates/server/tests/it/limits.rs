@@ -207,12 +207,40 @@ fn a_request_that_is_sent_too_slowly_is_told_so() {
         );
         assert_eq!(problem["limit"], "read_timeout");
     }
-    assert_eq!(
-        rest(open(service.address)),
-        "",
-        "whoever is idle is told nothing"
-    );
     assert_eq!(service.get("/v1/locks").json()["locks"], json!([]));
+}
+
+/// It was closed after the time that a request may take to be sent, while a client that renews every ten seconds was about
+/// to send the next.
+#[test]
+fn an_idle_connection_is_kept_for_longer_than_a_request_may_take_to_be_sent() {
+    let service = limited(|limits| limits.read_timeout = Duration::from_millis(300));
+    let mut idle = open(service.address);
+    std::thread::sleep(Duration::from_secs(1));
+    for part in ["GET /livez HTTP/1.1\r\n", "host: localhost\r\n\r\n"] {
+        idle.write_all(part.as_bytes()).unwrap();
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let mut some = [0; 1024];
+    let length = idle.read(&mut some).unwrap();
+    let answer = std::str::from_utf8(&some[..length]).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer:?}");
+    // From its first byte on a request has its time, as the first one had.
+    idle.write_all(b"GET ").unwrap();
+    let answer = rest(idle);
+    assert!(answer.starts_with("HTTP/1.1 408 "), "{answer}");
+}
+
+#[test]
+fn a_connection_that_is_idle_for_too_long_is_closed_without_a_word_and_one_that_waits_is_not() {
+    let service = limited(|limits| limits.idle_timeout = Duration::from_millis(300));
+    let start = Instant::now();
+    assert_eq!(rest(open(service.address)), "");
+    assert!(start.elapsed() < Duration::from_secs(9), "read_timeout");
+    let held = service.post("/v1/acquire", &json!({ "name": "job" }));
+    assert_eq!(held.status, 200);
+    let wait = json!({ "name": "job", "wait": "1s" });
+    service.post("/v1/acquire", &wait).is_problem(409, "held");
 }
 
 /// So that it is soon full.
