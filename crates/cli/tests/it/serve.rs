@@ -175,6 +175,36 @@ fn beyond_this_machine_it_refuses_to_serve_in_the_clear_or_to_everybody() {
     }
 }
 
+/// All of them were "anonymous": one limit for all, and a steal by nobody.
+#[test]
+fn clients_without_rights_of_their_own_are_told_apart_by_their_certificates() {
+    let (bench, authority) = (Bench::new(), fencepost_tests::Authority::new());
+    let write = |name: &str, text: &str| std::fs::write(bench.path(name), text).unwrap();
+    write("ca.pem", &authority.pem());
+    for files in ["localhost", "one", "two"] {
+        let (certificate, key) = authority.certificate(files);
+        write(&format!("{files}.pem"), &certificate);
+        write(&format!("{files}.key"), &key);
+    }
+    let words = "--serve-cert localhost.pem --serve-key localhost.key --client-ca ca.pem \
+                 --limit leases_per_principal=1";
+    let words: Vec<_> = words.split_whitespace().collect();
+    let service = Service::start(&bench, &words);
+    let port = service.address.rsplit_once(':').unwrap().1;
+    let url = format!("https://localhost:{port}");
+    let acquire = |name: &str, files: &str| {
+        let files = [format!("{files}.pem"), format!("{files}.key")];
+        let [certificate, key] = &files;
+        let tls = ["--tls-ca", "ca.pem", "--tls-cert", certificate, "--tls-key", key];
+        bench.run(&[&["acquire", name, "--wait", "1s", "--store", &url], &tls[..]].concat())
+    };
+    assert_eq!(acquire("a", "one").code, Some(0));
+    let refused = acquire("b", "one");
+    assert!(refused.err.contains("leases_per_principal"), "{refused:?}");
+    let other = acquire("b", "two");
+    assert_eq!(other.code, Some(0), "{other:?}");
+}
+
 /// The program as a server with TLS that knows its clients by their certificates, and as their client.
 #[test]
 fn clients_show_certificates_which_give_them_their_rights() {
