@@ -18,7 +18,7 @@ use crate::limits::Limits;
 use crate::locks::{self, Granted, Wish};
 use crate::metrics::Now;
 use crate::problem::Problem;
-use crate::service::{Caller, Service};
+use crate::service::{Caller, SeesNodes, Service};
 use crate::shown::{shown, shown_with_queue};
 use crate::slots::{self, SLOTS};
 use crate::unread::Unread;
@@ -224,8 +224,8 @@ async fn attempted(
     if wish.wait.is_zero() {
         return one_attempt(service, wish).await;
     }
-    let (waits, name) = (&service.waits, &wish.names[0]);
-    let _waiting = waits.begin(&service.limits, &principal.name, name)?;
+    let waits = &service.waits;
+    let _waiting = waits.begin(&service.limits, &principal.name, &wish.names)?;
     tokio::select! {
         biased;
         outcome = one_attempt(service, wish) => outcome,
@@ -497,34 +497,44 @@ pub(crate) async fn livez() -> Response {
     "ok\n".into_response()
 }
 
-/// The lock by which it is found out whether nodes answer. Nobody acquires it.
-const PROBED: &str = "fencepost-readyz";
-
 /// Whether this replica sees a quorum.
-pub(crate) async fn readyz(State(service): State<Service>) -> Answer {
+pub(crate) async fn readyz(
+    State(service): State<Service>,
+    SeesNodes(sees_nodes): SeesNodes,
+) -> Answer {
     service.refuse_when_draining()?;
-    let status = locks::status(&service.client, PROBED).await?;
-    match status.held {
-        Some(_) => Ok("ok\n".into_response()),
-        None => Err(locks::no_quorum(&status)),
+    let status = service.probe.status(&service.client).await?;
+    match (status.held, sees_nodes) {
+        (Some(_), _) => Ok("ok\n".into_response()),
+        (None, true) => Err(locks::no_quorum(&status)),
+        (None, false) => Err(locks::no_quorum(&status).without("nodes")),
     }
 }
 
 /// Prometheus metrics, unless they are offered at an address of their own.
-pub(crate) async fn metrics(State(service): State<Service>) -> Response {
+pub(crate) async fn metrics(
+    State(service): State<Service>,
+    SeesNodes(sees_nodes): SeesNodes,
+) -> Response {
     match service.metrics_elsewhere {
         true => not_found().await.into_response(),
-        false => metrics_text(State(service)).await,
+        false => metrics_text(&service, sees_nodes).await,
     }
 }
 
-pub(crate) async fn metrics_text(State(service): State<Service>) -> Response {
+/// At their own address, which is for those who look after the service.
+pub(crate) async fn metrics_elsewhere(State(service): State<Service>) -> Response {
+    metrics_text(&service, true).await
+}
+
+async fn metrics_text(service: &Service, sees_nodes: bool) -> Response {
     let text =
         HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
-    let up = match locks::status(&service.client, PROBED).await {
+    let up = match service.probe.status(&service.client).await {
         Ok(status) => {
-            let nodes = status.nodes.into_iter();
-            nodes.map(|node| (node.node, node.lock.is_ok())).collect()
+            let nodes = status.nodes.iter();
+            let up = nodes.map(|node| (node.node.clone(), node.lock.is_ok()));
+            up.collect()
         }
         Err(_) => Vec::new(),
     };
@@ -532,6 +542,7 @@ pub(crate) async fn metrics_text(State(service): State<Service>) -> Response {
         waiters: service.waits.all(),
         leases: service.leases.count(),
         up,
+        sees_nodes,
     });
     ([(axum::http::header::CONTENT_TYPE, text)], body).into_response()
 }

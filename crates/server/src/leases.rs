@@ -336,7 +336,7 @@ mod tests {
         leases.extended(&a, "one", LeaseId::new(1), LONG);
         drop(leases.granted(&limits(), claim(&a, 2), ["two"], LONG));
         assert_eq!(leases.count(), 1);
-        leases.ended("one", LeaseId::new(1));
+        leases.ended(&["one"], LeaseId::new(1));
         assert_eq!(leases.count(), 0);
     }
 

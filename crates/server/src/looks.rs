@@ -1,7 +1,7 @@
 //! [`Looks`]: what was seen of a lock a moment ago, for all requests that wait for it here.
 //!
 //! Each of them looks now and then whether another attempt of its lease holds the lock. Together they
-//! ask the nodes a few times a second, however many they are.
+//! ask the nodes a few times a second, however many they are. So do those who ask whether the nodes answer.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex as StdMutex, PoisonError, Weak};
@@ -14,6 +14,10 @@ use tokio::time::Instant;
 /// How old a look may be that is shared. Much less than the time between two looks of one request, so
 /// that it never sees the same one twice.
 const FRESH: Duration = Duration::from_millis(250);
+/// The same for who asks whether nodes answer: that is asked by machines, and by whoever likes to.
+const PROBE_FRESH: Duration = Duration::from_secs(1);
+/// The lock by which it is found out whether nodes answer. Nobody acquires it.
+const PROBED: &str = "fencepost-readyz";
 /// Below so many names it is not worth dropping those that nobody waits for.
 const FEW: usize = 1024;
 
@@ -59,19 +63,44 @@ impl Looks {
     }
 }
 
+/// Looks by which it is found out whether nodes answer.
+pub(crate) struct Probe(LooksAt);
+
+impl Default for Probe {
+    fn default() -> Self {
+        Self(LooksAt {
+            name: PROBED.to_owned(),
+            last: Arc::default(),
+        })
+    }
+}
+
+impl Probe {
+    pub(crate) async fn status(&self, client: &Client) -> Seen {
+        let LooksAt { name, .. } = &self.0;
+        let look = async || client.status(name).await;
+        self.0.shared(PROBE_FRESH, look).await
+    }
+}
+
 impl LooksAt {
     /// What the nodes said a moment ago, or say now.
     pub(crate) async fn status(&self, client: &Client) -> Seen {
-        self.shared(async || client.status(&self.name).await).await
+        self.shared(FRESH, async || client.status(&self.name).await)
+            .await
     }
 
     /// All who come while one asks take its answer, also when that is an error and however long it took: asked one
     /// after the other, nodes that do not answer would keep the last of thousands waiting for hours.
-    async fn shared(&self, ask: impl AsyncFnOnce() -> Result<Status, Error>) -> Seen {
+    async fn shared(
+        &self,
+        fresh: Duration,
+        ask: impl AsyncFnOnce() -> Result<Status, Error>,
+    ) -> Seen {
         let came = Instant::now();
         let mut last = self.last.lock().await;
         if let Some((began, seen)) = &*last
-            && *began + FRESH > came
+            && *began + fresh > came
         {
             return seen.clone();
         }
@@ -121,7 +150,7 @@ mod tests {
             tokio::time::sleep(TIMEOUT).await;
             Err(why.clone())
         };
-        let all = futures_util::future::join_all((0..100).map(|_| job.shared(&look))).await;
+        let all = futures_util::future::join_all((0..100).map(|_| job.shared(FRESH, &look))).await;
         assert!(all.iter().all(Result::is_err));
         assert_eq!(start.elapsed(), TIMEOUT);
         assert_eq!(asked.into_inner(), 1);

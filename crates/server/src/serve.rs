@@ -34,7 +34,7 @@ use crate::body;
 use crate::guard::refusal;
 use crate::leases::Leases;
 use crate::limits::{Limits, Waits, reached, sent_too_slowly};
-use crate::looks::Looks;
+use crate::looks::{Looks, Probe};
 use crate::metrics::Metrics;
 use crate::pace::{Pace, UnderWay};
 use crate::peers::Peers;
@@ -163,6 +163,7 @@ pub async fn serve(
         waits: Waits::default(),
         attempts: Attempts::default(),
         looks: Looks::default(),
+        probe: Probe::default(),
         metrics: Arc::new(Metrics::new(client.clone())),
         metrics_elsewhere: options.metrics.is_some(),
         leases: Leases::default(),

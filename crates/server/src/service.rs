@@ -1,5 +1,6 @@
 //! [`Service`]: what every request needs; [`Caller`]: who asks.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 
 use axum::extract::FromRequestParts;
@@ -10,10 +11,10 @@ use fencepost_core::LeaseId;
 use tokio::sync::watch;
 
 use crate::attempts::Attempts;
-use crate::auth::{Principal, Tokens, authenticate};
+use crate::auth::{Principal, Tokens, Verb, authenticate};
 use crate::leases::Leases;
 use crate::limits::{Limits, Waits};
-use crate::looks::Looks;
+use crate::looks::{Looks, Probe};
 use crate::metrics::Metrics;
 use crate::peers::Peers;
 use crate::problem::{Problem, SOON};
@@ -42,6 +43,7 @@ pub(crate) struct Parts {
     pub(crate) waits: Waits,
     pub(crate) attempts: Attempts,
     pub(crate) looks: Looks,
+    pub(crate) probe: Probe,
     pub(crate) metrics: Arc<Metrics>,
     /// Whether metrics are offered at another address, and so not here.
     pub(crate) metrics_elsewhere: bool,
@@ -127,13 +129,8 @@ pub(crate) struct Certificate(pub(crate) Option<[u8; 32]>);
 /// Who asks.
 pub(crate) struct Caller(pub(crate) Principal);
 
-impl FromRequestParts<Service> for Caller {
-    type Rejection = Problem;
-
-    async fn from_request_parts(
-        parts: &mut request::Parts,
-        service: &Service,
-    ) -> Result<Self, Problem> {
+impl Caller {
+    fn of(parts: &request::Parts, service: &Service) -> Result<Self, Problem> {
         let certificate = parts
             .extensions
             .get::<Certificate>()
@@ -144,5 +141,31 @@ impl FromRequestParts<Service> for Caller {
             certificate.as_ref(),
         )
         .map(Self)
+    }
+}
+
+impl FromRequestParts<Service> for Caller {
+    type Rejection = Problem;
+
+    async fn from_request_parts(
+        parts: &mut request::Parts,
+        service: &Service,
+    ) -> Result<Self, Problem> {
+        Self::of(parts, service)
+    }
+}
+
+/// Whether who asks, whom nobody has to know, may see the nodes.
+pub(crate) struct SeesNodes(pub(crate) bool);
+
+impl FromRequestParts<Service> for SeesNodes {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(
+        parts: &mut request::Parts,
+        service: &Service,
+    ) -> Result<Self, Infallible> {
+        let caller = Caller::of(parts, service);
+        Ok(Self(caller.is_ok_and(|who| who.0.has(Verb::Nodes))))
     }
 }
