@@ -226,10 +226,22 @@ async fn attempted(
     }
     let waits = &service.waits;
     let _waiting = waits.begin(&service.limits, &principal.name, &wish.names)?;
-    tokio::select! {
+    let outcome = tokio::select! {
         biased;
         outcome = one_attempt(service, wish) => outcome,
         problem = service.drained() => Err(problem),
+    };
+    match outcome {
+        Err(problem) if problem.code == "held" => Err(with_place(service, wish, problem).await),
+        outcome => outcome,
+    }
+}
+
+/// With the place in the queue, where that is kept for the next attempt and is among those that are known.
+async fn with_place(service: &Service, wish: &Wish, problem: Problem) -> Problem {
+    match locks::place(&service.client, wish, &service.queues).await {
+        Some(place) => problem.with("place", place),
+        None => problem,
     }
 }
 

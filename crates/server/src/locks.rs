@@ -8,7 +8,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use fencepost::leased::{LeaseRelease, OnBehalf};
+use fencepost::leased::{LeaseRelease, OnBehalf, Places};
 use fencepost::{
     AttemptValue, Client, DetachedLock, Error, FencingToken, Lease, LockOptions, NodeOutcome,
     NodeReport, Owner, Status,
@@ -225,6 +225,23 @@ fn too_late(name: &str) -> Problem {
     let why = format!("lock \"{name}\" was lost before all of it was acquired");
     let status = axum::http::StatusCode::SERVICE_UNAVAILABLE;
     Problem::new(status, "too_late", why).retry_after(SOON)
+}
+
+/// The place in the queue that is kept for the next attempt: 1 is next.
+pub(crate) async fn place(
+    client: &Client,
+    wish: &Wish,
+    queues: &Looks<Places>,
+) -> Option<usize> {
+    if !wish.may_be_repeated() || wish.names.len() > 1 {
+        return None;
+    }
+    let name = match wish.slots {
+        None => wish.names[0].clone(),
+        Some(_) => slots::queue(client, &wish.names[0])?,
+    };
+    let places = queues.at(&name).places(client).await.ok()?;
+    places.of(wish.of.lease)
 }
 
 /// What another attempt of the same lease does.

@@ -157,6 +157,11 @@ fn problem() -> Value {
             "detail": text, "request_id": text, "retry_after_ms": count(),
             "limit": { "type": "string", "enum": Limits::NAMES },
             "holder": text, "holder_token": maybe("integer"), "expires_in_ms": count(),
+            "since_ms": maybe("integer"),
+            "place": {
+                "type": "integer", "minimum": 1,
+                "description": "in the queue, for the next attempt of the lease; 1 is next",
+            },
             "reason": maybe("string"),
             "nodes": list(open(&["node", "outcome"], json!({ "node": text, "outcome": text }))),
         })),

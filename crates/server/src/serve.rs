@@ -163,6 +163,7 @@ pub async fn serve(
         waits: Waits::default(),
         attempts: Attempts::default(),
         looks: Looks::default(),
+        queues: Looks::default(),
         probe: Probe::default(),
         metrics: Arc::new(Metrics::new(client.clone())),
         metrics_elsewhere: options.metrics.is_some(),

@@ -7,6 +7,7 @@ use axum::extract::FromRequestParts;
 use axum::http::StatusCode;
 use axum::http::request;
 use fencepost::Client;
+use fencepost::leased::Places;
 use fencepost_core::LeaseId;
 use tokio::sync::watch;
 
@@ -43,6 +44,8 @@ pub(crate) struct Parts {
     pub(crate) waits: Waits,
     pub(crate) attempts: Attempts,
     pub(crate) looks: Looks,
+    /// Who waits for a name.
+    pub(crate) queues: Looks<Places>,
     pub(crate) probe: Probe,
     pub(crate) metrics: Arc<Metrics>,
     /// Whether metrics are offered at another address, and so not here.

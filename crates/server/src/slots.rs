@@ -63,6 +63,13 @@ pub(crate) async fn held(client: &Client, name: &str, slots: usize) -> Result<Ve
     Ok(names.iter().map(ToString::to_string).collect())
 }
 
+/// The name of the one queue of all slots.
+pub(crate) fn queue(client: &Client, name: &str) -> Option<String> {
+    let first = names(client, name, 1).ok()?.pop()?;
+    let (queue, _) = first.rsplit_once(':')?;
+    Some(queue.to_owned())
+}
+
 /// The number of the slot that has this name.
 pub(crate) fn number(name: &str) -> Option<usize> {
     name.rsplit_once(':')

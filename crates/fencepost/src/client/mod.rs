@@ -459,6 +459,12 @@ impl Client {
         acquire::take_over(&self.shared, name, options, on_behalf, from).await
     }
 
+    /// For a replica of the lock service: who waits, by lease.
+    #[doc(hidden)]
+    pub async fn places(&self, name: impl AsRef<str>) -> Result<leased::Places, Error> {
+        leased::Places::ask(&self.shared, LockName::new(name)?).await
+    }
+
     /// For a replica of the lock service: see [`leased`].
     #[doc(hidden)]
     pub async fn release_lease(

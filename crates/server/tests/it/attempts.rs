@@ -150,6 +150,35 @@ fn a_waiter_that_comes_back_at_another_replica_has_its_place() {
     assert!(behind.starts_with("HTTP/1.1 200"), "{behind}");
 }
 
+#[test]
+fn a_wait_that_ended_is_told_its_place_in_the_queue_while_that_is_kept() {
+    let [one, two] = two();
+    for (name, more) in [("job", json!({})), ("pool", json!({ "slots": 1 }))] {
+        let ask = |replica: &Replica, fields: Value| {
+            let mut body = json!({ "name": name, "fair": true });
+            for part in [&more, &fields] {
+                body.as_object_mut().unwrap().extend(part.as_object().unwrap().clone());
+            }
+            replica.post("/v1/acquire", &body)
+        };
+        assert_eq!(ask(&one, json!({})).status, 200);
+        let held = ask(&one, json!({ "lease": LEASE }));
+        assert!(held.json().get("place").is_none(), "it did not wait: {held:?}");
+        let first = ask(&one, json!({ "lease": LEASE, "wait": "300ms" }));
+        first.is_problem(409, "held");
+        assert_eq!(first.json()["place"], 1, "{first:?}");
+        assert!(first.json()["since_ms"].is_u64(), "{first:?}");
+        let other = format!("{:032x}", 7);
+        let second = ask(&two, json!({ "lease": other, "wait": "300ms" }));
+        assert_eq!(second.json()["place"], 2, "{second:?}");
+    }
+    let document = one.get("/openapi.json").json();
+    let problem = &document["components"]["schemas"]["Problem"]["properties"];
+    for field in ["place", "since_ms"] {
+        assert!(problem[field].is_object(), "{field}");
+    }
+}
+
 /// A replica that was told to stop went on until each wait was over.
 #[test]
 fn who_waits_at_a_replica_that_drains_is_told_so_and_keeps_its_place() {
