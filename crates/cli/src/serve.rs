@@ -7,6 +7,7 @@ use fencepost::HolderProcess;
 use fencepost_server::{Doctor, Options, Peers, Tls, Tokens, serve};
 use nix::sys::signal::Signal;
 use tokio::net::TcpListener;
+use tokio::sync::oneshot;
 
 use crate::args::{Place, ServeJob};
 use crate::client::fault;
@@ -108,11 +109,36 @@ pub(crate) fn until_told(
                 format!("cannot install signal handlers: {error}"),
             )
         })?;
-        let told_to_stop = async { while signals.next().await == Signal::SIGHUP {} };
-        let served = serve(listener, client, options, told_to_stop).await;
-        served.map_err(|error| Failure::new(Exit::Internal, error.to_string()))?;
-        Ok(ExitCode::SUCCESS)
+        let (stop, stopped) = oneshot::channel::<()>();
+        let told_to_stop = async {
+            // It is sent, or dropped with the signals.
+            let _ = stopped.await;
+        };
+        let told_twice = async {
+            told_to_end(&mut signals).await;
+            let _ = stop.send(());
+            told_to_end(&mut signals).await
+        };
+        tokio::select! {
+            served = serve(listener, client, options, told_to_stop) => {
+                served.map_err(|error| Failure::new(Exit::Internal, error.to_string()))?;
+                Ok(ExitCode::SUCCESS)
+            }
+            signal = told_twice => {
+                let why = format!("a second signal ({signal}): not all requests were answered");
+                Err(Failure::new(Exit::Signal(signal as i32), why))
+            }
+        }
     })
+}
+
+async fn told_to_end(signals: &mut Signals) -> Signal {
+    loop {
+        match signals.next().await {
+            Signal::SIGHUP => {}
+            signal => return signal,
+        }
+    }
 }
 
 /// Examines the nodes of that place whenever it is asked.

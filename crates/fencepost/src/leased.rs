@@ -10,17 +10,48 @@
 pub use crate::driver::ballots::NodeVotes;
 pub use crate::driver::identity::OnBehalf;
 use crate::driver::shared::Shared;
+use crate::driver::waiters::place_of;
 use crate::error::Error;
+use crate::inspect::queue;
 use fencepost_core::lock::Command;
 use fencepost_core::name::LockName;
 pub use fencepost_core::quorum::LeaseRelease;
 use fencepost_core::quorum::LeaseReleaseTally;
+use fencepost_core::ticket::TicketId;
 use fencepost_core::{ClientId, LeaseId};
 
 /// The client id that the nodes wake for all replicas of a lock service: each replica knows its own
 /// tickets, and a ticket is the same at every replica.
 pub(crate) fn replica_id() -> ClientId {
     ClientId::of(u128::from_be_bytes(*b"fencepostservice"))
+}
+
+/// Who waits for a lock: the first are known, at most 256.
+#[derive(Debug)]
+pub struct Places {
+    name: LockName,
+    client: ClientId,
+    tickets: Vec<TicketId>,
+}
+
+impl Places {
+    pub(crate) async fn ask(shared: &Shared, name: LockName) -> Result<Self, Error> {
+        let tickets = queue::tickets(shared, name.clone()).await?;
+        Ok(Self {
+            name,
+            client: shared.waiters.client().clone(),
+            tickets: tickets.into_iter().map(|(_, ticket)| ticket).collect(),
+        })
+    }
+
+    /// The place of a lease: 1 is next.
+    #[must_use]
+    pub fn of(&self, lease: LeaseId) -> Option<usize> {
+        let sequence = Some(place_of(lease, &self.name));
+        let is_its = |id: &TicketId| id.sequence() == sequence && id.is_of(&self.client);
+        let before = self.tickets.iter().position(is_its);
+        before.map(|before| before + 1)
+    }
 }
 
 /// Releases what a lease holds, and makes the nodes refuse it for one `max_ttl`.

@@ -10,7 +10,7 @@ use crate::acquire::slots::Slots;
 use crate::acquire::{self, AnyOf};
 use crate::driver::shared::Shared;
 use crate::error::{Error, HolderStatus};
-use crate::inspect::look::{answered, look};
+use crate::inspect::look::{answered, held, look, too_few};
 use crate::inspect::status::{Status, majority_holder};
 use crate::lease::Lease;
 use crate::lease::run::lease_guard;
@@ -102,6 +102,22 @@ impl Semaphore {
     #[doc(hidden)]
     pub fn slot_names(&self) -> Result<Vec<LockName>, Error> {
         self.slots.clone().map(|slots| slots.names.clone())
+    }
+
+    /// The names of the slots that some node of a majority has as held, for a replica of the lock service: one cheap
+    /// command per node, however many slots there are.
+    #[doc(hidden)]
+    pub async fn held_slots(&self) -> Result<Vec<LockName>, Error> {
+        let (shared, slots) = (&self.shared, self.slots.clone()?);
+        let seen = held(shared, &slots.names).await;
+        let heard = || seen.iter().flatten().flatten();
+        if heard().count() < shared.coordinator.quorum.needed() {
+            return Err(too_few(shared, &slots.names[0], &seen));
+        }
+        let names = slots.names.iter().enumerate();
+        let is_held = |slot| heard().any(|held| held.get(slot) == Some(&true));
+        let held = names.filter(|(slot, _)| is_held(*slot));
+        Ok(held.map(|(_, name)| name.clone()).collect())
     }
 
     /// Acquires a permit if there is one, in a single attempt.

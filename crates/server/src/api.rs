@@ -18,7 +18,7 @@ use crate::limits::Limits;
 use crate::locks::{self, Granted, Wish};
 use crate::metrics::Now;
 use crate::problem::Problem;
-use crate::service::{Caller, Service};
+use crate::service::{Caller, SeesNodes, Service};
 use crate::shown::{shown, shown_with_queue};
 use crate::slots::{self, SLOTS};
 use crate::unread::Unread;
@@ -27,6 +27,9 @@ type Answer = Result<Response, Problem>;
 
 /// The default TTL of the service.
 pub(crate) const TTL: Duration = Duration::from_secs(30);
+
+/// The longest `max_hold`: 10 years.
+pub(crate) const LONGEST_HOLD: Duration = Duration::from_secs(10 * 31_557_600);
 
 /// The longest label of who asks, and of what for.
 const LABEL_BYTES: usize = 200;
@@ -95,8 +98,11 @@ impl AcquireRequest {
             }
             slots => slots,
         };
-        if self.max_hold.is_some_and(|time| time.as_millis() == 0) {
-            return Err(Problem::invalid("max_hold is at least 1 ms"));
+        let shortest = Duration::from_millis(1);
+        if let Some(time) = self.max_hold
+            && !(shortest..=LONGEST_HOLD).contains(&time)
+        {
+            return Err(Problem::invalid("max_hold is 1 ms to 10 years"));
         }
         let (lease, attempt) = match (&self.lease, self.attempt) {
             (None, None) => (draw()?, 0),
@@ -106,6 +112,7 @@ impl AcquireRequest {
         };
         let max_hold = self.max_hold;
         Ok(Wish {
+            renew: names.len() > 1,
             names,
             ttl: self.ttl.unwrap_or(TTL),
             wait,
@@ -190,6 +197,11 @@ async fn under_way(
         principal: &principal.name,
         lease: wish.of.lease,
         shared: wish.shared,
+        reach: Some(match wish.of.attempt {
+            // Its id is never used again.
+            0 => 0,
+            _ => wish.slots.unwrap_or(0),
+        }),
     };
     // Before the nodes are asked; what is granted meanwhile is counted once it is there.
     let asked_for = wish.names.iter().map(String::as_str);
@@ -203,19 +215,38 @@ async fn under_way(
     Ok((granted, counted))
 }
 
-/// It ends when a later attempt of its lease begins.
+/// A wait ends when the replica is told to stop: it would go on for longer than others wait for that.
 async fn attempted(
     service: &Service,
     principal: &Principal,
     wish: &Wish,
 ) -> Result<Granted, Problem> {
-    let _waiting = match wish.wait.is_zero() {
-        true => None,
-        false => {
-            let (waits, name) = (&service.waits, &wish.names[0]);
-            Some(waits.begin(&service.limits, &principal.name, name)?)
-        }
+    if wish.wait.is_zero() {
+        return one_attempt(service, wish).await;
+    }
+    let waits = &service.waits;
+    let _waiting = waits.begin(&service.limits, &principal.name, &wish.names)?;
+    let outcome = tokio::select! {
+        biased;
+        outcome = one_attempt(service, wish) => outcome,
+        problem = service.drained() => Err(problem),
     };
+    match outcome {
+        Err(problem) if problem.code == "held" => Err(with_place(service, wish, problem).await),
+        outcome => outcome,
+    }
+}
+
+/// With the place in the queue, where that is kept for the next attempt and is among those that are known.
+async fn with_place(service: &Service, wish: &Wish, problem: Problem) -> Problem {
+    match locks::place(&service.client, wish, &service.queues).await {
+        Some(place) => problem.with("place", place),
+        None => problem,
+    }
+}
+
+/// It ends when a later attempt of its lease begins.
+async fn one_attempt(service: &Service, wish: &Wish) -> Result<Granted, Problem> {
     if wish.of.attempt == 0 {
         return locks::acquire(&service.client, wish, &service.looks).await;
     }
@@ -261,7 +292,6 @@ pub(crate) fn grant(
     stolen_from: Option<&str>,
     unread: &Unread,
 ) -> Response {
-    let token = granted.leases.iter().map(|held| held.token().get()).max();
     let mut locks = granted.leases.iter().map(|held| GrantedLock {
         name: held.name(),
         token: held.token().get(),
@@ -270,10 +300,12 @@ pub(crate) fn grant(
         1 => (locks.next(), Vec::new()),
         _ => (None, locks.collect()),
     };
+    // Tokens of several names are unrelated: no header is right for all of them.
+    let token = one.as_ref().map(|lock| lock.token);
     let body = Grant {
         lease: lease.to_string(),
         name: one.as_ref().map(|lock| lock.name),
-        token: one.as_ref().map(|lock| lock.token),
+        token,
         leases,
         valid_for_ms: millis(granted.valid_for),
         waited_ms: millis(granted.waited),
@@ -393,6 +425,9 @@ pub(crate) struct ReleaseRequest {
     /// Which slot of the name; without it, all are looked through.
     #[serde(default, deserialize_with = "field::maybe_number")]
     slot: Option<u32>,
+    /// Whichever of so many slots.
+    #[serde(default, deserialize_with = "field::maybe_number")]
+    slots: Option<u32>,
     lease: String,
 }
 
@@ -404,25 +439,24 @@ pub(crate) async fn release(
 ) -> Answer {
     principal.may(Verb::Acquire, &request.name)?;
     let lease = lease_id(&request.lease)?;
+    let wanted = slots::Released {
+        name: &request.name,
+        slot: request.slot,
+        slots: request.slots,
+        lease,
+    };
     let client = &service.client;
-    let mut name = slots::slot_name(client, &request.name, request.slot)?;
-    let mut outcome = locks::release(client, &name, lease).await;
-    let is_lost = outcome
-        .as_ref()
-        .is_err_and(|problem| problem.code == "lost");
-    if is_lost
-        && request.slot.is_none()
-        && let Some(slot) = slots::held_slot(client, &name, lease).await?
-    {
-        outcome = locks::release(client, &slot, lease).await;
-        name = slot;
-    }
-    let outcome = outcome.map_err(|problem| service.over(&name, lease, problem));
+    let released = wanted.release(client, &service.leases).await;
+    let (names, released) =
+        released.inspect_err(|problem| service.metrics.released(problem.code, None))?;
+    let name = &names[0];
+    let outcome = locks::said(client, name, lease, released).await;
+    let outcome = outcome.map_err(|problem| service.over(name, lease, problem));
     match &outcome {
         Ok(token) => {
             let held = token.map(locks::held_for);
             service.metrics.released("released", held);
-            service.leases.ended(&name, lease);
+            service.leases.ended(&names, lease);
         }
         Err(problem) => service.metrics.released(problem.code, None),
     }
@@ -475,34 +509,44 @@ pub(crate) async fn livez() -> Response {
     "ok\n".into_response()
 }
 
-/// The lock by which it is found out whether nodes answer. Nobody acquires it.
-const PROBED: &str = "fencepost-readyz";
-
 /// Whether this replica sees a quorum.
-pub(crate) async fn readyz(State(service): State<Service>) -> Answer {
+pub(crate) async fn readyz(
+    State(service): State<Service>,
+    SeesNodes(sees_nodes): SeesNodes,
+) -> Answer {
     service.refuse_when_draining()?;
-    let status = locks::status(&service.client, PROBED).await?;
-    match status.held {
-        Some(_) => Ok("ok\n".into_response()),
-        None => Err(locks::no_quorum(&status)),
+    let status = service.probe.status(&service.client).await?;
+    match (status.held, sees_nodes) {
+        (Some(_), _) => Ok("ok\n".into_response()),
+        (None, true) => Err(locks::no_quorum(&status)),
+        (None, false) => Err(locks::no_quorum(&status).without("nodes")),
     }
 }
 
 /// Prometheus metrics, unless they are offered at an address of their own.
-pub(crate) async fn metrics(State(service): State<Service>) -> Response {
+pub(crate) async fn metrics(
+    State(service): State<Service>,
+    SeesNodes(sees_nodes): SeesNodes,
+) -> Response {
     match service.metrics_elsewhere {
         true => not_found().await.into_response(),
-        false => metrics_text(State(service)).await,
+        false => metrics_text(&service, sees_nodes).await,
     }
 }
 
-pub(crate) async fn metrics_text(State(service): State<Service>) -> Response {
+/// At their own address, which is for those who look after the service.
+pub(crate) async fn metrics_elsewhere(State(service): State<Service>) -> Response {
+    metrics_text(&service, true).await
+}
+
+async fn metrics_text(service: &Service, sees_nodes: bool) -> Response {
     let text =
         HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
-    let up = match locks::status(&service.client, PROBED).await {
+    let up = match service.probe.status(&service.client).await {
         Ok(status) => {
-            let nodes = status.nodes.into_iter();
-            nodes.map(|node| (node.node, node.lock.is_ok())).collect()
+            let nodes = status.nodes.iter();
+            let up = nodes.map(|node| (node.node.clone(), node.lock.is_ok()));
+            up.collect()
         }
         Err(_) => Vec::new(),
     };
@@ -510,6 +554,7 @@ pub(crate) async fn metrics_text(State(service): State<Service>) -> Response {
         waiters: service.waits.all(),
         leases: service.leases.count(),
         up,
+        sees_nodes,
     });
     ([(axum::http::header::CONTENT_TYPE, text)], body).into_response()
 }

@@ -19,6 +19,9 @@ use crate::slots::plain_name;
 /// How often it is looked whether the file has changed.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
+/// So many digits of its SHA-256 name a certificate.
+const CERTIFICATE_DIGITS: usize = 16;
+
 /// What a principal may do with the names of its prefixes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -204,12 +207,13 @@ struct Rights {
 }
 
 impl Principal {
-    /// Whoever can reach a service without authentication.
-    fn anonymous() -> Self {
-        Self {
-            name: "anonymous".into(),
-            rights: None,
-        }
+    /// Whoever can reach a service without a file of tokens: by its certificate, if it had to show one.
+    fn without_tokens(certificate: Option<&Hash>) -> Self {
+        let name = match certificate {
+            Some(hash) => format!("certificate:{}", &hex(hash)[..CERTIFICATE_DIGITS]).into(),
+            None => "anonymous".into(),
+        };
+        Self { name, rights: None }
     }
 
     /// Whether it may do and see exactly what the other may.
@@ -280,7 +284,7 @@ pub(crate) fn authenticate(
     certificate: Option<&Hash>,
 ) -> Result<Principal, Problem> {
     let Some(tokens) = tokens else {
-        return Ok(Principal::anonymous());
+        return Ok(Principal::without_tokens(certificate));
     };
     let rules = tokens.rules();
     let shown = headers.get(header::AUTHORIZATION);
@@ -383,6 +387,17 @@ mod tests {
             let refused = authenticate(Some(&tokens), &headers, None).err();
             assert_eq!(refused.map(|p| p.code), Some("unauthenticated"));
         }
+    }
+
+    #[test]
+    fn without_a_file_of_tokens_a_certificate_is_a_name() {
+        let name = |shown: Option<&Hash>| {
+            let who = authenticate(None, &HeaderMap::new(), shown).expect("anybody");
+            assert!(who.may(Verb::Steal, "any").is_ok());
+            who.name
+        };
+        assert_eq!(&*name(None), "anonymous");
+        assert_eq!(&*name(Some(&[0xab; 32])), "certificate:abababababababab");
     }
 
     #[test]

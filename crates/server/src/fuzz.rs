@@ -5,9 +5,10 @@
 //! number of inputs, so that it cannot rot.
 
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use fencepost_core::AttemptValue;
 use serde::de::DeserializeOwned;
 
-use crate::answer::Form;
+use crate::answer::{Form, millis};
 use crate::api::{AcquireRequest, ExtendRequest, ReleaseRequest};
 use crate::auth::authenticate;
 use crate::body::parsed;
@@ -92,6 +93,13 @@ fn acquire(headers: &HeaderMap, body: &[u8]) {
     );
     let again = wish.of.lease.to_string().parse();
     assert_eq!(again.ok(), Some(wish.of.lease), "{wish:?}");
+    // What a node stores is understood again: otherwise the lease id would be shown as the owner.
+    let value = AttemptValue::leased(0, wish.of, &wish.owner);
+    let stored = value.lease_attempt();
+    let stored = stored.map(|of| (of.lease, of.attempt, of.max_hold.map(millis)));
+    let asked = (wish.of.lease, wish.of.attempt, wish.of.max_hold.map(millis));
+    assert_eq!(stored, Some(asked), "{wish:?}");
+    assert_eq!(value.owner(), wish.owner, "{wish:?}");
 }
 
 fn body_of<T: DeserializeOwned>(headers: &HeaderMap, body: &[u8]) -> Option<T> {
@@ -145,6 +153,9 @@ mod tests {
             "\"lease\":",
             "\"000102030405060708090a0b0c0d0e0f\"",
             "\"attempt\":",
+            "\"max_hold\":",
+            "\"600000000years\"",
+            "&max_hold=600000000years",
             "\"slots\":",
             "\"shared\":",
             "true",

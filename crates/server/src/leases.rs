@@ -59,6 +59,7 @@ impl Recent {
 struct Hold {
     until: Instant,
     principal: Arc<str>,
+    reach: Option<usize>,
 }
 
 /// Who asks for what.
@@ -68,6 +69,8 @@ pub(crate) struct Claim<'a> {
     pub(crate) lease: LeaseId,
     /// Whether others may hold the same names at the same time.
     pub(crate) shared: bool,
+    /// How many slots of the name a copy of the request could be granted, that comes late. `None`: unknown.
+    pub(crate) reach: Option<usize>,
 }
 
 /// What was granted and is counted. Dropped, it is counted no longer: nobody was told.
@@ -135,7 +138,7 @@ impl Leases {
             if !claim.shared {
                 known.remove_all(name);
             }
-            known.insert(name, claim.lease, claim.principal, time);
+            known.insert(name, claim, time);
         }
         Counted {
             leases: self.clone(),
@@ -152,7 +155,18 @@ impl Leases {
         lease: LeaseId,
         time: Duration,
     ) {
-        self.known().insert(&name.into(), lease, principal, time);
+        let claim = Claim {
+            principal,
+            lease,
+            shared: false,
+            reach: None,
+        };
+        self.known().insert(&name.into(), claim, time);
+    }
+
+    /// How many slots of its name a copy of its acquire could be granted, that comes late; where that is known.
+    pub(crate) fn reach(&self, name: &str, lease: LeaseId) -> Option<usize> {
+        self.known().holds.get(&(name.into(), lease))?.reach
     }
 
     /// Its client is told that it is over: whether for the first time, as far as that is remembered.
@@ -170,9 +184,12 @@ impl Leases {
         self.known().stolen.all.contains(&(name.into(), lease))
     }
 
-    /// It is over.
-    pub(crate) fn ended(&self, name: &str, lease: LeaseId) {
-        self.known().remove(&(name.into(), lease));
+    /// What it held of these is over.
+    pub(crate) fn ended<N: AsRef<str>>(&self, names: &[N], lease: LeaseId) {
+        let mut known = self.known();
+        for name in names {
+            known.remove(&(name.as_ref().into(), lease));
+        }
     }
 
     pub(crate) fn count(&self) -> usize {
@@ -223,14 +240,20 @@ impl Known {
         }
     }
 
-    fn insert(&mut self, name: &Arc<str>, lease: LeaseId, principal: &Arc<str>, time: Duration) {
-        let until = Instant::now() + time;
+    fn insert(&mut self, name: &Arc<str>, claim: Claim<'_>, time: Duration) {
+        let (until, lease) = (Instant::now() + time, claim.lease);
         let key = (Arc::clone(name), lease);
-        self.remove(&key);
+        let before = self.remove(&key);
         self.ends.insert((until, Arc::clone(name), lease));
-        *self.by_principal.entry(Arc::clone(principal)).or_default() += 1;
-        let principal = Arc::clone(principal);
-        self.holds.insert(key, Hold { until, principal });
+        let principal = Arc::clone(claim.principal);
+        *self.by_principal.entry(Arc::clone(&principal)).or_default() += 1;
+        let reach = claim.reach.or(before.and_then(|before| before.reach));
+        let hold = Hold {
+            until,
+            principal,
+            reach,
+        };
+        self.holds.insert(key, hold);
     }
 
     fn remove_all(&mut self, name: &Arc<str>) {
@@ -240,10 +263,8 @@ impl Known {
         }
     }
 
-    fn remove(&mut self, key: &(Arc<str>, LeaseId)) {
-        let Some(hold) = self.holds.remove(key) else {
-            return;
-        };
+    fn remove(&mut self, key: &(Arc<str>, LeaseId)) -> Option<Hold> {
+        let hold = self.holds.remove(key)?;
         self.ends.remove(&(hold.until, Arc::clone(&key.0), key.1));
         if let Some(count) = self.by_principal.get_mut(&hold.principal) {
             *count -= 1;
@@ -251,6 +272,7 @@ impl Known {
                 self.by_principal.remove(&hold.principal);
             }
         }
+        Some(hold)
     }
 
     fn drop_expired(&mut self, now: Instant) {
@@ -283,6 +305,7 @@ mod tests {
             principal,
             lease: LeaseId::new(lease),
             shared: false,
+            reach: None,
         }
     }
 
@@ -313,7 +336,7 @@ mod tests {
         leases.extended(&a, "one", LeaseId::new(1), LONG);
         drop(leases.granted(&limits(), claim(&a, 2), ["two"], LONG));
         assert_eq!(leases.count(), 1);
-        leases.ended("one", LeaseId::new(1));
+        leases.ended(&["one"], LeaseId::new(1));
         assert_eq!(leases.count(), 0);
     }
 

@@ -16,6 +16,7 @@
 //! | `looks` | what was seen of a lock a moment ago, for all that wait for it |
 //! | `attempts` | the numbered attempts under way here, one of a lease at a time |
 //! | `unread` | releases what was granted if the answer could not be sent |
+//! | `pace` | how long a connection may take until its next request is there |
 //! | `leases` | which locks are held, as far as this replica knows |
 //! | `limits` | how much of everything one principal may have |
 //! | `body`, `answer`, `problem` | requests in; answers and RFC 9457 problems out |
@@ -51,6 +52,7 @@ mod metrics;
 mod openapi;
 mod openapi_schemas;
 mod operations;
+mod pace;
 mod peers;
 mod pem;
 mod problem;

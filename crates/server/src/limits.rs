@@ -41,6 +41,8 @@ pub struct Limits {
     pub metrics_connections: usize,
     /// How long a client may take to send the head of its request, and again for the body: 10 s.
     pub read_timeout: Duration,
+    /// How long a connection may be idle between two requests: 75 s.
+    pub idle_timeout: Duration,
     /// How long an answer may wait for a client that takes nothing of it: 30 s.
     pub write_timeout: Duration,
 }
@@ -62,6 +64,7 @@ impl Default for Limits {
             connections: 20_000,
             metrics_connections: 16,
             read_timeout: Duration::from_secs(10),
+            idle_timeout: Duration::from_secs(75),
             write_timeout: Duration::from_secs(30),
         }
     }
@@ -90,7 +93,7 @@ enum Slot<'a> {
 
 impl Limits {
     /// The names of all of them: what a problem says in its field `limit`.
-    pub const NAMES: [&'static str; 15] = [
+    pub const NAMES: [&'static str; 16] = [
         "body_bytes",
         "header_bytes",
         "batch",
@@ -105,6 +108,7 @@ impl Limits {
         "connections",
         "metrics_connections",
         "read_timeout",
+        "idle_timeout",
         "write_timeout",
     ];
 
@@ -124,6 +128,7 @@ impl Limits {
             "connections" => Slot::Count(&mut self.connections),
             "metrics_connections" => Slot::Count(&mut self.metrics_connections),
             "read_timeout" => Slot::Time(&mut self.read_timeout),
+            "idle_timeout" => Slot::Time(&mut self.idle_timeout),
             "write_timeout" => Slot::Time(&mut self.write_timeout),
             _ => return None,
         })
@@ -196,11 +201,12 @@ impl Waits {
         &self,
         limits: &Limits,
         principal: &str,
-        name: &str,
+        names: &[String],
     ) -> Result<WaitGuard, Problem> {
         let mut counts = self.counts();
         let principals = counts.by_principal.get(principal).copied().unwrap_or(0);
-        let names = counts.by_name.get(name).copied().unwrap_or(0);
+        let of_name = |name: &String| counts.by_name.get(name).copied();
+        let most_of_name = names.iter().filter_map(of_name).max().unwrap_or(0);
         for (limit, now, most) in [
             ("waits", counts.all, limits.waits),
             (
@@ -208,7 +214,7 @@ impl Waits {
                 principals,
                 limits.waits_per_principal,
             ),
-            ("waits_per_name", names, limits.waits_per_name),
+            ("waits_per_name", most_of_name, limits.waits_per_name),
         ] {
             if now >= most {
                 return Err(reached(limit, &format!("{most} requests wait already")));
@@ -216,12 +222,14 @@ impl Waits {
         }
         counts.all += 1;
         *counts.by_principal.entry(principal.to_owned()).or_default() += 1;
-        *counts.by_name.entry(name.to_owned()).or_default() += 1;
+        for name in names {
+            *counts.by_name.entry(name.clone()).or_default() += 1;
+        }
         drop(counts);
         Ok(WaitGuard {
             waits: self.clone(),
             principal: principal.to_owned(),
-            name: name.to_owned(),
+            names: names.to_vec(),
         })
     }
 
@@ -239,7 +247,7 @@ impl Waits {
 pub(crate) struct WaitGuard {
     waits: Waits,
     principal: String,
-    name: String,
+    names: Vec<String>,
 }
 
 impl Drop for WaitGuard {
@@ -247,7 +255,9 @@ impl Drop for WaitGuard {
         let mut counts = self.waits.counts();
         counts.all -= 1;
         less(&mut counts.by_principal, &self.principal);
-        less(&mut counts.by_name, &self.name);
+        for name in &self.names {
+            less(&mut counts.by_name, name);
+        }
     }
 }
 
@@ -271,12 +281,16 @@ mod tests {
             ..Limits::default()
         };
         let waits = Waits::default();
-        let first = waits.begin(&limits, "a", "job").ok();
-        let refused = waits.begin(&limits, "b", "job").err().expect("full");
+        let begin = |who: &str, names: &[&str]| {
+            let names: Vec<_> = names.iter().map(ToString::to_string).collect();
+            waits.begin(&limits, who, &names)
+        };
+        let first = begin("a", &["any", "job"]).ok();
+        let refused = begin("b", &["job", "other"]).err().expect("full");
         assert_eq!((refused.status.as_u16(), refused.code), (429, "limit"));
-        assert!(waits.begin(&limits, "b", "other").is_ok(), "another name");
+        assert!(begin("b", &["other"]).is_ok(), "another name");
         drop(first);
-        assert!(waits.begin(&limits, "b", "job").is_ok());
+        assert!(begin("b", &["job"]).is_ok());
         assert_eq!(waits.all(), 0);
     }
 

@@ -8,7 +8,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use fencepost::leased::{LeaseRelease, OnBehalf};
+use fencepost::leased::{LeaseRelease, OnBehalf, Places};
 use fencepost::{
     AttemptValue, Client, DetachedLock, Error, FencingToken, Lease, LockOptions, NodeOutcome,
     NodeReport, Owner, Status,
@@ -16,10 +16,12 @@ use fencepost::{
 use fencepost_core::lock::{Holder, Snapshot};
 use fencepost_core::{LeaseAttempt, LeaseId};
 use futures_util::future::try_join_all;
+use futures_util::stream::{FuturesUnordered, StreamExt as _};
 
 use crate::looks::Looks;
 use crate::problem::{Problem, SOON};
 use crate::shown::named;
+use crate::slots;
 
 /// What is asked for.
 #[derive(Clone, Debug)]
@@ -35,6 +37,9 @@ pub(crate) struct Wish {
     /// Which attempt of which lease; 0 if the id was made here.
     pub(crate) of: LeaseAttempt,
     pub(crate) owner: Owner,
+    /// Whether what is acquired is renewed until the answer: the first of several names is kept while the others
+    /// are waited for. Nobody keeps a lease that was answered but its client.
+    pub(crate) renew: bool,
 }
 
 /// Locks that were acquired. Dropped, they are released by exactly the values of this attempt.
@@ -83,9 +88,7 @@ impl Wish {
             .ttl(self.ttl())
             .timeout(end.saturating_duration_since(Instant::now()))
             .fair(self.fair)
-            // The first of several is kept while the others are waited for. Nobody keeps a lease that
-            // was answered but its client.
-            .renew(self.names.len() > 1)
+            .renew(self.renew)
     }
 }
 
@@ -117,6 +120,10 @@ pub(crate) async fn acquire(
         false => ask(client, wish, end).await?,
         true => repeatable(client, wish, looks, end).await?,
     };
+    // All or none: the others are released by being dropped.
+    if let Some(over) = found.leases.iter().find(|lease| !lease.is_valid()) {
+        return Err(too_late(over.name()));
+    }
     let waited = start.elapsed();
     let left = found.leases.iter().map(Lease::remaining).min();
     Ok(Granted {
@@ -179,7 +186,11 @@ async fn repeatable(
                     names: vec![name.clone()],
                     ..wish.clone()
                 };
-                let found = waited_for(client, &one, looks, end).await?;
+                let found = tokio::select! {
+                    biased;
+                    name = any_lost(&all.leases) => return Err(too_late(name)),
+                    found = waited_for(client, &one, looks, end) => found?,
+                };
                 all.leases.extend(found.leases);
                 all.repeated |= found.repeated;
             }
@@ -187,10 +198,46 @@ async fn repeatable(
         }
         _ => waited_for(client, wish, looks, end).await?,
     };
-    if wish.shared {
-        found.repeated = voided_earlier_readers(client, wish, &found).await?;
+    // Neither readers nor those who hold other slots are in each other's way.
+    if wish.shared || wish.slots.is_some() {
+        found.repeated |= voided_earlier(client, wish, &found).await?;
     }
     Ok(found)
+}
+
+/// Resolves when one of them is lost, with its name.
+async fn any_lost(leases: &[Lease]) -> &str {
+    let losses = leases.iter().map(|lease| {
+        Box::pin(async move {
+            lease.lost().await;
+            lease.name()
+        })
+    });
+    let mut losses: FuturesUnordered<_> = losses.collect();
+    match losses.next().await {
+        Some(name) => name,
+        // There are none yet.
+        None => std::future::pending().await,
+    }
+}
+
+fn too_late(name: &str) -> Problem {
+    let why = format!("lock \"{name}\" was lost before all of it was acquired");
+    let status = axum::http::StatusCode::SERVICE_UNAVAILABLE;
+    Problem::new(status, "too_late", why).retry_after(SOON)
+}
+
+/// The place in the queue that is kept for the next attempt: 1 is next.
+pub(crate) async fn place(client: &Client, wish: &Wish, queues: &Looks<Places>) -> Option<usize> {
+    if !wish.may_be_repeated() || wish.names.len() > 1 {
+        return None;
+    }
+    let name = match wish.slots {
+        None => wish.names[0].clone(),
+        Some(_) => slots::queue(client, &wish.names[0])?,
+    };
+    let places = queues.at(&name).places(client).await.ok()?;
+    places.of(wish.of.lease)
 }
 
 /// What another attempt of the same lease does.
@@ -213,7 +260,15 @@ async fn waited_for(
     let shared: Vec<_> = names.iter().map(|name| looks.at(name)).collect();
     let mut suspects = HashSet::new();
     loop {
-        let other = {
+        let other = 'other: {
+            if wish.slots.is_some() {
+                // Another slot would be granted while this lease holds one.
+                match settled(client, wish).await {
+                    // What could not be seen now is found once it is granted.
+                    Ok(Other::None) | Err(_) => {}
+                    Ok(other) => break 'other other,
+                }
+            }
             let mut asked = Box::pin(ask(client, wish, end));
             // An earlier attempt may hold it already; and one that waits, here or at another replica,
             // may get it later.
@@ -232,7 +287,7 @@ async fn waited_for(
                             if was_released(&error) {
                                 return Err(released());
                             }
-                            match settled(client, wish, &names).await? {
+                            match settled(client, wish).await? {
                                 Other::None => return Err(error.into()),
                                 other => break other,
                             }
@@ -262,7 +317,7 @@ async fn waited_for(
             Other::NotEarlier(_) => return Err(in_progress()),
             Other::Earlier(held) => held,
         };
-        match take_over(client, wish, held).await {
+        match take_over(client, wish, held, end).await {
             Ok(found) => return Ok(found),
             Err(error) if was_released(&error) => return Err(released()),
             Err(error) if error.is_held() && Instant::now() < end => {}
@@ -278,13 +333,18 @@ fn was_released(error: &Error) -> bool {
 }
 
 /// The same once what was left of our own last try is gone: it has the same number.
-async fn settled(client: &Client, wish: &Wish, names: &[String]) -> Result<Other, Problem> {
-    let first = match other(wish, names, &asked_now(client, names, wish.of.lease).await?) {
+async fn settled(client: &Client, wish: &Wish) -> Result<Other, Problem> {
+    let look = async || -> Result<_, Problem> {
+        let names = may_be_held(client, wish).await?;
+        let seen = asked_now(client, &names, wish.of.lease).await?;
+        Ok(other(wish, &names, &seen))
+    };
+    let first = match look().await? {
         Other::NotEarlier(values) => values,
         seen => return Ok(seen),
     };
     tokio::time::sleep(CLEAN_UP).await;
-    match other(wish, names, &asked_now(client, names, wish.of.lease).await?) {
+    match look().await? {
         Other::NotEarlier(values) if first.is_disjoint(&values) => Ok(Other::None),
         seen => Ok(seen),
     }
@@ -295,30 +355,39 @@ async fn take_over(
     client: &Client,
     wish: &Wish,
     held: Vec<(String, Vec<AttemptValue>)>,
+    end: Instant,
 ) -> Result<Found, Error> {
     let mut found = Found::new(Vec::new());
     found.repeated = true;
-    for (name, from) in held {
-        let lease = client.take_over(&name, wish.ttl(), wish.on_behalf(), from);
-        found.leases.push(lease.await?);
-        if wish.slots.is_some() {
-            found.slot = name
-                .rsplit_once(':')
-                .and_then(|(_, slot)| slot.parse().ok());
+    let mut held = held.into_iter().peekable();
+    while let Some((name, from)) = held.next() {
+        let lease = client.take_over(&name, wish.options(end), wish.on_behalf(), from);
+        match lease.await {
+            // One slot is enough; what is held of others is released.
+            Err(error) if wish.slots.is_some() && error.is_held() && held.peek().is_some() => {}
+            lease => found.leases.push(lease?),
+        }
+        if wish.slots.is_some() && !found.leases.is_empty() {
+            found.slot = slots::number(&name);
             break;
         }
     }
     Ok(found)
 }
 
-/// The locks that another attempt of the same lease may hold.
+/// The locks that another attempt of the same lease may hold now.
+async fn may_be_held(client: &Client, wish: &Wish) -> Result<Vec<String>, Problem> {
+    match wish.slots {
+        None => Ok(wish.names.clone()),
+        Some(slots) => Ok(slots::held(client, &wish.names[0], slots).await?),
+    }
+}
+
+/// The locks that another attempt of the same lease may come to hold.
 fn looked_at(client: &Client, wish: &Wish) -> Result<Vec<String>, Problem> {
     Ok(match wish.slots {
         None => wish.names.clone(),
-        Some(slots) => {
-            let names = client.semaphore(&wish.names[0], slots).slot_names()?;
-            names.iter().map(ToString::to_string).collect()
-        }
+        Some(slots) => slots::names(client, &wish.names[0], slots)?,
     })
 }
 
@@ -343,8 +412,9 @@ async fn asked_now(
 fn other(wish: &Wish, names: &[String], seen: &[Arc<Status>]) -> Other {
     let (mut earlier, mut others) = (Vec::new(), HashSet::new());
     for (name, status) in names.iter().zip(seen) {
-        let mut values = Vec::new();
+        let (mut values, mut nodes) = (Vec::new(), 0);
         for (value, of) in of_lease(status, wish.of.lease) {
+            nodes += 1;
             match of.attempt < wish.of.attempt {
                 // A reader is not taken over: its later attempt is granted beside it, and releases it.
                 true if wish.shared || values.contains(&value) => {}
@@ -353,9 +423,14 @@ fn other(wish: &Wish, names: &[String], seen: &[Arc<Status>]) -> Other {
             }
         }
         if !values.is_empty() {
-            earlier.push((name.clone(), values));
+            earlier.push((nodes, (name.clone(), values)));
         }
     }
+    if wish.slots.is_some() {
+        // Of several slots the one that was granted first, and not what is left of a failed try.
+        earlier.sort_by_key(|(nodes, _)| std::cmp::Reverse(*nodes));
+    }
+    let earlier: Vec<_> = earlier.into_iter().map(|(_, held)| held).collect();
     // All or none: where only some are held under earlier attempts, the library waits for the others.
     let is_whole = wish.slots.is_some() || earlier.len() == wish.names.len();
     match (others.is_empty(), earlier.is_empty()) {
@@ -365,34 +440,37 @@ fn other(wish: &Wish, names: &[String], seen: &[Arc<Status>]) -> Other {
     }
 }
 
-/// Releases the earlier attempts of a reader that was granted, and says whether there were any; unless the
-/// same attempt, or a later one, reads too.
+/// Releases what earlier attempts hold beside what was granted, and says whether there was any; unless the same
+/// attempt, or a later one, holds something too.
 ///
-/// Readers are not in each other's way, so that is known only now. Of two that were granted, the one that
-/// looks last sees the other: both were granted by a majority, and it looks at one.
-async fn voided_earlier_readers(
-    client: &Client,
-    wish: &Wish,
-    found: &Found,
-) -> Result<bool, Problem> {
-    let name = &wish.names[0];
+/// Readers are not in each other's way, nor are those who hold different slots, so that is known only now. Of two that
+/// were granted, the one that looks last sees the other: both were granted by a majority, and it looks at one.
+async fn voided_earlier(client: &Client, wish: &Wish, found: &Found) -> Result<bool, Problem> {
     let is_own = |value: &AttemptValue| {
         let mut own = found.leases.iter();
         own.any(|lease| lease.value() == value.as_str())
     };
     let look = async || -> Result<_, Problem> {
-        let status = client.status(name).await?;
-        let answered = status.nodes.iter().filter(|node| node.lock.is_ok()).count();
-        let needed = status.nodes.len() / 2 + 1;
-        if answered < needed {
-            return Err(no_quorum(&status));
+        let (mut earlier, mut others) = (HashSet::new(), HashSet::new());
+        let names = may_be_held(client, wish).await?;
+        let is_majority = |seen: &[&Snapshot], majority: usize| seen.len() >= majority;
+        let looks = names
+            .iter()
+            .map(|name| client.status_until(name, is_majority));
+        for (name, status) in names.iter().zip(try_join_all(looks).await?) {
+            let answered = status.nodes.iter().filter(|node| node.lock.is_ok()).count();
+            if answered <= status.nodes.len() / 2 {
+                return Err(no_quorum(&status));
+            }
+            for (value, of) in of_lease(&status, wish.of.lease) {
+                match of.attempt < wish.of.attempt {
+                    _ if is_own(&value) => {}
+                    true => drop(earlier.insert((name.clone(), value))),
+                    false => drop(others.insert(value)),
+                }
+            }
         }
-        let others = of_lease(&status, wish.of.lease).filter(|(value, _)| !is_own(value));
-        let split: (Vec<_>, Vec<_>) = others.partition(|(_, of)| of.attempt < wish.of.attempt);
-        let values = |all: Vec<(AttemptValue, _)>| -> HashSet<_> {
-            all.into_iter().map(|(value, _)| value).collect()
-        };
-        Ok((values(split.0), values(split.1)))
+        Ok((earlier, others))
     };
     let (mut earlier, others) = look().await?;
     if !others.is_empty() {
@@ -405,7 +483,7 @@ async fn voided_earlier_readers(
         earlier = still_earlier;
     }
     let any = !earlier.is_empty();
-    for value in earlier {
+    for (name, value) in earlier {
         let lock = DetachedLock::new(name, value.as_str(), FencingToken::ZERO)?;
         // What is left ends by its TTL.
         let _ = client.release_detached(&lock).await;
@@ -504,19 +582,30 @@ fn over(name: &str, most: Duration) -> Problem {
     Problem::new(axum::http::StatusCode::GONE, "lost", why).with("reason", "max_hold")
 }
 
-/// Releases what the nodes hold under this lease id, and has them refuse the id from now on.
-pub(crate) async fn release(
+/// What is said of a release of that name.
+pub(crate) async fn said(
     client: &Client,
     name: &str,
     lease: LeaseId,
+    outcome: LeaseRelease,
 ) -> Result<Option<FencingToken>, Problem> {
-    match client.release_lease(name, lease).await? {
+    match outcome {
         LeaseRelease::Released(token) => Ok(token),
         // A release that is repeated after a lost answer is no loss.
         LeaseRelease::AlreadyReleased => Err(released()),
         // Who has it instead is asked only now: those who released hold it nearly always.
         LeaseRelease::NotHeld => Err(find(client, name, lease).await?.none),
     }
+}
+
+/// The last attempt under which a lease holds the lock, if it does.
+pub(crate) async fn held_attempt(
+    client: &Client,
+    name: &str,
+    lease: LeaseId,
+) -> Result<Option<u32>, Problem> {
+    let found = find(client, name, lease).await?;
+    Ok(found.values.iter().map(|(_, of)| of.attempt).max())
 }
 
 /// What the nodes say of a lease id.
@@ -529,19 +618,21 @@ struct FoundLease {
     status: Status,
 }
 
-///
-/// Where a majority holds the lock under one value of the lease, the others are not waited for: a node that hangs
-/// delays no extension.
+/// Asks for it until a majority holds the lock under one value of the lease, or none can: a node that hangs delays no
+/// extension, and no word of a lease that is over.
 async fn find(client: &Client, name: &str, lease: LeaseId) -> Result<FoundLease, Problem> {
-    let is_held = |seen: &[&Snapshot], majority: usize| {
-        let mut values = seen.iter().flat_map(|lock| values_of(lock, lease));
-        let holds = |value: &AttemptValue| {
+    let all = client.node_count();
+    let is_decided = |seen: &[&Snapshot], majority: usize| {
+        let values = seen.iter().flat_map(|lock| values_of(lock, lease));
+        let holds = values.map(|value| {
             let same = |lock: &&&Snapshot| values_of(lock, lease).any(|held| held == value);
             seen.iter().filter(same).count()
-        };
-        values.any(|value| holds(value) >= majority)
+        });
+        let most = holds.max().unwrap_or(0);
+        let silent = all - seen.len();
+        most >= majority || (seen.len() >= majority && most + silent < majority)
     };
-    let status = client.status_until(name, is_held).await?;
+    let status = client.status_until(name, is_decided).await?;
     let mut values: Vec<(AttemptValue, LeaseAttempt)> = Vec::new();
     for found in of_lease(&status, lease) {
         if !values.contains(&found) {

@@ -1,12 +1,13 @@
 //! [`Looks`]: what was seen of a lock a moment ago, for all requests that wait for it here.
 //!
 //! Each of them looks now and then whether another attempt of its lease holds the lock. Together they
-//! ask the nodes a few times a second, however many they are.
+//! ask the nodes a few times a second, however many they are. So do those who ask whether the nodes answer.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex as StdMutex, PoisonError, Weak};
 use std::time::Duration;
 
+use fencepost::leased::Places;
 use fencepost::{Client, Error, Status};
 use tokio::sync::Mutex;
 use tokio::time::Instant;
@@ -14,32 +15,44 @@ use tokio::time::Instant;
 /// How old a look may be that is shared. Much less than the time between two looks of one request, so
 /// that it never sees the same one twice.
 const FRESH: Duration = Duration::from_millis(250);
+/// The same for who asks whether nodes answer: that is asked by machines, and by whoever likes to.
+const PROBE_FRESH: Duration = Duration::from_secs(1);
+/// The lock by which it is found out whether nodes answer. Nobody acquires it.
+const PROBED: &str = "fencepost-readyz";
 /// Below so many names it is not worth dropping those that nobody waits for.
 const FEW: usize = 1024;
 
 /// What a look saw, or why it saw nothing.
-type Seen = Result<Arc<Status>, Error>;
+type Seen<T> = Result<Arc<T>, Error>;
 /// When a look began, and what came of it.
-type Last = Mutex<Option<(Instant, Seen)>>;
+type Last<T> = Mutex<Option<(Instant, Seen<T>)>>;
 
-#[derive(Default)]
-pub(crate) struct Looks(StdMutex<Names>);
+/// Of the locks, or of who waits for them.
+pub(crate) struct Looks<T = Status>(StdMutex<Names<T>>);
 
-#[derive(Default)]
-struct Names {
-    last: HashMap<String, Weak<Last>>,
+impl<T> Default for Looks<T> {
+    fn default() -> Self {
+        Self(StdMutex::new(Names {
+            last: HashMap::new(),
+            room: 0,
+        }))
+    }
+}
+
+struct Names<T> {
+    last: HashMap<String, Weak<Last<T>>>,
     /// How many may be known before the unused ones are dropped.
     room: usize,
 }
 
 /// The looks at one lock, for as long as somebody waits for it.
-pub(crate) struct LooksAt {
+pub(crate) struct LooksAt<T = Status> {
     name: String,
-    last: Arc<Last>,
+    last: Arc<Last<T>>,
 }
 
-impl Looks {
-    pub(crate) fn at(&self, name: &str) -> LooksAt {
+impl<T> Looks<T> {
+    pub(crate) fn at(&self, name: &str) -> LooksAt<T> {
         // A panic while it was locked cannot have left it half changed.
         let mut names = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let last = names.last.get(name).and_then(Weak::upgrade);
@@ -59,19 +72,54 @@ impl Looks {
     }
 }
 
+/// Looks by which it is found out whether nodes answer.
+pub(crate) struct Probe(LooksAt);
+
+impl Default for Probe {
+    fn default() -> Self {
+        Self(LooksAt {
+            name: PROBED.to_owned(),
+            last: Arc::default(),
+        })
+    }
+}
+
+impl Probe {
+    pub(crate) async fn status(&self, client: &Client) -> Seen<Status> {
+        let LooksAt { name, .. } = &self.0;
+        let look = async || client.status(name).await;
+        self.0.shared(PROBE_FRESH, look).await
+    }
+}
+
 impl LooksAt {
     /// What the nodes said a moment ago, or say now.
-    pub(crate) async fn status(&self, client: &Client) -> Seen {
-        self.shared(async || client.status(&self.name).await).await
+    pub(crate) async fn status(&self, client: &Client) -> Seen<Status> {
+        self.shared(FRESH, async || client.status(&self.name).await)
+            .await
     }
+}
 
+impl LooksAt<Places> {
+    /// Who waited a moment ago, or waits now.
+    pub(crate) async fn places(&self, client: &Client) -> Seen<Places> {
+        self.shared(FRESH, async || client.places(&self.name).await)
+            .await
+    }
+}
+
+impl<T> LooksAt<T> {
     /// All who come while one asks take its answer, also when that is an error and however long it took: asked one
     /// after the other, nodes that do not answer would keep the last of thousands waiting for hours.
-    async fn shared(&self, ask: impl AsyncFnOnce() -> Result<Status, Error>) -> Seen {
+    async fn shared(
+        &self,
+        fresh: Duration,
+        ask: impl AsyncFnOnce() -> Result<T, Error>,
+    ) -> Seen<T> {
         let came = Instant::now();
         let mut last = self.last.lock().await;
         if let Some((began, seen)) = &*last
-            && *began + FRESH > came
+            && *began + fresh > came
         {
             return seen.clone();
         }
@@ -90,7 +138,7 @@ mod tests {
 
     #[test]
     fn names_that_nobody_waits_for_are_forgotten() {
-        let looks = Looks::default();
+        let looks = Looks::<Status>::default();
         let kept = looks.at("kept");
         for n in 0..10 * FEW {
             drop(looks.at(&n.to_string()));
@@ -101,7 +149,7 @@ mod tests {
 
     #[tokio::test]
     async fn those_who_wait_for_the_same_lock_share_a_look() {
-        let (client, looks) = (Client::memory().unwrap(), Looks::default());
+        let (client, looks) = (Client::memory().unwrap(), Looks::<Status>::default());
         let (one, two, other) = (looks.at("job"), looks.at("job"), looks.at("other"));
         let seen = one.status(&client).await.unwrap();
         assert!(Arc::ptr_eq(&seen, &two.status(&client).await.unwrap()));
@@ -112,7 +160,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn nodes_that_do_not_answer_are_asked_once_for_all_who_wait() {
         const TIMEOUT: Duration = Duration::from_millis(500);
-        let (client, looks) = (Client::memory().unwrap(), Looks::default());
+        let (client, looks) = (Client::memory().unwrap(), Looks::<Status>::default());
         let why = client.lock("").await.unwrap_err();
         let asked = std::sync::atomic::AtomicUsize::new(0);
         let (job, start) = (looks.at("job"), Instant::now());
@@ -121,7 +169,7 @@ mod tests {
             tokio::time::sleep(TIMEOUT).await;
             Err(why.clone())
         };
-        let all = futures_util::future::join_all((0..100).map(|_| job.shared(&look))).await;
+        let all = futures_util::future::join_all((0..100).map(|_| job.shared(FRESH, &look))).await;
         assert!(all.iter().all(Result::is_err));
         assert_eq!(start.elapsed(), TIMEOUT);
         assert_eq!(asked.into_inner(), 1);

@@ -54,6 +54,8 @@ pub(crate) struct Metrics {
     waiters: Gauge,
     leases: Gauge,
     nodes: Arc<Nodes>,
+    /// Locked while a text is written: what is known of the nodes is for one who looks.
+    writes: Mutex<()>,
 }
 
 /// What is gauged only when somebody looks.
@@ -62,6 +64,8 @@ pub(crate) struct Now {
     pub(crate) leases: usize,
     /// Whether each node answers.
     pub(crate) up: Vec<(String, bool)>,
+    /// Whether who looks may see their addresses.
+    pub(crate) sees_nodes: bool,
 }
 
 const SECONDS: [f64; 14] = [
@@ -85,8 +89,9 @@ impl Metrics {
             leases: Gauge::default(),
             nodes: Arc::new(Nodes {
                 client,
-                up: Mutex::default(),
+                seen: Mutex::default(),
             }),
+            writes: Mutex::default(),
             registry: Registry::default(),
         };
         registry.register(
@@ -183,7 +188,11 @@ impl Metrics {
         let gauged = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
         self.waiters.set(gauged(now.waiters));
         self.leases.set(gauged(now.leases));
-        *self.nodes.up() = now.up;
+        let _writes = self.writes.lock().unwrap_or_else(PoisonError::into_inner);
+        *self.nodes.seen() = Seen {
+            up: now.up,
+            sees_nodes: now.sees_nodes,
+        };
         let mut text = String::new();
         // Writing to a string does not fail.
         let _ = encode(&mut text, &self.registry);
@@ -194,7 +203,23 @@ impl Metrics {
 /// What is known of the nodes.
 struct Nodes {
     client: Client,
-    up: Mutex<Vec<(String, bool)>>,
+    seen: Mutex<Seen>,
+}
+
+#[derive(Clone, Default)]
+struct Seen {
+    up: Vec<(String, bool)>,
+    sees_nodes: bool,
+}
+
+impl Seen {
+    /// What the node is called at that place: by its number for who may not see its address.
+    fn label(&self, place: usize, address: &str) -> String {
+        match self.sees_nodes {
+            true => address.to_owned(),
+            false => (place + 1).to_string(),
+        }
+    }
 }
 
 impl fmt::Debug for Nodes {
@@ -204,23 +229,25 @@ impl fmt::Debug for Nodes {
 }
 
 impl Nodes {
-    fn up(&self) -> std::sync::MutexGuard<'_, Vec<(String, bool)>> {
+    fn seen(&self) -> std::sync::MutexGuard<'_, Seen> {
         // A panic while it was locked cannot have left it half changed.
-        self.up.lock().unwrap_or_else(PoisonError::into_inner)
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Collector for Nodes {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let up = self.up().clone();
+        let seen = self.seen().clone();
+        let up = &seen.up;
         let mut gauges = encoder.encode_descriptor(
             "node_up",
             "Whether the node answered when this was asked for: 1 or 0",
             None,
             MetricType::Gauge,
         )?;
-        for (node, is_up) in &up {
-            let labels = Node { node: node.clone() };
+        for (place, (node, is_up)) in up.iter().enumerate() {
+            let node = seen.label(place, node);
+            let labels = Node { node };
             let gauge = ConstGauge::new(i64::from(*is_up));
             gauge.encode(gauges.encode_family(&labels)?)?;
         }
@@ -240,13 +267,13 @@ impl Collector for Nodes {
             None,
             MetricType::Counter,
         )?;
-        for of_node in &votes {
+        for (place, of_node) in votes.iter().enumerate() {
             for (vote, count) in [
                 ("granted", of_node.granted),
                 ("refused", of_node.refused),
                 ("failed", of_node.failed),
             ] {
-                let node = of_node.node.clone();
+                let node = seen.label(place, &of_node.node);
                 let labels = Vote { node, vote };
                 ConstCounter::new(count).encode(counters.encode_family(&labels)?)?;
             }
@@ -257,10 +284,9 @@ impl Collector for Nodes {
             None,
             MetricType::Histogram,
         )?;
-        for of_node in &votes {
-            let labels = Node {
-                node: of_node.node.clone(),
-            };
+        for (place, of_node) in votes.iter().enumerate() {
+            let node = seen.label(place, &of_node.node);
+            let labels = Node { node };
             let (count, buckets) = buckets(of_node);
             let sum = of_node.answering.as_secs_f64();
             histograms

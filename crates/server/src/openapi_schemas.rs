@@ -75,7 +75,13 @@ fn requests(limits: &Limits) -> Value {
         &["name", "lease", "token"],
         json!({ "name": name, "slot": slot, "lease": lease, "token": token }),
     );
-    let release = json!({ "name": name, "slot": slot, "lease": lease });
+    let release = json!({
+        "name": name, "slot": slot, "lease": lease,
+        "slots": {
+            "type": "integer", "minimum": 1, "maximum": SLOTS,
+            "description": "whichever of so many slots, as the acquire has asked",
+        },
+    });
     json!({
         "Acquire": closed(&[], acquire),
         "AcquireForm": closed(&["name"], form),
@@ -151,6 +157,11 @@ fn problem() -> Value {
             "detail": text, "request_id": text, "retry_after_ms": count(),
             "limit": { "type": "string", "enum": Limits::NAMES },
             "holder": text, "holder_token": maybe("integer"), "expires_in_ms": count(),
+            "since_ms": maybe("integer"),
+            "place": {
+                "type": "integer", "minimum": 1,
+                "description": "in the queue, for the next attempt of the lease; 1 is next",
+            },
             "reason": maybe("string"),
             "nodes": list(open(&["node", "outcome"], json!({ "node": text, "outcome": text }))),
         })),

@@ -33,10 +33,16 @@ pub(crate) const ROUTES: [Route; 13] = [
         request: Some("Acquire"),
         answer: &["Grant"],
         answers: &[
-            (200, "acquired"),
+            (
+                200,
+                "acquired; the token of one lock is in the header `Fencing-Token` too",
+            ),
             (409, "held by another, or this attempt is under way"),
             (410, "this lease id was released"),
-            (503, "no quorum, nodes that need an operator, or draining"),
+            (
+                503,
+                "no quorum, nodes that need an operator, granted too late, or draining",
+            ),
         ],
         ..route(
             "post",

@@ -101,6 +101,11 @@ impl Problem {
         }
     }
 
+    pub(crate) fn without(mut self, name: &str) -> Self {
+        self.more.remove(name);
+        self
+    }
+
     pub(crate) fn field(&self, name: &str) -> Option<&Value> {
         self.more.get(name)
     }

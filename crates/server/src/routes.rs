@@ -6,7 +6,7 @@ use axum::routing::{MethodRouter, get, post};
 use crate::api;
 use crate::events;
 use crate::operations::{ROUTES, Route};
-use crate::service::Service;
+use crate::service::{SeesNodes, Service};
 use crate::steal;
 use crate::ui;
 
@@ -33,9 +33,12 @@ fn operation(route: &Route) -> MethodRouter<Service> {
 /// What is offered at an address of its own to those who look after the service.
 pub(crate) fn metrics_router(service: Service) -> Router {
     Router::new()
-        .route("/metrics", get(api::metrics_text))
+        .route("/metrics", get(api::metrics_elsewhere))
         .route("/livez", get(api::livez))
-        .route("/readyz", get(api::readyz))
+        .route(
+            "/readyz",
+            get(|service| api::readyz(service, SeesNodes(true))),
+        )
         .fallback(api::not_found)
         .method_not_allowed_fallback(api::method_not_allowed)
         .with_state(service)

@@ -8,7 +8,6 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use axum::extract::Request;
@@ -16,7 +15,7 @@ use axum::response::{IntoResponse as _, Response};
 use fencepost::Client;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::TokioIo;
 use sha2::{Digest as _, Sha256};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
@@ -35,8 +34,9 @@ use crate::body;
 use crate::guard::refusal;
 use crate::leases::Leases;
 use crate::limits::{Limits, Waits, reached, sent_too_slowly};
-use crate::looks::Looks;
+use crate::looks::{Looks, Probe};
 use crate::metrics::Metrics;
+use crate::pace::{Pace, UnderWay};
 use crate::peers::Peers;
 use crate::pem::certificates;
 use crate::problem::KIND;
@@ -47,8 +47,8 @@ use crate::trace::traced;
 use crate::unread::{Unread, Watched};
 use crate::watcher::{Doctor, Watcher, now_ms};
 
-/// How long requests may go on once the replica is told to stop.
-const DRAIN: Duration = Duration::from_secs(65);
+/// How much longer than a wait requests may go on once the replica is told to stop. Those that wait are told so, and end.
+const DRAIN: Duration = Duration::from_secs(5);
 /// The pause after the operating system refused a connection: it has no descriptor left, say.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -139,8 +139,8 @@ impl Tls {
     }
 }
 
-/// Serves until `shutdown` resolves; then answers what has begun, and lets nothing new in. Leases go
-/// on: the nodes have them.
+/// Serves until `shutdown` resolves; then answers what has begun, and lets nothing new in. Who waits for a lock is told to
+/// ask another replica, and keeps its place in the queue. Leases go on: the nodes have them.
 ///
 /// # Errors
 /// When the timeline cannot be read or written, or the listener of the metrics cannot be used.
@@ -150,7 +150,7 @@ pub async fn serve(
     options: Options,
     shutdown: impl Future<Output = ()>,
 ) -> io::Result<()> {
-    let draining = Arc::new(AtomicBool::new(false));
+    let draining = watch::Sender::new(false);
     let limits = Arc::new(options.limits);
     let timeline = match &options.timeline {
         Some(directory) => Timeline::open(directory, now_ms())?,
@@ -163,12 +163,14 @@ pub async fn serve(
         waits: Waits::default(),
         attempts: Attempts::default(),
         looks: Looks::default(),
+        queues: Looks::default(),
+        probe: Probe::default(),
         metrics: Arc::new(Metrics::new(client.clone())),
         metrics_elsewhere: options.metrics.is_some(),
         leases: Leases::default(),
         client,
         tokens: options.tokens,
-        draining: Arc::clone(&draining),
+        draining: draining.clone(),
         limits: Arc::clone(&limits),
         watcher: watcher.clone(),
         peers: options.peers,
@@ -199,16 +201,16 @@ pub async fn serve(
         guarded: Some(service),
         tls: options.tls,
         limit: ("connections", limits.connections),
-        limits,
+        limits: Arc::clone(&limits),
         draining: watch::Sender::new(false),
     };
     front.accept(listener, shutdown).await;
-    draining.store(true, Ordering::Relaxed);
+    draining.send_replace(true);
     tracing::info!("draining: leases go on, requests that have begun are answered");
     watcher.close();
     front.draining.send_replace(true);
     // Each connection has a receiver.
-    let _ = timeout(DRAIN, front.draining.closed()).await;
+    let _ = timeout(limits.wait + DRAIN, front.draining.closed()).await;
     looks.abort();
     if let Some(scraped) = scraped {
         scraped.abort();
@@ -343,18 +345,23 @@ impl Connection {
     ) {
         let (answers, unread) = (self.answers, Unread::default());
         let is_refused = answers.refused.is_some();
-        let stream = Watched::new(stream, unread.clone(), self.limits.write_timeout);
+        let under_way = UnderWay::default();
+        let pace = Pace::new(under_way.clone(), Arc::clone(&self.limits));
+        let stream = Watched::new(stream, unread.clone(), pace, self.limits.write_timeout);
         let answer = service_fn(move |request: hyper::Request<hyper::body::Incoming>| {
             let mut request: Request = request.map(axum::body::Body::new);
             request.extensions_mut().insert(certificate);
             request.extensions_mut().insert(unread.clone());
-            let answers = answers.clone();
-            async move { Ok::<_, Infallible>(traced(request, |request| answers.to(request)).await) }
+            let (answers, begun) = (answers.clone(), under_way.begin());
+            async move {
+                let _begun = begun;
+                Ok::<_, Infallible>(traced(request, |request| answers.to(request)).await)
+            }
         });
         let mut builder = http1::Builder::new();
         builder
-            .timer(TokioTimer::new())
-            .header_read_timeout(self.limits.read_timeout)
+            // Its time runs while the connection is idle, too: see `Pace`.
+            .header_read_timeout(None)
             .keep_alive(!is_refused)
             .max_buf_size(self.limits.header_bytes);
         let mut connection = builder.serve_connection(TokioIo::new(stream), answer);
@@ -375,11 +382,12 @@ impl Connection {
             }
         };
         let Err(error) = ended else { return };
-        if error.is_timeout() {
-            let parts = connection.into_parts();
+        let parts = connection.into_parts();
+        let stream = parts.io.into_inner();
+        if stream.timed_out {
             // One that is idle is closed without a word.
             if !parts.read_buf.is_empty() {
-                too_slow(parts.io.into_inner(), &self.limits).await;
+                too_slow(stream, &self.limits).await;
             }
             return;
         }

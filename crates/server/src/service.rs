@@ -1,23 +1,24 @@
 //! [`Service`]: what every request needs; [`Caller`]: who asks.
 
+use std::convert::Infallible;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use axum::extract::FromRequestParts;
 use axum::http::StatusCode;
 use axum::http::request;
 use fencepost::Client;
+use fencepost::leased::Places;
 use fencepost_core::LeaseId;
+use tokio::sync::watch;
 
 use crate::attempts::Attempts;
-use crate::auth::{Principal, Tokens, authenticate};
+use crate::auth::{Principal, Tokens, Verb, authenticate};
 use crate::leases::Leases;
 use crate::limits::{Limits, Waits};
-use crate::looks::Looks;
+use crate::looks::{Looks, Probe};
 use crate::metrics::Metrics;
 use crate::peers::Peers;
-use crate::problem::Problem;
+use crate::problem::{Problem, SOON};
 use crate::watcher::Watcher;
 
 /// What a service does for those who ask.
@@ -43,12 +44,16 @@ pub(crate) struct Parts {
     pub(crate) waits: Waits,
     pub(crate) attempts: Attempts,
     pub(crate) looks: Looks,
+    /// Who waits for a name.
+    pub(crate) queues: Looks<Places>,
+    pub(crate) probe: Probe,
     pub(crate) metrics: Arc<Metrics>,
     /// Whether metrics are offered at another address, and so not here.
     pub(crate) metrics_elsewhere: bool,
     pub(crate) leases: Leases,
     pub(crate) tokens: Option<Tokens>,
-    pub(crate) draining: Arc<AtomicBool>,
+    /// Whether it is told to stop.
+    pub(crate) draining: watch::Sender<bool>,
     pub(crate) watcher: Watcher,
     pub(crate) peers: Peers,
     pub(crate) mode: Mode,
@@ -70,17 +75,25 @@ impl std::ops::Deref for Service {
     }
 }
 
+fn draining() -> Problem {
+    let status = StatusCode::SERVICE_UNAVAILABLE;
+    let why = "this replica is shutting down; ask another";
+    Problem::new(status, "draining", why).retry_after(SOON)
+}
+
 impl Parts {
     pub(crate) fn refuse_when_draining(&self) -> Result<(), Problem> {
-        match self.draining.load(Ordering::Relaxed) {
+        match *self.draining.borrow() {
             false => Ok(()),
-            true => Err(Problem::new(
-                StatusCode::SERVICE_UNAVAILABLE,
-                "draining",
-                "this replica is shutting down; ask another",
-            )
-            .retry_after(Duration::from_secs(1))),
+            true => Err(draining()),
         }
+    }
+
+    /// Resolves when the replica is told to stop.
+    pub(crate) async fn drained(&self) -> Problem {
+        // The sender is here.
+        let _ = self.draining.subscribe().wait_for(|told| *told).await;
+        draining()
     }
 }
 
@@ -91,7 +104,7 @@ impl Parts {
         if problem.status != StatusCode::GONE {
             return problem;
         }
-        self.leases.ended(name, lease);
+        self.leases.ended(&[name], lease);
         if problem.code != "lost" {
             return problem;
         }
@@ -119,13 +132,8 @@ pub(crate) struct Certificate(pub(crate) Option<[u8; 32]>);
 /// Who asks.
 pub(crate) struct Caller(pub(crate) Principal);
 
-impl FromRequestParts<Service> for Caller {
-    type Rejection = Problem;
-
-    async fn from_request_parts(
-        parts: &mut request::Parts,
-        service: &Service,
-    ) -> Result<Self, Problem> {
+impl Caller {
+    fn of(parts: &request::Parts, service: &Service) -> Result<Self, Problem> {
         let certificate = parts
             .extensions
             .get::<Certificate>()
@@ -136,5 +144,31 @@ impl FromRequestParts<Service> for Caller {
             certificate.as_ref(),
         )
         .map(Self)
+    }
+}
+
+impl FromRequestParts<Service> for Caller {
+    type Rejection = Problem;
+
+    async fn from_request_parts(
+        parts: &mut request::Parts,
+        service: &Service,
+    ) -> Result<Self, Problem> {
+        Self::of(parts, service)
+    }
+}
+
+/// Whether who asks, whom nobody has to know, may see the nodes.
+pub(crate) struct SeesNodes(pub(crate) bool);
+
+impl FromRequestParts<Service> for SeesNodes {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(
+        parts: &mut request::Parts,
+        service: &Service,
+    ) -> Result<Self, Infallible> {
+        let caller = Caller::of(parts, service);
+        Ok(Self(caller.is_ok_and(|who| who.0.has(Verb::Nodes))))
     }
 }

@@ -74,6 +74,7 @@ pub(crate) async fn steal(
         principal: &principal.name,
         lease: of.lease,
         shared: false,
+        reach: Some(0),
     };
     unread.count(service.leases.stolen(claim, name, granted.valid_for));
     let (lock, reason, principal) = (name, &request.reason, &*principal.name);

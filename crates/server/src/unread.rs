@@ -11,7 +11,7 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use axum::extract::FromRequestParts;
@@ -28,6 +28,7 @@ const AHEAD: usize = 4096;
 const PATIENCE: u8 = 3;
 
 use crate::leases::Counted;
+use crate::pace::Pace;
 use crate::problem::Problem;
 use crate::service::Service;
 
@@ -107,6 +108,9 @@ impl FromRequestParts<Service> for Unread {
 pub(crate) struct Watched<S> {
     stream: S,
     unread: Unread,
+    pace: Pace,
+    /// Whether no request came in time.
+    pub(crate) timed_out: bool,
     write_timeout: Duration,
     /// Since the client has taken nothing.
     stalled: Option<Pin<Box<Sleep>>>,
@@ -129,10 +133,12 @@ enum End {
 }
 
 impl<S> Watched<S> {
-    pub(crate) fn new(stream: S, unread: Unread, write_timeout: Duration) -> Self {
+    pub(crate) fn new(stream: S, unread: Unread, pace: Pace, write_timeout: Duration) -> Self {
         Self {
             stream,
             unread,
+            pace,
+            timed_out: false,
             write_timeout,
             stalled: None,
             ahead: Vec::new(),
@@ -209,13 +215,21 @@ impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
             let most = self.ahead.len().min(buffer.remaining());
             buffer.put_slice(&self.ahead[..most]);
             self.ahead.drain(..most);
+            self.pace.read();
             return Poll::Ready(Ok(()));
         }
         if self.end != End::Open {
             self.end = End::Read;
             return Poll::Ready(Ok(()));
         }
-        Pin::new(&mut self.stream).poll_read(context, buffer)
+        let read = Pin::new(&mut self.stream).poll_read(context, buffer);
+        if read.is_ready() {
+            self.pace.read();
+            return read;
+        }
+        let error = ready!(self.pace.wait(context));
+        self.timed_out = true;
+        Poll::Ready(Err(error))
     }
 }
 
@@ -229,6 +243,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Watched<S> {
         let written = Pin::new(&mut self.stream).poll_write(context, bytes);
         if matches!(written, Poll::Ready(Ok(_))) {
             self.unread.wrote();
+            self.pace.wrote();
         }
         self.within_limit(context, written)
     }
@@ -265,6 +280,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Watched<S> {
         let written = Pin::new(&mut self.stream).poll_write_vectored(context, slices);
         if matches!(written, Poll::Ready(Ok(_))) {
             self.unread.wrote();
+            self.pace.wrote();
         }
         self.within_limit(context, written)
     }

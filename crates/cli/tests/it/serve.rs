@@ -7,6 +7,8 @@ use std::process::Stdio;
 
 use crate::bench::Bench;
 
+const LONG: std::time::Duration = std::time::Duration::from_secs(20);
+
 /// `fencepost serve`, killed when it is dropped.
 pub(crate) struct Service {
     child: std::process::Child,
@@ -101,6 +103,27 @@ fn a_lease_outlives_the_replica_that_granted_it_also_on_a_file() {
     );
 }
 
+/// It waited for a client that had sent half of its request, whatever it was told.
+#[test]
+fn a_second_signal_ends_it_at_once() {
+    use nix::sys::signal::Signal;
+    let bench = Bench::new();
+    let service = Service::start(&bench, &["--limit", "read_timeout=50s"]);
+    let mut half = TcpStream::connect(&service.address).unwrap();
+    let head = "POST /v1/acquire HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\nname";
+    half.write_all(head.as_bytes()).unwrap();
+    // Another connection is answered: the first one was read.
+    assert!(service.get("/livez").starts_with("HTTP/1.1 200"));
+    let pid = nix::unistd::Pid::from_raw(service.child.id().cast_signed());
+    nix::sys::signal::kill(pid, Signal::SIGTERM).unwrap();
+    fencepost_tests::eventually("it listens no more", LONG, || {
+        TcpStream::connect(&service.address).is_err()
+    });
+    let start = std::time::Instant::now();
+    assert_eq!(service.stop(Signal::SIGTERM), Some(128 + 15));
+    assert!(start.elapsed() < LONG, "{:?}", start.elapsed());
+}
+
 #[test]
 fn a_limit_is_set_by_its_name() {
     let bench = Bench::new();
@@ -150,6 +173,49 @@ fn beyond_this_machine_it_refuses_to_serve_in_the_clear_or_to_everybody() {
         assert_eq!(ran.code, Some(64), "{words:?}: {}", ran.err);
         assert!(ran.err.contains(why), "{words:?}: {}", ran.err);
     }
+}
+
+/// All of them were "anonymous": one limit for all, and a steal by nobody.
+#[test]
+fn clients_without_rights_of_their_own_are_told_apart_by_their_certificates() {
+    let (bench, authority) = (Bench::new(), fencepost_tests::Authority::new());
+    let write = |name: &str, text: &str| std::fs::write(bench.path(name), text).unwrap();
+    write("ca.pem", &authority.pem());
+    for files in ["localhost", "one", "two"] {
+        let (certificate, key) = authority.certificate(files);
+        write(&format!("{files}.pem"), &certificate);
+        write(&format!("{files}.key"), &key);
+    }
+    let words = "--serve-cert localhost.pem --serve-key localhost.key --client-ca ca.pem \
+                 --limit leases_per_principal=1";
+    let words: Vec<_> = words.split_whitespace().collect();
+    let service = Service::start(&bench, &words);
+    let port = service.address.rsplit_once(':').unwrap().1;
+    let url = format!("https://localhost:{port}");
+    let acquire = |name: &str, files: &str| {
+        let files = [format!("{files}.pem"), format!("{files}.key")];
+        let [certificate, key] = &files;
+        let tls = [
+            "--tls-ca",
+            "ca.pem",
+            "--tls-cert",
+            certificate,
+            "--tls-key",
+            key,
+        ];
+        bench.run(
+            &[
+                &["acquire", name, "--wait", "1s", "--store", &url],
+                &tls[..],
+            ]
+            .concat(),
+        )
+    };
+    assert_eq!(acquire("a", "one").code, Some(0));
+    let refused = acquire("b", "one");
+    assert!(refused.err.contains("leases_per_principal"), "{refused:?}");
+    let other = acquire("b", "two");
+    assert_eq!(other.code, Some(0), "{other:?}");
 }
 
 /// The program as a server with TLS that knows its clients by their certificates, and as their client.

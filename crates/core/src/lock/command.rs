@@ -248,6 +248,9 @@ pub enum Reply {
     NotRaised(FencingToken),
     /// Extended for another TTL.
     Extended,
+    /// Extended by a lock service, for so long from the request: for less than the TTL where the lease may not be
+    /// held for longer.
+    ExtendedFor(Duration),
     /// Forgotten by the node, and acquired again. Not a vote: another client may have held it in
     /// between.
     Repaired,

@@ -51,7 +51,7 @@ impl ExtendTally {
     /// Counts one node's reply and returns the next step.
     pub fn answered(&mut self, node: usize, answer: Result<Reply, NodeError>) -> ExtendStep {
         self.votes[node] = match answer {
-            Ok(Reply::Extended) => Vote::Extended,
+            Ok(Reply::Extended | Reply::ExtendedFor(_)) => Vote::Extended,
             Ok(Reply::Repaired) => Vote::Repaired,
             Ok(Reply::NotHeld(by)) => Vote::Gone(Gone::NotHeld(by)),
             Ok(Reply::Stolen(by)) => Vote::Gone(Gone::Stolen(by)),

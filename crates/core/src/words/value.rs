@@ -34,6 +34,8 @@ const OUR_VERSION: u8 = b'8';
 pub const SHARED: &str = "fencepost:shared";
 /// The label of all readers together.
 const READERS: &str = "readers";
+/// Room for what a value of the service has before its label: two ids and an attempt, but no maximum hold time.
+const LEASED_BYTES: usize = 2 * RANDOM_DIGITS + 8;
 
 /// The value that a node stores for a holder: a random part, then `:` and the owner's label, so
 /// that `GET name` on Redis shows an operator who holds the lock. For a reentrant lock it is a
@@ -49,11 +51,7 @@ impl AttemptValue {
     #[must_use]
     pub fn labelled(random: u128, owner: &Owner) -> Self {
         let mut value = String::with_capacity(RANDOM_DIGITS + 1 + owner.as_str().len());
-        // Each attempt makes one: formatting would take longer than all the rest.
-        for place in (0..RANDOM_DIGITS).rev() {
-            let digit = (random >> (4 * place)) as usize & 0xf;
-            value.push(char::from(b"0123456789abcdef"[digit]));
-        }
+        push_digits(&mut value, random);
         value.push(':');
         value.push_str(owner.as_str());
         Self(value.into())
@@ -62,12 +60,19 @@ impl AttemptValue {
     /// The value of one try of a replica of the lock service, for this attempt of its client.
     #[must_use]
     pub fn leased(random: u128, of: LeaseAttempt, owner: &Owner) -> Self {
-        let (lease, attempt) = (of.lease, of.attempt);
-        let mut value = format!("{random:0RANDOM_DIGITS$x}:{LEASE_MARK}{lease}.{attempt}");
+        let mut value = String::with_capacity(LEASED_BYTES + owner.as_str().len());
+        push_digits(&mut value, random);
+        value.push(':');
+        value.push(LEASE_MARK);
+        push_digits(&mut value, of.lease.get());
+        let _ = write!(value, ".{}", of.attempt);
         if let Some(time) = of.max_hold {
-            let _ = write!(value, ".{}", time.as_millis());
+            // A larger number could not be read again: then the lease id would be the owner's label.
+            let millis = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+            let _ = write!(value, ".{millis}");
         }
-        let _ = write!(value, "{LEASE_MARK}{owner}");
+        value.push(LEASE_MARK);
+        value.push_str(owner.as_str());
         Self(value.into())
     }
 
@@ -207,6 +212,15 @@ impl AttemptValue {
     }
 }
 
+/// 128 bits as hexadecimal digits. Each attempt writes some: formatting would take longer than all the rest.
+fn push_digits(text: &mut String, bits: u128) {
+    for byte in bits.to_be_bytes() {
+        for digit in [byte >> 4, byte & 0xf] {
+            text.push(char::from(b"0123456789abcdef"[usize::from(digit)]));
+        }
+    }
+}
+
 /// Whether it is the uuid of a reentrant lock of fencepost.
 pub(super) fn is_our_uuid(text: &str) -> bool {
     let fits = |(at, byte): (usize, u8)| match DASHES.contains(&at) {
@@ -308,6 +322,14 @@ mod tests {
             assert_eq!(value.lease_attempt(), Some(of));
             assert_eq!(value.owner(), owner);
         }
+        let endless = LeaseAttempt {
+            max_hold: Some(Duration::MAX),
+            ..of
+        };
+        let value = AttemptValue::leased(1, endless, &owner);
+        let stored = value.lease_attempt().and_then(|of| of.max_hold);
+        assert_eq!(stored, Some(Duration::from_millis(u64::MAX)));
+        assert_eq!(value.owner(), owner);
         let value = AttemptValue::leased(1, of, &owner);
         assert_ne!(value.unique_part(), of.lease.to_string());
         let token = FencingToken::new(9);

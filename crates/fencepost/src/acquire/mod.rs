@@ -170,18 +170,18 @@ pub(crate) async fn attempt(
     Ok(Lease::new(shared.clone(), grant, spec.limits))
 }
 
-/// Takes the lock from exactly these values, or if it is free, without renewing it.
+/// Takes the lock from exactly these values, or if it is free.
 pub(crate) async fn take_over(
     shared: &Arc<Shared>,
     name: LockName,
-    ttl: Duration,
+    options: LockOptions,
     on_behalf: OnBehalf,
     from: Vec<AttemptValue>,
 ) -> Result<Lease, Error> {
-    let spec = Spec::new(shared, LockOptions::new().ttl(ttl))?.on_behalf(Some(on_behalf));
+    let spec = Spec::new(shared, options)?.on_behalf(Some(on_behalf));
     let claim = spec.claim(shared, name, None)?;
     let grant = take(shared, &claim, &AcquireMode::Over(from)).await?;
-    Ok(Lease::new(shared.clone(), grant, Limits::default()))
+    Ok(Lease::new(shared.clone(), grant, spec.limits))
 }
 
 /// Takes the lock from its holder, without renewing it; and tells who that was.

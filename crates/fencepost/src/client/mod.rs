@@ -24,7 +24,7 @@ use crate::lease::Lease;
 use crate::leased;
 use crate::lock::LockRequest;
 use crate::multi::{self, MultiRequest};
-use crate::options::Ask;
+use crate::options::{Ask, LockOptions};
 use crate::reentrant::ReentrantLock;
 use crate::rendezvous::{Barrier, Latch};
 use crate::runtime::clock::TokioClock;
@@ -451,11 +451,18 @@ impl Client {
     pub async fn take_over(
         &self,
         name: impl AsRef<str>,
-        ttl: Duration,
+        options: LockOptions,
         on_behalf: leased::OnBehalf,
         from: Vec<AttemptValue>,
     ) -> Result<Lease, Error> {
-        acquire::take_over(&self.shared, LockName::new(name)?, ttl, on_behalf, from).await
+        let name = LockName::new(name)?;
+        acquire::take_over(&self.shared, name, options, on_behalf, from).await
+    }
+
+    /// For a replica of the lock service: who waits, by lease.
+    #[doc(hidden)]
+    pub async fn places(&self, name: impl AsRef<str>) -> Result<leased::Places, Error> {
+        leased::Places::ask(&self.shared, LockName::new(name)?).await
     }
 
     /// For a replica of the lock service: see [`leased`].

@@ -59,6 +59,7 @@ impl Ballots {
                 | Reply::Raised(_)
                 | Reply::NotRaised(_)
                 | Reply::Extended
+                | Reply::ExtendedFor(_)
                 | Reply::Repaired,
             ) => &counts.granted,
             Ok(_) => &counts.refused,

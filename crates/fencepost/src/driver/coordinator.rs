@@ -195,11 +195,15 @@ impl Coordinator {
         }
         let limit = self.node_timeout.min(limit);
         let mut timer = pin!(sleep(limit));
+        let mut deadline = self.drift.deadline(start, claim.ttl);
         loop {
             let (node, answer) = round.next(timer.as_mut(), limit).await;
             under_way.ended.answered(node, &answer);
             self.ballots
                 .cast(node, &answer, self.clock.now().since(start));
+            if let Ok(Reply::ExtendedFor(time)) = &answer {
+                deadline = deadline.min(start + *time);
+            }
             match votes.answered(node, answer) {
                 ExtendStep::Wait => {}
                 ExtendStep::Extended => break,
@@ -234,7 +238,7 @@ impl Coordinator {
         if self.clock.now() >= until {
             return Err(NotExtended::TooLate);
         }
-        Ok(self.drift.deadline(start, claim.ttl))
+        Ok(deadline)
     }
 
     /// Releases a lock on all nodes. The release is sent when this returns, and the follower may send

@@ -151,6 +151,73 @@ fn a_waiter_that_comes_back_at_another_replica_has_its_place() {
 }
 
 #[test]
+fn a_wait_that_ended_is_told_its_place_in_the_queue_while_that_is_kept() {
+    let [one, two] = two();
+    for (name, more) in [("job", json!({})), ("pool", json!({ "slots": 1 }))] {
+        let ask = |replica: &Replica, fields: Value| {
+            let mut body = json!({ "name": name, "fair": true });
+            for part in [&more, &fields] {
+                body.as_object_mut()
+                    .unwrap()
+                    .extend(part.as_object().unwrap().clone());
+            }
+            replica.post("/v1/acquire", &body)
+        };
+        assert_eq!(ask(&one, json!({})).status, 200);
+        let held = ask(&one, json!({ "lease": LEASE }));
+        assert!(
+            held.json().get("place").is_none(),
+            "it did not wait: {held:?}"
+        );
+        let first = ask(&one, json!({ "lease": LEASE, "wait": "300ms" }));
+        first.is_problem(409, "held");
+        assert_eq!(first.json()["place"], 1, "{first:?}");
+        assert!(first.json()["since_ms"].is_u64(), "{first:?}");
+        let other = format!("{:032x}", 7);
+        let second = ask(&two, json!({ "lease": other, "wait": "300ms" }));
+        assert_eq!(second.json()["place"], 2, "{second:?}");
+    }
+    let document = one.get("/openapi.json").json();
+    let problem = &document["components"]["schemas"]["Problem"]["properties"];
+    for field in ["place", "since_ms"] {
+        assert!(problem[field].is_object(), "{field}");
+    }
+}
+
+/// A replica that was told to stop went on until each wait was over.
+#[test]
+fn who_waits_at_a_replica_that_drains_is_told_so_and_keeps_its_place() {
+    let [one, two] = two();
+    let held = two.post("/v1/acquire", &json!({ "name": "job" })).json();
+    let first = send_and_wait(&one, "job", Some(1));
+    until("one waits", || waiting(&two, "job") == 1);
+    let nobody = send_and_wait(&one, "job", None);
+    until("two wait", || waiting(&two, "job") == 2);
+    let behind = send_and_wait(&two, "job", None);
+    until("three wait", || waiting(&two, "job") == 3);
+    let start = Instant::now();
+    drop(one);
+    let took = start.elapsed();
+    assert!(took < Duration::from_secs(10), "{took:?}");
+    for told in [first, nobody] {
+        let told = answer(told);
+        assert!(told.starts_with("HTTP/1.1 503"), "{told}");
+        assert!(told.contains("\"code\":\"draining\""), "{told}");
+    }
+    let again = send_and_wait(&two, "job", Some(2));
+    until("the place was kept, and the other's not", || {
+        waiting(&two, "job") == 2
+    });
+    two.post(
+        "/v1/release",
+        &json!({ "name": "job", "lease": held["lease"] }),
+    );
+    let again = answer(again);
+    assert!(again.starts_with("HTTP/1.1 200"), "{again}");
+    drop(behind);
+}
+
+#[test]
 fn a_later_attempt_ends_the_one_that_waits_here() {
     let [one, _] = two();
     one.post("/v1/acquire", &json!({ "name": "job" }));
@@ -297,6 +364,23 @@ fn a_lease_is_granted_for_no_longer_than_it_may_be_held() {
     assert!(ask(&two, 2) <= 9_000, "nor when it is taken over");
     let held = one.get("/v1/locks?name=job").json()["holder"].clone();
     assert!(held["expires_in_ms"].as_u64() <= Some(9_000), "{held}");
+}
+
+/// The nodes stored a number that they could not read again: the holder's label was its lease id, and it could be
+/// neither extended nor released.
+#[test]
+fn a_longest_hold_time_that_cannot_be_stored_is_refused() {
+    let [one, _] = two();
+    for time in ["600000000years", "11years", "999us"] {
+        let body = json!({ "name": "job", "lease": LEASE, "ttl": "20s", "max_hold": time });
+        one.post("/v1/acquire", &body).is_problem(422, "invalid");
+    }
+    let body = json!({ "name": "job", "lease": LEASE, "ttl": "20s", "max_hold": "10years" });
+    assert_eq!(one.post("/v1/acquire", &body).status, 200);
+    let held = one.get("/v1/locks?name=job").text;
+    assert!(!held.contains(LEASE), "{held}");
+    let released = one.post("/v1/release", &json!({ "name": "job", "lease": LEASE }));
+    assert_eq!(released.status, 200, "{released:?}");
 }
 
 #[test]

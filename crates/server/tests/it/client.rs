@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fencepost::{Client, DetachedLock, ErrorKind, NamePattern};
+use fencepost::{Client, DetachedLock, ErrorKind, FencingToken, NamePattern};
 use fencepost_server::{Options, Tokens, hash_token};
 use serde_json::json;
 
@@ -174,6 +174,25 @@ async fn a_detached_lock_is_extended_and_released_by_another_process() {
     assert_eq!(names.locks[0].token, Some(token));
     other.release_detached(&detached).await.unwrap();
     let over = other.extend_detached(&detached, ttl).await.unwrap_err();
+    assert!(over.is_lost(), "{over}");
+}
+
+/// It counted the whole TTL, while the service freed the lock at its longest hold time.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_extension_lasts_as_long_as_the_service_says_and_not_for_its_ttl() {
+    const MOST: Duration = Duration::from_secs(2);
+    let [one] = replicas("max-hold");
+    let ask = json!({ "name": "job", "ttl": "1s", "max_hold": "2s" });
+    let mine = one.post("/v1/acquire", &ask).json();
+    let value = format!("{}:me", mine["lease"].as_str().unwrap());
+    let token = FencingToken::new(mine["token"].as_u64().unwrap()).unwrap();
+    let detached = DetachedLock::new("job", value, token).unwrap();
+    let locks = connect(&[one.address]).await;
+    let ttl = Duration::from_secs(20);
+    let left = locks.extend_detached(&detached, ttl).await.unwrap();
+    assert!(!left.is_zero() && left <= MOST, "{left:?}");
+    tokio::time::sleep(MOST).await;
+    let over = locks.extend_detached(&detached, ttl).await.unwrap_err();
     assert!(over.is_lost(), "{over}");
 }
 

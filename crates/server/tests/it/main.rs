@@ -13,6 +13,7 @@ mod metrics;
 mod quorum;
 mod schemathesis;
 mod service;
+mod several;
 mod shared;
 mod slots;
 mod steal;

@@ -5,7 +5,7 @@ use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
 use fencepost::{Client, RestartPolicy};
-use fencepost_server::Options;
+use fencepost_server::{Options, Tokens, hash_token};
 use fencepost_tests::RedisServer;
 use serde_json::{Value, json};
 
@@ -35,6 +35,83 @@ fn metrics_at_an_address_of_their_own_are_there_and_nowhere_else() {
     assert_eq!(look("/livez").status, 200);
     assert_eq!(look("/readyz").status, 200);
     look("/v1/locks").is_problem(404, "not_found");
+}
+
+/// Anybody could make it ask all nodes as often as they liked.
+#[test]
+fn whoever_asks_whether_it_sees_a_quorum_shares_a_look_of_one_second() {
+    let server = RedisServer::start();
+    let url = server.url();
+    let replica = Replica::start(Options::new(), async move || {
+        let builder = Client::builder().url(url).replica();
+        builder.connect().await.unwrap()
+    });
+    let looks = || -> u64 {
+        let stats = server.cli(&["INFO", "commandstats"]);
+        let calls = stats
+            .lines()
+            .find_map(|line| line.strip_prefix("cmdstat_evalsha:calls="));
+        let calls = calls.and_then(|rest| rest.split(',').next());
+        calls.map_or(0, |calls| calls.parse().unwrap())
+    };
+    assert_eq!(replica.get("/readyz").status, 200);
+    let (before, start) = (looks(), Instant::now());
+    for _ in 0..50 {
+        assert_eq!(replica.get("/readyz").status, 200);
+        assert_eq!(replica.get("/metrics").status, 200);
+    }
+    let most = 2 + start.elapsed().as_secs();
+    let sent = looks() - before;
+    assert!(sent <= most, "{sent} looks");
+}
+
+/// They were shown to whoever could connect.
+#[test]
+fn who_has_no_right_to_see_the_nodes_is_shown_no_address_of_one() {
+    let mut servers = RedisServer::start_many(3);
+    let dir = tempfile::tempdir().unwrap();
+    let entry = |who: &str, verbs: &str| {
+        let hash = hash_token(who);
+        format!(
+            "[[token]]\nprincipal = \"{who}\"\nsha256 = \"{hash}\"\nverbs = [{verbs}]\nprefixes = [\"\"]\n"
+        )
+    };
+    let path = dir.path().join("tokens.toml");
+    let text = entry("ci", "\"acquire\", \"read\"") + &entry("op", "\"nodes\"");
+    std::fs::write(&path, text).unwrap();
+    let mut options = Options::new();
+    options.tokens = Some(Tokens::load(&path).unwrap());
+    let addresses: Vec<_> = servers.iter().map(|it| it.port().to_string()).collect();
+    let urls: Vec<_> = servers.iter().map(RedisServer::url).collect();
+    let replica = Replica::start(options, async move || {
+        let builder = Client::builder().url(urls.join(","));
+        let builder = builder.restart_policy(RestartPolicy::Trust).replica();
+        builder.connect().await.unwrap()
+    });
+    let ask = |path: &str, who: Option<&str>| {
+        let bearer = who.map(|who| format!("Bearer {who}"));
+        let headers = bearer.iter().map(|bearer| ("authorization", &**bearer));
+        replica.send("GET", path, &headers.collect::<Vec<_>>(), "")
+    };
+    assert_eq!(ask("/readyz", None).status, 200);
+    servers.truncate(1);
+    fencepost_tests::eventually("no quorum is seen", Duration::from_secs(20), || {
+        ask("/readyz", None).status == 503
+    });
+    for path in ["/readyz", "/metrics"] {
+        let shows = |who: Option<&str>| {
+            let text = ask(path, who).text;
+            assert!(!text.is_empty());
+            addresses
+                .iter()
+                .any(|address| text.contains(&format!(":{address}")))
+        };
+        let shown = [None, Some("ci"), Some("nobody"), Some("op")].map(shows);
+        assert_eq!(shown, [false, false, false, true], "{path}");
+    }
+    ask("/readyz", None).is_problem(503, "no_quorum");
+    let metrics = ask("/metrics", None).text;
+    assert!(metrics.contains("node_up{node=\"3\"}"), "{metrics}");
 }
 
 fn value(text: &str, metric: &str) -> f64 {
@@ -94,7 +171,12 @@ fn leases_votes_losses_and_nodes_are_counted_and_every_metric_says_what_it_is() 
     }
     assert_eq!(replica.post("/v1/extend", &extend).status, 200);
     drop(servers.pop());
-    let text = replica.get("/metrics").text;
+    // A look at the nodes is a second old at the most.
+    let mut text = String::new();
+    fencepost_tests::eventually("it is away", Duration::from_secs(20), || {
+        text = replica.get("/metrics").text;
+        value(&text, "fencepost_service_votes_beyond_quorum ") < 1.0
+    });
     assert_eq!(value(&text, "fencepost_service_leases "), 0.0);
     assert_eq!(
         value(&text, "fencepost_service_lost_total{reason=\"unknown\"} "),

@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::service::Replica;
 
-fn replica(cluster: &Cluster) -> Replica {
+pub(crate) fn replica(cluster: &Cluster) -> Replica {
     let urls = cluster.urls();
     Replica::start(Options::new(), async move || {
         let builder = fencepost::Client::builder().url(urls);
@@ -86,6 +86,35 @@ fn a_node_that_hangs_delays_no_extension_no_release_and_no_refusal() {
     }
     let release = json!({ "name": "job", "lease": ids[0] });
     assert_eq!(service.post("/v1/release", &release).status, 200);
+    let took = start.elapsed();
+    assert!(took < NODE_TIMEOUT, "{took:?}");
+}
+
+/// Whatever it has, it is no majority.
+#[test]
+fn a_node_that_hangs_delays_no_word_of_a_lease_that_is_over() {
+    const NODE_TIMEOUT: Duration = Duration::from_secs(8);
+    let cluster = Cluster::start(3);
+    let urls = cluster.urls();
+    let service = Replica::start(Options::new(), async move || {
+        let builder = fencepost::Client::builder().url(urls);
+        let builder = builder.restart_policy(fencepost::RestartPolicy::Trust);
+        let builder = builder.node_timeout(NODE_TIMEOUT).replica();
+        builder.connect().await.unwrap()
+    });
+    let mine = service
+        .post("/v1/acquire", &json!({ "name": "job" }))
+        .json();
+    let other = json!({ "name": "job", "lease": format!("{:032x}", 1), "token": mine["token"] });
+    cluster.servers[1].freeze();
+    let start = Instant::now();
+    let over = service.post("/v1/extend", &json!({ "leases": [other] }));
+    assert_eq!(over.json()["leases"][0]["outcome"], "lost", "{over:?}");
+    assert_eq!(over.json()["leases"][0]["reason"], "stolen", "{over:?}");
+    let release = json!({ "name": "job", "lease": format!("{:032x}", 2) });
+    service
+        .post("/v1/release", &release)
+        .is_problem(410, "lost");
     let took = start.elapsed();
     assert!(took < NODE_TIMEOUT, "{took:?}");
 }

@@ -51,12 +51,7 @@ impl Replica {
     }
 
     pub(crate) fn post(&self, path: &str, body: &Value) -> Reply {
-        self.send(
-            "POST",
-            path,
-            &[("content-type", "application/json")],
-            &body.to_string(),
-        )
+        Reply::post(self.address, path, body)
     }
 
     pub(crate) fn get(&self, path: &str) -> Reply {
@@ -79,6 +74,12 @@ impl Reply {
     /// What is answered at that address.
     pub(crate) fn get(address: SocketAddr, path: &str) -> Self {
         Self::ask(address, "GET", path, &[], "")
+    }
+
+    /// What is answered to a POST there.
+    pub(crate) fn post(address: SocketAddr, path: &str, body: &Value) -> Self {
+        let kind = [("content-type", "application/json")];
+        Self::ask(address, "POST", path, &kind, &body.to_string())
     }
 
     fn ask(

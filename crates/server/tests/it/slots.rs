@@ -1,9 +1,13 @@
 //! Slots are used by the name that was asked for.
 
+use std::time::Duration;
+
 use fencepost_server::Options;
 use serde_json::json;
 
-use crate::service::Replica;
+use crate::client::replicas;
+use crate::quorum::replica;
+use crate::service::{Replica, Reply};
 
 /// The release said that it had expired or was released, while it was held.
 #[test]
@@ -34,6 +38,113 @@ fn a_slot_is_released_and_extended_by_the_name_that_was_asked_for() {
             assert_eq!(free.status, 200, "both are free: {free:?}");
         }
     }
+}
+
+const LEASE: &str = "000102030405060708090a0b0c0d0e0f";
+
+fn attempt(replica: &Replica, attempt: u32) -> Reply {
+    let body = json!({ "name": "pool", "slots": 4, "lease": LEASE, "attempt": attempt });
+    replica.post("/v1/acquire", &body)
+}
+
+/// How many of the four slots are free.
+fn free(replica: &Replica) -> usize {
+    let ask = json!({ "name": "pool", "slots": 4 });
+    let taken = std::iter::repeat_with(|| replica.post("/v1/acquire", &ask));
+    let taken: Vec<_> = taken.take_while(|reply| reply.status == 200).collect();
+    for one in &taken {
+        let slot = one.json();
+        let release = json!({ "name": "pool", "slot": slot["slot"], "lease": slot["lease"] });
+        assert_eq!(replica.post("/v1/release", &release).status, 200);
+    }
+    taken.len()
+}
+
+/// Each got a slot of its own as long as one was free: nobody knew of the first one.
+#[test]
+fn a_repeated_acquire_of_a_slot_gets_its_own_and_no_second_one_while_others_are_free() {
+    let [one, two] = replicas("slots-repeated");
+    gets_its_own_and_no_second_one(one, two);
+    let cluster = fencepost_tests::Cluster::start(3);
+    gets_its_own_and_no_second_one(replica(&cluster), replica(&cluster));
+}
+
+fn gets_its_own_and_no_second_one(one: Replica, two: Replica) {
+    let first = attempt(&one, 1).json();
+    attempt(&one, 1).is_problem(409, "in_progress");
+    attempt(&two, 1).is_problem(409, "in_progress");
+    let again = attempt(&two, 2);
+    assert_eq!(again.status, 200, "{again:?}");
+    assert_eq!(again.json()["repeated"], true);
+    assert_eq!(again.json()["slot"], first["slot"]);
+    attempt(&one, 1).is_problem(409, "in_progress");
+    assert_eq!(free(&one), 3);
+}
+
+/// Neither of them sees the other before it asks.
+#[test]
+fn two_copies_that_are_granted_at_the_same_time_do_not_keep_two_slots() {
+    let [one, two] = replicas("slots-doubled");
+    for round in 0..30_u32 {
+        let lease = format!("{round:032x}");
+        let body = |attempt: u32| json!({ "name": "pool", "slots": 4, "lease": lease, "attempt": attempt });
+        // The same attempt, and two different ones.
+        let second = 1 + round % 2;
+        let replies = std::thread::scope(|scope| {
+            let both = [(&one, 1), (&two, second)];
+            let both = both.map(|(replica, attempt)| {
+                let body = body(attempt);
+                scope.spawn(move || replica.post("/v1/acquire", &body))
+            });
+            both.map(|reply| reply.join().unwrap())
+        });
+        let granted = replies.iter().filter(|reply| reply.status == 200).count();
+        if second == 1 {
+            assert!(granted <= 1, "{replies:?}");
+        }
+        fencepost_tests::eventually("one has it at most", Duration::from_secs(5), || {
+            free(&one) >= 3
+        });
+        let release = json!({ "name": "pool", "slots": 4, "lease": lease });
+        one.post("/v1/release", &release);
+        fencepost_tests::eventually("all are free", Duration::from_secs(5), || free(&one) == 4);
+    }
+}
+
+/// The other slots had no tombstone.
+#[test]
+fn a_copy_that_comes_after_the_release_acquires_no_slot_for_nobody() {
+    for with in ["slot", "slots", "nothing", "name"] {
+        let [one, two] = replicas(&format!("slots-late-{with}"));
+        let mine = attempt(&one, 1).json();
+        let mut release = json!({ "name": "pool", "lease": LEASE });
+        match with {
+            "slot" => release["slot"] = mine["slot"].clone(),
+            "slots" => release["slots"] = 4.into(),
+            "name" => release["name"] = mine["name"].clone(),
+            _ => {}
+        }
+        let released = two.post("/v1/release", &release);
+        assert_eq!(released.status, 200, "{with}: {released:?}");
+        for number in [1, 2] {
+            attempt(&two, number).is_problem(410, "released");
+        }
+        assert_eq!(free(&one), 4, "{with}");
+        two.post("/v1/release", &release)
+            .is_problem(410, "released");
+    }
+}
+
+#[test]
+fn a_release_that_overtakes_the_acquire_of_a_slot_voids_it_if_it_says_of_how_many() {
+    let [one, two] = replicas("slots-overtaken");
+    let release = json!({ "name": "pool", "slots": 4, "lease": LEASE });
+    one.post("/v1/release", &release).is_problem(410, "lost");
+    attempt(&two, 1).is_problem(410, "released");
+    let both = json!({ "name": "pool", "slots": 4, "slot": 1, "lease": LEASE });
+    one.post("/v1/release", &both).is_problem(422, "invalid");
+    let none = json!({ "name": "pool", "slots": 0, "lease": LEASE });
+    one.post("/v1/release", &none).is_problem(422, "invalid");
 }
 
 #[test]

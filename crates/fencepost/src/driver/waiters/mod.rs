@@ -287,7 +287,7 @@ pub(crate) struct WaiterGuard {
 
 /// The number of the ticket that waits under this lease id for this name: the same at every replica,
 /// so that the same acquire takes the same place wherever it is sent again.
-fn place_of(lease: LeaseId, name: &LockName) -> u64 {
+pub(crate) fn place_of(lease: LeaseId, name: &LockName) -> u64 {
     // FNV-1a. The lease id is random, and a secret of its client's; the name tells its locks apart.
     const OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
     const PRIME: u64 = 0x0100_0000_01b3;

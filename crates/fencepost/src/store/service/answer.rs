@@ -43,7 +43,10 @@ pub(super) fn acquired(answer: &Answer, sent: Moment) -> Result<Served, NodeErro
 pub(super) fn extended(answer: &Answer) -> Result<Reply, NodeError> {
     let one = &answer.body["leases"][0];
     match (answer.status, one["outcome"].as_str()) {
-        (200, Some("extended")) => Ok(Reply::Extended),
+        (200, Some("extended")) => match millis(&one["valid_for_ms"]) {
+            Some(valid_for) => Ok(Reply::ExtendedFor(valid_for)),
+            None => Err(unfit(answer)),
+        },
         (200, Some("lost" | "released")) => {
             let stolen = one["holder"].is_string().then(|| holder_of(one));
             Ok(Reply::NotHeld(stolen))
@@ -248,6 +251,7 @@ mod tests {
             (200, json!({ "token": 7 })),
             (200, json!({ "token": -7, "valid_for_ms": 10 })),
             (200, json!({ "token": "7", "valid_for_ms": 10 })),
+            (200, json!({ "leases": [{ "outcome": "extended" }] })),
             (200, Value::Null),
             (204, Value::Null),
             (302, Value::Null),
