@@ -490,17 +490,16 @@ pub(crate) async fn list(
     }
     principal.may_at_all(Verb::Read)?;
     let prefix = query.prefix.as_deref().unwrap_or("");
-    let (mut found, is_cut) = slots::list(&service.client, prefix).await?;
-    found.retain(|lock| principal.sees(lock.name.as_str()));
+    let prefixes = principal.prefixes_in(prefix);
+    let (mut names, is_cut) = slots::list(&service.client, &prefixes).await?;
+    names.retain(|name| principal.sees(name.as_str()));
     if let Some(cursor) = &query.cursor {
-        found.retain(|lock| lock.name.as_str() > cursor.as_str());
+        names.retain(|name| name.as_str() > cursor.as_str());
     }
-    let more = found.len() > PAGE;
-    found.truncate(PAGE);
-    let cursor = found
-        .last()
-        .filter(|_| more)
-        .map(|lock| lock.name.to_string());
+    let more = names.len() > PAGE;
+    names.truncate(PAGE);
+    let cursor = names.last().filter(|_| more).map(ToString::to_string);
+    let found = service.client.statuses(&names).await;
     let listed: Vec<Value> = found.iter().map(shown).collect();
     Ok(form.answer(&json!({ "locks": listed, "cursor": cursor, "more": is_cut || more })))
 }
