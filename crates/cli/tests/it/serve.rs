@@ -195,8 +195,21 @@ fn clients_without_rights_of_their_own_are_told_apart_by_their_certificates() {
     let acquire = |name: &str, files: &str| {
         let files = [format!("{files}.pem"), format!("{files}.key")];
         let [certificate, key] = &files;
-        let tls = ["--tls-ca", "ca.pem", "--tls-cert", certificate, "--tls-key", key];
-        bench.run(&[&["acquire", name, "--wait", "1s", "--store", &url], &tls[..]].concat())
+        let tls = [
+            "--tls-ca",
+            "ca.pem",
+            "--tls-cert",
+            certificate,
+            "--tls-key",
+            key,
+        ];
+        bench.run(
+            &[
+                &["acquire", name, "--wait", "1s", "--store", &url],
+                &tls[..],
+            ]
+            .concat(),
+        )
     };
     assert_eq!(acquire("a", "one").code, Some(0));
     let refused = acquire("b", "one");
