@@ -228,11 +228,7 @@ fn too_late(name: &str) -> Problem {
 }
 
 /// The place in the queue that is kept for the next attempt: 1 is next.
-pub(crate) async fn place(
-    client: &Client,
-    wish: &Wish,
-    queues: &Looks<Places>,
-) -> Option<usize> {
+pub(crate) async fn place(client: &Client, wish: &Wish, queues: &Looks<Places>) -> Option<usize> {
     if !wish.may_be_repeated() || wish.names.len() > 1 {
         return None;
     }

@@ -77,11 +77,7 @@ pub(crate) fn number(name: &str) -> Option<usize> {
 }
 
 /// The slots of that name which a lease holds on any node of a majority, and the last attempt that does.
-async fn held_by(
-    client: &Client,
-    name: &str,
-    lease: LeaseId,
-) -> Result<Vec<(String, u32)>, Error> {
+async fn held_by(client: &Client, name: &str, lease: LeaseId) -> Result<Vec<(String, u32)>, Error> {
     // Some names have no slots.
     if names(client, name, SLOTS).is_err() {
         return Ok(Vec::new());

@@ -157,13 +157,18 @@ fn a_wait_that_ended_is_told_its_place_in_the_queue_while_that_is_kept() {
         let ask = |replica: &Replica, fields: Value| {
             let mut body = json!({ "name": name, "fair": true });
             for part in [&more, &fields] {
-                body.as_object_mut().unwrap().extend(part.as_object().unwrap().clone());
+                body.as_object_mut()
+                    .unwrap()
+                    .extend(part.as_object().unwrap().clone());
             }
             replica.post("/v1/acquire", &body)
         };
         assert_eq!(ask(&one, json!({})).status, 200);
         let held = ask(&one, json!({ "lease": LEASE }));
-        assert!(held.json().get("place").is_none(), "it did not wait: {held:?}");
+        assert!(
+            held.json().get("place").is_none(),
+            "it did not wait: {held:?}"
+        );
         let first = ask(&one, json!({ "lease": LEASE, "wait": "300ms" }));
         first.is_problem(409, "held");
         assert_eq!(first.json()["place"], 1, "{first:?}");

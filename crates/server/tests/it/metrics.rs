@@ -102,7 +102,9 @@ fn who_has_no_right_to_see_the_nodes_is_shown_no_address_of_one() {
         let shows = |who: Option<&str>| {
             let text = ask(path, who).text;
             assert!(!text.is_empty());
-            addresses.iter().any(|address| text.contains(&format!(":{address}")))
+            addresses
+                .iter()
+                .any(|address| text.contains(&format!(":{address}")))
         };
         let shown = [None, Some("ci"), Some("nobody"), Some("op")].map(shows);
         assert_eq!(shown, [false, false, false, true], "{path}");

@@ -102,7 +102,9 @@ fn a_node_that_hangs_delays_no_word_of_a_lease_that_is_over() {
         let builder = builder.node_timeout(NODE_TIMEOUT).replica();
         builder.connect().await.unwrap()
     });
-    let mine = service.post("/v1/acquire", &json!({ "name": "job" })).json();
+    let mine = service
+        .post("/v1/acquire", &json!({ "name": "job" }))
+        .json();
     let other = json!({ "name": "job", "lease": format!("{:032x}", 1), "token": mine["token"] });
     cluster.servers[1].freeze();
     let start = Instant::now();

@@ -130,7 +130,8 @@ fn a_copy_that_comes_after_the_release_acquires_no_slot_for_nobody() {
             attempt(&two, number).is_problem(410, "released");
         }
         assert_eq!(free(&one), 4, "{with}");
-        two.post("/v1/release", &release).is_problem(410, "released");
+        two.post("/v1/release", &release)
+            .is_problem(410, "released");
     }
 }
 
