@@ -1,8 +1,11 @@
 //! [`Answer`]: what an operation gives, as JSON or as `KEY=value` lines that a shell can `eval`.
 
+use std::convert::Infallible;
 use std::fmt::Write as _;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use axum::extract::FromRequestParts;
+use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
@@ -36,6 +39,14 @@ impl Form {
                 ([(header::CONTENT_TYPE, plain)], lines).into_response()
             }
         }
+    }
+}
+
+impl<S: Sync> FromRequestParts<S> for Form {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
+        Ok(Self::wanted(&parts.headers))
     }
 }
 

@@ -1,11 +1,12 @@
 //! The operations. Each reads its request, asks who may, asks the library, and answers.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use axum::extract::State;
-use axum::http::{HeaderMap, HeaderValue, StatusCode};
+use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
-use fencepost::{FencingToken, Lease, Owner};
+use fencepost::{FencingToken, Owner};
 use fencepost_core::{InvalidLeaseId, LeaseAttempt, LeaseId};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -168,7 +169,7 @@ pub(crate) async fn acquire(
     State(service): State<Service>,
     Caller(principal): Caller,
     unread: Unread,
-    headers: HeaderMap,
+    form: Form,
     Body(request): Body<AcquireRequest>,
 ) -> Answer {
     service.refuse_when_draining()?;
@@ -183,7 +184,7 @@ pub(crate) async fn acquire(
     service.metrics.acquired(word, start.elapsed(), waits);
     let (granted, counted) = outcome?;
     unread.count(counted);
-    Ok(grant(&headers, wish.of.lease, granted, None, &unread))
+    Ok(grant(form, wish.of.lease, granted, None, &unread))
 }
 
 /// The acquire itself, within the limits.
@@ -204,10 +205,13 @@ async fn under_way(
         }),
     };
     // Before the nodes are asked; what is granted meanwhile is counted once it is there.
-    let asked_for = wish.names.iter().map(String::as_str);
-    service.leases.room(limits, claim, asked_for)?;
+    let asked_for: Vec<Arc<str>> = wish.names.iter().map(|name| name.as_str().into()).collect();
+    service.leases.room(limits, claim, &asked_for)?;
     let granted = attempted(service, principal, wish).await?;
-    let names = granted.leases.iter().map(Lease::name);
+    let names = match wish.slots {
+        None => asked_for,
+        Some(_) => granted.leases.iter().map(|it| it.name().into()).collect(),
+    };
     // Too many: then they are released, by being dropped.
     let counted = service
         .leases
@@ -286,7 +290,7 @@ struct GrantedLock<'a> {
 }
 
 pub(crate) fn grant(
-    headers: &HeaderMap,
+    form: Form,
     lease: LeaseId,
     granted: Granted,
     stolen_from: Option<&str>,
@@ -313,7 +317,7 @@ pub(crate) fn grant(
         stolen_from,
         repeated: granted.repeated,
     };
-    let mut response = Form::wanted(headers).answer(&body);
+    let mut response = form.answer(&body);
     if let Some(token) = token {
         response
             .headers_mut()
@@ -345,7 +349,7 @@ struct LeaseRef {
 pub(crate) async fn extend(
     State(service): State<Service>,
     Caller(principal): Caller,
-    headers: HeaderMap,
+    form: Form,
     Body(request): Body<ExtendRequest>,
 ) -> Answer {
     let most = service.limits.batch;
@@ -363,7 +367,7 @@ pub(crate) async fn extend(
         .iter()
         .map(|lease| extend_one(&service, &principal, lease, ttl));
     let outcomes = futures_util::future::join_all(each).await;
-    Ok(Form::wanted(&headers).answer(&json!({ "leases": outcomes })))
+    Ok(form.answer(&json!({ "leases": outcomes })))
 }
 
 async fn extend_one(
@@ -434,7 +438,7 @@ pub(crate) struct ReleaseRequest {
 pub(crate) async fn release(
     State(service): State<Service>,
     Caller(principal): Caller,
-    headers: HeaderMap,
+    form: Form,
     Body(request): Body<ReleaseRequest>,
 ) -> Answer {
     principal.may(Verb::Acquire, &request.name)?;
@@ -461,7 +465,7 @@ pub(crate) async fn release(
         Err(problem) => service.metrics.released(problem.code, None),
     }
     outcome?;
-    Ok(Form::wanted(&headers).answer(&json!({ "name": request.name, "outcome": "released" })))
+    Ok(form.answer(&json!({ "name": request.name, "outcome": "released" })))
 }
 
 #[derive(Debug, Deserialize)]
@@ -478,10 +482,9 @@ const PAGE: usize = 500;
 pub(crate) async fn list(
     State(service): State<Service>,
     Caller(principal): Caller,
-    headers: HeaderMap,
+    form: Form,
     Asked(query): Asked<LocksQuery>,
 ) -> Answer {
-    let form = Form::wanted(&headers);
     if let Some(name) = &query.name {
         principal.may(Verb::Read, name)?;
         let status = locks::status(&service.client, name).await?;
@@ -490,17 +493,16 @@ pub(crate) async fn list(
     }
     principal.may_at_all(Verb::Read)?;
     let prefix = query.prefix.as_deref().unwrap_or("");
-    let (mut found, is_cut) = slots::list(&service.client, prefix).await?;
-    found.retain(|lock| principal.sees(lock.name.as_str()));
+    let prefixes = principal.prefixes_in(prefix);
+    let (mut names, is_cut) = slots::list(&service.client, &prefixes).await?;
+    names.retain(|name| principal.sees(name.as_str()));
     if let Some(cursor) = &query.cursor {
-        found.retain(|lock| lock.name.as_str() > cursor.as_str());
+        names.retain(|name| name.as_str() > cursor.as_str());
     }
-    let more = found.len() > PAGE;
-    found.truncate(PAGE);
-    let cursor = found
-        .last()
-        .filter(|_| more)
-        .map(|lock| lock.name.to_string());
+    let more = names.len() > PAGE;
+    names.truncate(PAGE);
+    let cursor = names.last().filter(|_| more).map(ToString::to_string);
+    let found = service.client.statuses(&names).await;
     let listed: Vec<Value> = found.iter().map(shown).collect();
     Ok(form.answer(&json!({ "locks": listed, "cursor": cursor, "more": is_cut || more })))
 }

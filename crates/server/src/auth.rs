@@ -19,6 +19,9 @@ use crate::slots::plain_name;
 /// How often it is looked whether the file has changed.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
+/// A listing asks for so many prefixes at the most, each by itself.
+const MOST_PREFIXES: usize = 8;
+
 /// So many digits of its SHA-256 name a certificate.
 const CERTIFICATE_DIGITS: usize = 16;
 
@@ -261,6 +264,29 @@ impl Principal {
         }
     }
 
+    /// With which of its prefixes the names begin that it may be shown of those that begin like that; itself if there
+    /// are too many of them to ask for each.
+    pub(crate) fn prefixes_in<'a>(&'a self, prefix: &'a str) -> Vec<&'a str> {
+        let Some(rule) = self.rule().filter(|_| !prefix.starts_with('{')) else {
+            // The names of slots begin with a brace, which those that rights are for have not.
+            return vec![prefix];
+        };
+        let all = rule.prefixes.iter().map(String::as_str);
+        let mut within: Vec<&str> = all
+            .filter_map(|its| match its.starts_with(prefix) {
+                true => Some(its),
+                false => prefix.starts_with(its).then_some(prefix),
+            })
+            .collect();
+        within.sort_unstable();
+        // What begins with a shorter one is among its names.
+        within.dedup_by(|longer, shorter| longer.starts_with(*shorter));
+        match within.len() > MOST_PREFIXES {
+            true => vec![prefix],
+            false => within,
+        }
+    }
+
     /// Whether it may see that name.
     pub(crate) fn sees(&self, name: &str) -> bool {
         self.may(Verb::Read, name).is_ok()
@@ -386,6 +412,34 @@ mod tests {
         for headers in [HeaderMap::new(), with_token("s3cre"), with_token("")] {
             let refused = authenticate(Some(&tokens), &headers, None).err();
             assert_eq!(refused.map(|p| p.code), Some("unauthenticated"));
+        }
+    }
+
+    #[test]
+    fn a_listing_is_of_the_prefixes_that_may_be_seen() {
+        let entry = |prefixes: &str| {
+            format!(
+                "[[token]]\nprincipal = \"p\"\nsha256 = \"{}\"\nverbs = [\"read\"]\n\
+                 prefixes = [{prefixes}]\n",
+                hash_token("t")
+            )
+        };
+        let many: Vec<_> = (0..9).map(|n| format!("\"{n}/\"")).collect();
+        for (prefixes, prefix, within) in [
+            ("\"b/\", \"a/\"", "", &["a/", "b/"][..]),
+            ("\"a/\", \"a/x\", \"b\"", "", &["a/", "b"]),
+            ("\"a/\", \"b/\"", "a/x", &["a/x"]),
+            ("\"a/\", \"ab\", \"b/\"", "a", &["a/", "ab"]),
+            ("\"\"", "a", &["a"]),
+            ("\"a/\"", "c", &[]),
+            ("\"a/\"", "{a", &["{a"]),
+            ("", "c", &[]),
+            (&many.join(","), "", &[""]),
+        ] {
+            let (_dir, tokens) = file(&entry(prefixes));
+            let tokens = tokens.expect("good");
+            let who = authenticate(Some(&tokens), &with_token("t"), None).expect("known");
+            assert_eq!(who.prefixes_in(prefix), within, "{prefixes} {prefix}");
         }
     }
 

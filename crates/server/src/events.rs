@@ -445,11 +445,11 @@ async fn poll(
 pub(crate) async fn nodes(
     State(service): State<Service>,
     Caller(principal): Caller,
-    headers: HeaderMap,
+    form: Form,
 ) -> Result<Response, Problem> {
     principal.may_at_all(Verb::Nodes)?;
     if let Some(found) = service.watcher.examined().await {
-        return Ok(Form::wanted(&headers).answer(&found));
+        return Ok(form.answer(&found));
     }
     // Without a doctor it is told who answers, and no more.
     let status = service.client.status("fencepost-nodes").await?;
@@ -461,18 +461,18 @@ pub(crate) async fn nodes(
     let voters = status.nodes.iter().filter(|node| node.lock.is_ok()).count();
     let needed = nodes.len() / 2 + 1;
     let body = json!({ "nodes": nodes, "findings": [], "voters": voters, "needed": needed });
-    Ok(Form::wanted(&headers).answer(&body))
+    Ok(form.answer(&body))
 }
 
 /// `GET /v1/contention`.
 pub(crate) async fn contention(
     State(service): State<Service>,
     Caller(principal): Caller,
-    headers: HeaderMap,
+    form: Form,
 ) -> Result<Response, Problem> {
     principal.may_at_all(Verb::Read)?;
     let body = service.watcher.contention(|name| principal.sees(name));
-    Ok(Form::wanted(&headers).answer(&body))
+    Ok(form.answer(&body))
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -497,7 +497,7 @@ pub(crate) async fn timeline(
     State(service): State<Service>,
     Caller(principal): Caller,
     credentials: Credentials,
-    headers: HeaderMap,
+    form: Form,
     Asked(query): Asked<TimelineQuery>,
 ) -> Result<Response, Problem> {
     principal.may_at_all(Verb::Read)?;
@@ -522,5 +522,5 @@ pub(crate) async fn timeline(
         }
     };
     let body = together(known(&filter), others);
-    Ok(Form::wanted(&headers).answer(&body))
+    Ok(form.answer(&body))
 }

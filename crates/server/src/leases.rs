@@ -98,25 +98,23 @@ impl Drop for Counted {
 
 impl Leases {
     /// Whether it would be too many.
-    pub(crate) fn room<'n>(
+    pub(crate) fn room(
         &self,
         limits: &Limits,
         claim: Claim<'_>,
-        names: impl IntoIterator<Item = &'n str>,
+        names: &[Arc<str>],
     ) -> Result<(), Problem> {
-        let names: Vec<Arc<str>> = names.into_iter().map(Arc::from).collect();
-        self.known().room(limits, claim, &names)
+        self.known().room(limits, claim, names)
     }
 
     /// Counts what was granted, for so long, unless it is too many by now.
-    pub(crate) fn granted<'n>(
+    pub(crate) fn granted(
         &self,
         limits: &Limits,
         claim: Claim<'_>,
-        names: impl IntoIterator<Item = &'n str>,
+        names: Vec<Arc<str>>,
         time: Duration,
     ) -> Result<Counted, Problem> {
-        let names: Vec<Arc<str>> = names.into_iter().map(Arc::from).collect();
         let mut known = self.known();
         known.room(limits, claim, &names)?;
         Ok(self.count_in(&mut known, claim, names, time))
@@ -311,7 +309,8 @@ mod tests {
 
     /// The limit that refused it, if one did.
     fn grant(leases: &Leases, claim: Claim<'_>, names: &[&str], time: Duration) -> Option<String> {
-        match leases.granted(&limits(), claim, names.iter().copied(), time) {
+        let names = names.iter().copied().map(Arc::from).collect();
+        match leases.granted(&limits(), claim, names, time) {
             Ok(counted) => {
                 counted.keep();
                 None
@@ -334,7 +333,7 @@ mod tests {
         assert!(leases.known().by_principal.is_empty() && leases.known().ends.is_empty());
         assert_eq!(grant(&leases, claim(&a, 1), &["one"], LONG), None);
         leases.extended(&a, "one", LeaseId::new(1), LONG);
-        drop(leases.granted(&limits(), claim(&a, 2), ["two"], LONG));
+        drop(leases.granted(&limits(), claim(&a, 2), vec!["two".into()], LONG));
         assert_eq!(leases.count(), 1);
         leases.ended(&["one"], LeaseId::new(1));
         assert_eq!(leases.count(), 0);

@@ -3,8 +3,8 @@
 
 use fencepost::leased::LeaseRelease;
 use fencepost::{Client, Error, NamePattern, Status};
-use fencepost_core::LeaseId;
 use fencepost_core::lock::Snapshot;
+use fencepost_core::{LeaseId, LockName};
 use futures_util::future::try_join_all;
 
 use crate::leases::Leases;
@@ -197,24 +197,36 @@ async fn release_all(
     Ok(best.unwrap_or(LeaseRelease::NotHeld))
 }
 
-/// The locks whose names, or whose semaphores' names, begin like that, in order; and whether there are
-/// more than a listing can hold.
-pub(crate) async fn list(client: &Client, prefix: &str) -> Result<(Vec<Status>, bool), Error> {
+/// The names of the locks whose names, or whose semaphores' names, begin like one of these, in order; and whether there
+/// are more than a listing can hold.
+pub(crate) async fn list(
+    client: &Client,
+    prefixes: &[&str],
+) -> Result<(Vec<LockName>, bool), Error> {
+    let each = prefixes.iter().map(|prefix| begin_like(client, prefix));
+    let (mut all, mut more) = (Vec::new(), false);
+    for (names, has_more) in try_join_all(each).await? {
+        all.extend(names);
+        more |= has_more;
+    }
+    all.sort_unstable();
+    all.dedup();
+    Ok((all, more))
+}
+
+async fn begin_like(client: &Client, prefix: &str) -> Result<(Vec<LockName>, bool), Error> {
     // By the nodes, which hand out a bounded number of names. In a pattern `*` is no letter: `?` is any.
     let like = prefix.replace('*', "?");
     let plain = NamePattern::new(format!("{like}*"));
-    let plain = client.list(&plain).await?;
-    let (mut locks, mut more) = (plain.locks, plain.truncated);
+    let (mut names, mut more) = client.names(&plain).await?;
     if !prefix.is_empty() {
         let slots = NamePattern::new(format!("{{{like}*{SLOT_OF}*"));
-        let slots = client.list(&slots).await?;
-        more |= slots.truncated;
-        locks.extend(slots.locks);
+        let (slots, has_more) = client.names(&slots).await?;
+        more |= has_more;
+        names.extend(slots);
     }
-    locks.retain(|lock| has_prefix(lock.name.as_str(), prefix));
-    locks.sort_by(|one, other| one.name.cmp(&other.name));
-    locks.dedup_by(|one, other| one.name == other.name);
-    Ok((locks, more))
+    names.retain(|name| has_prefix(name.as_str(), prefix));
+    Ok((names, more))
 }
 
 /// Whether a name, or that of which it is a slot, begins like that.

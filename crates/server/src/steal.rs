@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use axum::extract::State;
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::StatusCode;
 use axum::response::Response;
 use fencepost::Status;
 use fencepost::leased::OnBehalf;
@@ -13,6 +13,7 @@ use fencepost_core::lock::Holder;
 use serde::Deserialize;
 use serde_json::Value;
 
+use crate::answer::Form;
 use crate::api::{TTL, draw, grant, label, lease_id};
 use crate::auth::Verb;
 use crate::body::{Body, field};
@@ -41,7 +42,7 @@ pub(crate) async fn steal(
     State(service): State<Service>,
     Caller(principal): Caller,
     unread: Unread,
-    headers: HeaderMap,
+    form: Form,
     Body(request): Body<StealRequest>,
 ) -> Result<Response, Problem> {
     service.refuse_when_draining()?;
@@ -88,7 +89,7 @@ pub(crate) async fn steal(
         target: "fencepost::audit",
         lock, principal, reason, from, foreign, token, request_id, trace_id, "stolen"
     );
-    Ok(grant(&headers, of.lease, granted, from, &unread))
+    Ok(grant(form, of.lease, granted, from, &unread))
 }
 
 fn holders(seen: &Status) -> impl Iterator<Item = &Holder> {

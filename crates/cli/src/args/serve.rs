@@ -95,7 +95,8 @@ pub(crate) struct ServeJob {
     pub(crate) timeline: Option<PathBuf>,
     pub(crate) peers: Vec<String>,
     pub(crate) peer_ca: Option<PathBuf>,
-    pub(crate) limits: Limits,
+    /// On the heap: other jobs are small.
+    pub(crate) limits: Box<Limits>,
     pub(crate) place: Place,
 }
 
@@ -126,7 +127,7 @@ impl RawServe {
             set.map_err(|why| Failure::usage(format!("--limit: {why}")))?;
         }
         Ok(ServeJob {
-            limits,
+            limits: Box::new(limits),
             listen: self.listen,
             metrics_listen: self.metrics_listen,
             tokens: self.tokens,

@@ -407,6 +407,19 @@ impl Client {
         list::list(&self.shared.coordinator, wanted).await
     }
 
+    /// For a replica of the lock service: the names of the locks known to the nodes, in order, and whether there are more.
+    #[doc(hidden)]
+    pub async fn names(&self, wanted: &NamePattern) -> Result<(Vec<LockName>, bool), Error> {
+        let known = list::known(&self.shared.coordinator, wanted).await?;
+        Ok((known.names, known.truncated))
+    }
+
+    /// For a replica of the lock service: the status of each of them, in the same order.
+    #[doc(hidden)]
+    pub async fn statuses(&self, names: &[LockName]) -> Vec<Status> {
+        Status::ask_for_all(&self.shared.coordinator, names).await
+    }
+
     /// Extends a detached lock to `ttl` from now, and returns its remaining validity.
     ///
     /// The nodes are first asked whether they hold it, so that a mistyped token cannot raise their

@@ -12,6 +12,7 @@ use crate::driver::coordinator::Coordinator;
 use crate::error::{Cause, Error, NodeError, NodeOutcome, NodeReport};
 use crate::inspect::status::Status;
 pub use fencepost_core::NamePattern;
+use fencepost_core::name::LockName;
 
 /// How long one node may take to list its locks.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -28,11 +29,35 @@ pub struct Listing {
     pub truncated: bool,
 }
 
+/// The names of the locks known to the nodes.
+pub(crate) struct Known {
+    pub(crate) names: Vec<LockName>,
+    failed: Vec<NodeReport>,
+    pub(crate) truncated: bool,
+}
+
 /// The locks known to these nodes.
 pub(crate) async fn list(
     coordinator: &Arc<Coordinator>,
     wanted: &NamePattern,
 ) -> Result<Listing, Error> {
+    let Known {
+        names,
+        failed,
+        truncated,
+    } = known(coordinator, wanted).await?;
+    Ok(Listing {
+        locks: Status::ask_for_all(coordinator, &names).await,
+        failed,
+        truncated,
+    })
+}
+
+/// The names of the locks known to these nodes, in order.
+pub(crate) async fn known(
+    coordinator: &Arc<Coordinator>,
+    wanted: &NamePattern,
+) -> Result<Known, Error> {
     let asked = coordinator.nodes().iter().map(|node| async {
         match timeout(LIMIT, node.names(wanted)).await {
             Ok(answer) => answer,
@@ -64,8 +89,8 @@ pub(crate) async fn list(
     }
     names.sort_unstable();
     names.dedup();
-    Ok(Listing {
-        locks: Status::ask_for_all(coordinator, &names).await,
+    Ok(Known {
+        names,
         failed,
         truncated,
     })

@@ -74,6 +74,80 @@ fn no_token_wrong_token_wrong_prefix_and_wrong_verb_are_refused_alike() {
     assert_eq!(names, ["ci/x"], "others' names are not shown");
 }
 
+/// All names were asked for, and the status of each, before it was looked who may see them: of more than 10,000 names of
+/// others its own were lost.
+#[test]
+fn a_listing_asks_for_no_more_than_it_shows() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = fencepost_tests::RedisServer::start();
+    let all = "\"acquire\", \"read\"";
+    let text = entry("ci", "one", all, "ci/") + &entry("op", "two", all, "");
+    std::fs::write(file(&dir), text).unwrap();
+    let mut options = Options::new();
+    options.tokens = Some(Tokens::load(file(&dir)).unwrap());
+    let url = server.url();
+    let service = Replica::start(options, async move || {
+        let builder = Client::builder().url(url).replica();
+        builder.connect().await.unwrap()
+    });
+    for body in [
+        json!({ "name": "ci/x" }),
+        json!({ "name": "ci/pool", "slots": 2 }),
+    ] {
+        assert_eq!(post(&service, "one", "/v1/acquire", &body).status, 200);
+    }
+    let now = std::time::SystemTime::now();
+    let now = now.duration_since(std::time::UNIX_EPOCH).unwrap();
+    let token = now.as_micros().to_string();
+    for some in 0..12 {
+        let names: Vec<_> = (0..1_000).map(|n| format!("other/{some}/{n}")).collect();
+        let scored = names.iter().flat_map(|name| [&*token, name]);
+        let words: Vec<_> = ["ZADD", "fencepost:fences"]
+            .into_iter()
+            .chain(scored)
+            .collect();
+        server.cli(&words);
+    }
+    let get = |token: &str, path: &str| {
+        let bearer = format!("Bearer {token}");
+        service
+            .send("GET", path, &[("authorization", &bearer)], "")
+            .json()
+    };
+    let names = |listed: &serde_json::Value| -> Vec<String> {
+        let locks = listed["locks"].as_array().unwrap().iter();
+        locks
+            .map(|lock| lock["name"].as_str().unwrap().to_owned())
+            .collect()
+    };
+    let before = server.scripts_run();
+    for query in ["", "?prefix=", "?prefix=c", "?prefix=ci/"] {
+        let listed = get("one", &format!("/v1/locks{query}"));
+        let names = names(&listed);
+        assert_eq!(names.len(), 2, "{query}: {names:?}");
+        assert_eq!(
+            (names[0].as_str(), &listed["more"]),
+            ("ci/x", &json!(false)),
+            "{query}"
+        );
+    }
+    assert_eq!(names(&get("one", "/v1/locks?prefix=other/")), [""; 0]);
+    let listed = get("two", "/v1/locks?prefix=other/3");
+    let first = names(&listed);
+    let cursor = listed["cursor"].as_str().unwrap();
+    assert_eq!((first.len(), cursor), (500, first[499].as_str()));
+    let second = get("two", &format!("/v1/locks?prefix=other/3&cursor={cursor}"));
+    assert_eq!(
+        (names(&second).len(), &second["more"]),
+        (500, &json!(false))
+    );
+    let sent = server.scripts_run() - before;
+    assert!(
+        sent < 1_100,
+        "{sent} scripts for 1,008 locks that were shown"
+    );
+}
+
 /// A slot of a semaphore has a name of its own, which begins with a brace.
 #[test]
 fn a_principal_sees_the_slots_of_its_own_semaphores_and_of_no_others() {
