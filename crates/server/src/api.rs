@@ -11,14 +11,17 @@ use fencepost_core::{InvalidLeaseId, LeaseAttempt, LeaseId};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use crate::acquire::{self, Granted, Wish};
 use crate::answer::{Form, millis};
 use crate::auth::{Principal, Verb};
 use crate::body::{Asked, Body, field};
+use crate::extend;
+use crate::held::{held_for, no_quorum};
 use crate::leases::{Claim, Counted};
 use crate::limits::Limits;
-use crate::locks::{self, Granted, Wish};
 use crate::metrics::Now;
 use crate::problem::Problem;
+use crate::release::{self, Release};
 use crate::service::{Caller, SeesNodes, Service};
 use crate::shown::{shown, shown_with_queue};
 use crate::slots::{self, SLOTS};
@@ -243,7 +246,7 @@ async fn attempted(
 
 /// With the place in the queue, where that is kept for the next attempt and is among those that are known.
 async fn with_place(service: &Service, wish: &Wish, problem: Problem) -> Problem {
-    match locks::place(&service.client, wish, &service.queues).await {
+    match acquire::place(&service.client, wish, &service.queues).await {
         Some(place) => problem.with("place", place),
         None => problem,
     }
@@ -252,12 +255,12 @@ async fn with_place(service: &Service, wish: &Wish, problem: Problem) -> Problem
 /// It ends when a later attempt of its lease begins.
 async fn one_attempt(service: &Service, wish: &Wish) -> Result<Granted, Problem> {
     if wish.of.attempt == 0 {
-        return locks::acquire(&service.client, wish, &service.looks).await;
+        return acquire::acquire(&service.client, wish, &service.looks).await;
     }
     let running = service.attempts.begin(wish.of).await?;
     tokio::select! {
         biased;
-        outcome = locks::acquire(&service.client, wish, &service.looks) => outcome,
+        outcome = acquire::acquire(&service.client, wish, &service.looks) => outcome,
         problem = running.superseded() => Err(problem),
     }
 }
@@ -382,7 +385,7 @@ async fn extend_one(
         let token = FencingToken::new(lease.token);
         let token = token.ok_or_else(|| Problem::invalid("a token is below 2^53"))?;
         let name = slots::slot_name(&service.client, &lease.name, lease.slot)?;
-        let outcome = locks::extend(&service.client, &name, id, token, ttl).await;
+        let outcome = extend::extend(&service.client, &name, id, token, ttl).await;
         let extended = outcome.map_err(|problem| {
             let problem = service.over(&name, id, problem);
             // To look through all slots for each of a thousand leases would cost too much.
@@ -443,22 +446,22 @@ pub(crate) async fn release(
 ) -> Answer {
     principal.may(Verb::Acquire, &request.name)?;
     let lease = lease_id(&request.lease)?;
-    let wanted = slots::Released {
+    let wanted = Release {
         name: &request.name,
         slot: request.slot,
         slots: request.slots,
         lease,
     };
     let client = &service.client;
-    let released = wanted.release(client, &service.leases).await;
+    let released = wanted.carry_out(client, &service.leases).await;
     let (names, released) =
         released.inspect_err(|problem| service.metrics.released(problem.code, None))?;
     let name = &names[0];
-    let outcome = locks::said(client, name, lease, released).await;
+    let outcome = release::said(client, name, lease, released).await;
     let outcome = outcome.map_err(|problem| service.over(name, lease, problem));
     match &outcome {
         Ok(token) => {
-            let held = token.map(locks::held_for);
+            let held = token.map(held_for);
             service.metrics.released("released", held);
             service.leases.ended(&names, lease);
         }
@@ -487,7 +490,7 @@ pub(crate) async fn list(
 ) -> Answer {
     if let Some(name) = &query.name {
         principal.may(Verb::Read, name)?;
-        let status = locks::status(&service.client, name).await?;
+        let status = service.client.status(name).await?;
         let queue = service.client.queue(name).await.ok();
         return Ok(form.answer(&shown_with_queue(&status, queue.as_deref())));
     }
@@ -520,8 +523,8 @@ pub(crate) async fn readyz(
     let status = service.probe.status(&service.client).await?;
     match (status.held, sees_nodes) {
         (Some(_), _) => Ok("ok\n".into_response()),
-        (None, true) => Err(locks::no_quorum(&status)),
-        (None, false) => Err(locks::no_quorum(&status).without("nodes")),
+        (None, true) => Err(no_quorum(&status)),
+        (None, false) => Err(no_quorum(&status).without("nodes")),
     }
 }
 

@@ -9,8 +9,9 @@
 //! | `serve` | listens, speaks TLS, drains |
 //! | `operations` | the table of paths: `routes`, `openapi` and `openapi_schemas` follow it |
 //! | `service` | what every request needs, and who asks |
-//! | `api`, `steal` | the operations: acquire, extend, release, locks; steal |
-//! | `locks` | what the service asks of the library |
+//! | `api`, `steal` | the operations as requests come in: acquire, extend, release, locks; steal |
+//! | `acquire`, `extend`, `release` | the same with the library: attempts, slots, tombstones |
+//! | `held` | what the nodes hold under a lease id |
 //! | `slots` | the slots of a name, which clients use by that name |
 //! | `auth` | bearer tokens and client certificates: who may do what |
 //! | `looks` | what was seen of a lock a moment ago, for all that wait for it |
@@ -34,6 +35,7 @@
 
 #![forbid(unsafe_code)]
 
+mod acquire;
 mod answer;
 mod api;
 mod attempts;
@@ -41,12 +43,13 @@ mod auth;
 mod body;
 mod contention;
 mod events;
+mod extend;
 #[cfg(any(test, feature = "fuzz"))]
 pub mod fuzz;
 mod guard;
+mod held;
 mod leases;
 mod limits;
-mod locks;
 mod looks;
 mod metrics;
 mod openapi;
@@ -56,6 +59,7 @@ mod pace;
 mod peers;
 mod pem;
 mod problem;
+mod release;
 mod routes;
 mod serve;
 mod service;

@@ -6,21 +6,23 @@ use std::time::Duration;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
-use fencepost::Status;
 use fencepost::leased::OnBehalf;
-use fencepost_core::LeaseAttempt;
+use fencepost::{Client, Status};
 use fencepost_core::lock::Holder;
+use fencepost_core::{LeaseAttempt, LeaseId};
 use serde::Deserialize;
 use serde_json::Value;
 
+use crate::acquire::{Granted, was_released};
 use crate::answer::Form;
 use crate::api::{TTL, draw, grant, label, lease_id};
 use crate::auth::Verb;
 use crate::body::{Body, field};
+use crate::held::{no_quorum, released};
 use crate::leases::Claim;
-use crate::locks;
 use crate::problem::Problem;
 use crate::service::{Caller, Service};
+use crate::shown::named;
 use crate::trace::{request_id, trace_id};
 use crate::unread::Unread;
 
@@ -64,9 +66,9 @@ pub(crate) async fn steal(
         keeps_place: false,
     };
     let ttl = request.ttl.unwrap_or(TTL);
-    let seen = locks::status(&service.client, name).await?;
+    let seen = service.client.status(name).await?;
     check(&seen, request.overwrite_foreign)?;
-    let (granted, from, victim) = locks::steal(&service.client, name, ttl, on_behalf).await?;
+    let (granted, from, victim) = take(&service.client, name, ttl, on_behalf).await?;
     if let Some(victim) = victim {
         service.leases.robbed(name, victim);
     }
@@ -92,6 +94,29 @@ pub(crate) async fn steal(
     Ok(grant(form, of.lease, granted, from, &unread))
 }
 
+/// The lock, the label of whom it was taken from, and which lease of the service that was.
+async fn take(
+    client: &Client,
+    name: &str,
+    ttl: Duration,
+    on_behalf: OnBehalf,
+) -> Result<(Granted, Option<String>, Option<LeaseId>), Problem> {
+    let stolen = client.steal_for(name, ttl, on_behalf).await;
+    let stolen = stolen.map_err(|error| match was_released(&error) {
+        true => released(),
+        false => error.into(),
+    })?;
+    let granted = Granted {
+        valid_for: stolen.lease.remaining(),
+        waited: Duration::ZERO,
+        leases: vec![stolen.lease],
+        slot: None,
+        repeated: false,
+    };
+    let from = stolen.from.map(|owner| named(&owner).to_string());
+    Ok((granted, from, stolen.from_lease))
+}
+
 fn holders(seen: &Status) -> impl Iterator<Item = &Holder> {
     let nodes = seen.nodes.iter();
     nodes.filter_map(|node| node.lock.as_ref().ok()?.holder.as_ref())
@@ -111,7 +136,7 @@ fn check(seen: &Status, overwrite_foreign: bool) -> Result<(), Problem> {
                 "not_held",
                 format!("lock \"{name}\" is free; nothing was stolen"),
             ),
-            None => locks::no_quorum(seen),
+            None => no_quorum(seen),
         });
     }
     let foreign = seen.nodes.iter().filter(|node| {
