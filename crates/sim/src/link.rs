@@ -52,6 +52,12 @@ impl Node for SimNode {
         &self.address
     }
 
+    fn hello(&self) -> Pin<Box<dyn Future<Output = Result<(), NodeError>> + Send + '_>> {
+        let left = self.world.inside().quarantine_left(self.pair);
+        let hello = left.map_or(Ok(()), |left| Err(NodeError::Quarantined(left)));
+        Box::pin(std::future::ready(hello))
+    }
+
     fn ready(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
         Box::pin(poll_fn(|cx| {
             match self.world.inside().is_ready(self.pair, cx.waker()) {

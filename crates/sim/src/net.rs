@@ -339,6 +339,12 @@ impl Inside {
         is_up
     }
 
+    /// How long the node does not vote yet, as its client knows.
+    pub(crate) fn quarantine_left(&mut self, pair: Pair) -> Option<Duration> {
+        let own_now = self.own_now(pair.client);
+        self.net.link(pair).watch.quarantine_left(own_now)
+    }
+
     /// Puts a command on its way, by that path or else by what suits it.
     fn transmit(
         &mut self,

@@ -67,6 +67,8 @@ fn seeds_that_were_red_once_pass() {
     must_pass(Work::Election, [9_101_190].into_iter());
     // A node with an old copy of its data, in which another held the lock, said that it was gone.
     must_pass(Work::Mutex, [2024].into_iter());
+    // Nodes in quarantine that hold what they granted since, which was no vote, were taken for a thief's.
+    must_pass(Work::Mutex, [5024].into_iter());
 }
 
 #[test]
