@@ -130,7 +130,7 @@ fn nodes_that_refuse_until_somebody_acts_are_not_said_to_be_silent() {
     let refused = service.post("/v1/acquire", &json!({ "name": "job" }));
     refused.is_problem(503, "unusable");
     let problem = refused.json();
-    assert_eq!(problem["title"], "The nodes need an operator");
+    assert_eq!(problem["title"], "Nodes need an operator");
     assert_eq!(problem["nodes"].as_array().unwrap().len(), 3);
     assert!(problem.get("retry_after_ms").is_none(), "{problem}");
     assert!(refused.text.contains("tokens are exhausted"), "{problem}");
