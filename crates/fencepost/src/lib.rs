@@ -203,6 +203,7 @@ pub mod diagnostics {
 /// For this workspace's own tests, model and simulation. Nothing here is stable.
 #[doc(hidden)]
 pub mod internals {
+    pub use crate::client::Replica;
     pub use crate::runtime::{clock, randomness, tasks};
     pub use crate::store::lock_service::{LockService, Served, Serving, Wanted};
     pub use crate::store::open::split_urls;

@@ -7,6 +7,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use fencepost::internals::Replica as _;
 use fencepost::leased::{OnBehalf, Places};
 use fencepost::{
     AttemptValue, Client, DetachedLock, Error, FencingToken, Lease, LockOptions, NodeOutcome,

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use axum::extract::State;
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
+use fencepost::internals::Replica as _;
 use fencepost::{FencingToken, Owner};
 use fencepost_core::{InvalidLeaseId, LeaseAttempt, LeaseId};
 use serde::{Deserialize, Serialize};

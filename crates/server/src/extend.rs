@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use fencepost::internals::Replica as _;
 use fencepost::{Client, DetachedLock, FencingToken};
 use fencepost_core::LeaseId;
 

@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use fencepost::internals::Replica as _;
 use fencepost::{AttemptValue, Client, FencingToken, Status};
 use fencepost_core::lock::{Holder, Snapshot};
 use fencepost_core::{LeaseAttempt, LeaseId};

@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex as StdMutex, PoisonError, Weak};
 use std::time::Duration;
 
+use fencepost::internals::Replica as _;
 use fencepost::leased::Places;
 use fencepost::{Client, Error, Status};
 use tokio::sync::Mutex;

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use fencepost::Client;
+use fencepost::internals::Replica as _;
 use fencepost::leased::NodeVotes;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;

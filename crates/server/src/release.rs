@@ -1,5 +1,6 @@
 //! Releases a lease by its id: a lock, a slot, or whichever slot it holds.
 
+use fencepost::internals::Replica as _;
 use fencepost::leased::LeaseRelease;
 use fencepost::{Client, Error, FencingToken, Status};
 use fencepost_core::LeaseId;

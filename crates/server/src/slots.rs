@@ -1,6 +1,7 @@
 //! Slots of a name: `{ci/pool}:semaphore:1` is one of `ci/pool`. Clients use the name that they asked
 //! for; the nodes have one name for each slot.
 
+use fencepost::internals::Replica as _;
 use fencepost::{Client, Error, NamePattern};
 use fencepost_core::LockName;
 use futures_util::future::try_join_all;

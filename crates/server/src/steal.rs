@@ -6,6 +6,7 @@ use std::time::Duration;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
+use fencepost::internals::Replica as _;
 use fencepost::leased::OnBehalf;
 use fencepost::{Client, Status};
 use fencepost_core::lock::Holder;
@@ -102,19 +103,20 @@ async fn take(
     on_behalf: OnBehalf,
 ) -> Result<(Granted, Option<String>, Option<LeaseId>), Problem> {
     let stolen = client.steal_for(name, ttl, on_behalf).await;
-    let stolen = stolen.map_err(|error| match was_released(&error) {
+    let (lease, from) = stolen.map_err(|error| match was_released(&error) {
         true => released(),
         false => error.into(),
     })?;
     let granted = Granted {
-        valid_for: stolen.lease.remaining(),
+        valid_for: lease.remaining(),
         waited: Duration::ZERO,
-        leases: vec![stolen.lease],
+        leases: vec![lease],
         slot: None,
         repeated: false,
     };
-    let from = stolen.from.map(|owner| named(&owner).to_string());
-    Ok((granted, from, stolen.from_lease))
+    let owner = from.as_ref().map(|value| named(&value.owner()).to_string());
+    let its_lease = from.and_then(|value| Some(value.lease_attempt()?.lease));
+    Ok((granted, owner, its_lease))
 }
 
 fn holders(seen: &Status) -> impl Iterator<Item = &Holder> {

@@ -4,6 +4,7 @@ mod builder;
 #[cfg(feature = "redis")]
 mod init;
 mod majority;
+mod replica;
 mod survey;
 #[cfg(any(test, feature = "testing"))]
 mod testing;
@@ -21,10 +22,9 @@ use crate::inspect::list::{self, Listing, NamePattern};
 use crate::inspect::queue::{self, Waiter};
 use crate::inspect::status::Status;
 use crate::lease::Lease;
-use crate::leased;
 use crate::lock::LockRequest;
 use crate::multi::{self, MultiRequest};
-use crate::options::{Ask, LockOptions};
+use crate::options::Ask;
 use crate::reentrant::ReentrantLock;
 use crate::rendezvous::{Barrier, Latch};
 use crate::runtime::clock::TokioClock;
@@ -32,11 +32,11 @@ use crate::rw_lock::RwLock;
 use crate::semaphore::Semaphore;
 use crate::store::memory::MemoryNode;
 pub use builder::{Builder, RestartPolicy};
-use fencepost_core::lock::Snapshot;
 use fencepost_core::name::LockName;
-use fencepost_core::{AttemptValue, LeaseId, Owner, SessionId};
+use fencepost_core::{AttemptValue, Owner, SessionId};
 #[cfg(feature = "redis")]
 pub use init::InitOptions;
+pub use replica::Replica;
 
 /// A client of one store: one node, or several that form a quorum.
 ///
@@ -56,9 +56,6 @@ pub struct Stolen {
     pub lease: Lease,
     /// The previous holder.
     pub from: Option<Owner>,
-    /// The lease of the lock service that it was held under, for its replicas.
-    #[doc(hidden)]
-    pub from_lease: Option<LeaseId>,
 }
 
 impl Client {
@@ -308,33 +305,12 @@ impl Client {
     /// # Errors
     /// As [`try_lock`](Self::try_lock), but never [`ErrorKind::Held`](crate::ErrorKind::Held).
     pub async fn steal(&self, name: impl AsRef<str>, ttl: Duration) -> Result<Stolen, Error> {
-        self.steal_by(name, ttl, None).await
-    }
-
-    async fn steal_by(
-        &self,
-        name: impl AsRef<str>,
-        ttl: Duration,
-        on_behalf: Option<leased::OnBehalf>,
-    ) -> Result<Stolen, Error> {
         let name = LockName::new(name)?;
-        let (lease, from) = acquire::steal(&self.shared, name, ttl, on_behalf).await?;
+        let (lease, from) = acquire::steal(&self.shared, name, ttl, None).await?;
         Ok(Stolen {
             lease,
             from: from.as_ref().map(AttemptValue::owner),
-            from_lease: from.and_then(|value| Some(value.lease_attempt()?.lease)),
         })
-    }
-
-    /// For a replica of the lock service: see [`leased`].
-    #[doc(hidden)]
-    pub async fn steal_for(
-        &self,
-        name: impl AsRef<str>,
-        ttl: Duration,
-        on_behalf: leased::OnBehalf,
-    ) -> Result<Stolen, Error> {
-        self.steal_by(name, ttl, Some(on_behalf)).await
     }
 
     /// Who holds the lock, and each node's view of it.
@@ -344,22 +320,6 @@ impl Client {
     /// part of the result, not an error.
     pub async fn status(&self, name: impl AsRef<str>) -> Result<Status, Error> {
         Ok(Status::ask(&self.shared.coordinator, LockName::new(name)?).await)
-    }
-
-    /// For a replica of the lock service: the same as soon as what the nodes have said so far is enough, of which so
-    /// many are a majority. The others are not waited for.
-    ///
-    /// # Errors
-    /// As [`status`](Self::status).
-    #[doc(hidden)]
-    pub async fn status_until(
-        &self,
-        name: impl AsRef<str>,
-        is_enough: impl Fn(&[&Snapshot], usize) -> bool,
-    ) -> Result<Status, Error> {
-        let coordinator = &self.shared.coordinator;
-        let is_enough = |seen: &[&Snapshot]| is_enough(seen, coordinator.quorum.needed());
-        Ok(Status::ask_until(coordinator, LockName::new(name)?, is_enough).await)
     }
 
     /// Waits for background work to finish: releases of dropped leases and of abandoned attempts.
@@ -407,19 +367,6 @@ impl Client {
         list::list(&self.shared.coordinator, wanted).await
     }
 
-    /// For a replica of the lock service: the names of the locks known to the nodes, in order, and whether there are more.
-    #[doc(hidden)]
-    pub async fn names(&self, wanted: &NamePattern) -> Result<(Vec<LockName>, bool), Error> {
-        let known = list::known(&self.shared.coordinator, wanted).await?;
-        Ok((known.names, known.truncated))
-    }
-
-    /// For a replica of the lock service: the status of each of them, in the same order.
-    #[doc(hidden)]
-    pub async fn statuses(&self, names: &[LockName]) -> Vec<Status> {
-        Status::ask_for_all(&self.shared.coordinator, names).await
-    }
-
     /// Extends a detached lock to `ttl` from now, and returns its remaining validity.
     ///
     /// The nodes are first asked whether they hold it, so that a mistyped token cannot raise their
@@ -450,53 +397,6 @@ impl Client {
     /// too few nodes answered; there it ends by its TTL.
     pub async fn release_detached(&self, lock: &DetachedLock) -> Result<(), Error> {
         detached::release(&self.shared, lock).await
-    }
-
-    /// For a replica of the lock service: how each node has voted so far.
-    #[doc(hidden)]
-    #[must_use]
-    pub fn votes(&self) -> Vec<leased::NodeVotes> {
-        self.shared.coordinator.votes()
-    }
-
-    /// For a replica of the lock service: see [`leased`].
-    #[doc(hidden)]
-    pub async fn take_over(
-        &self,
-        name: impl AsRef<str>,
-        options: LockOptions,
-        on_behalf: leased::OnBehalf,
-        from: Vec<AttemptValue>,
-    ) -> Result<Lease, Error> {
-        let name = LockName::new(name)?;
-        acquire::take_over(&self.shared, name, options, on_behalf, from).await
-    }
-
-    /// For a replica of the lock service: who waits, by lease.
-    #[doc(hidden)]
-    pub async fn places(&self, name: impl AsRef<str>) -> Result<leased::Places, Error> {
-        leased::Places::ask(&self.shared, LockName::new(name)?).await
-    }
-
-    /// For a replica of the lock service: see [`leased`].
-    #[doc(hidden)]
-    pub async fn release_lease(
-        &self,
-        name: impl AsRef<str>,
-        lease: LeaseId,
-    ) -> Result<leased::LeaseRelease, Error> {
-        leased::release(&self.shared, LockName::new(name)?, lease).await
-    }
-
-    /// For a replica of the lock service: see [`leased`].
-    #[doc(hidden)]
-    pub async fn extend_seen(
-        &self,
-        lock: &DetachedLock,
-        ttl: Duration,
-        seen: &Status,
-    ) -> Result<Duration, Error> {
-        detached::extend_seen(&self.shared, lock, ttl, seen).await
     }
 
     fn ask(&self, name: impl AsRef<str>) -> Ask<LockName> {
