@@ -6,6 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::{join, join_all};
 use tokio::time::{sleep, sleep_until};
 
 use crate::dice::Dice;
@@ -43,7 +44,29 @@ struct Strike<'a> {
 }
 
 impl Strike<'_> {
-    async fn of(mut self, fault: Fault) {
+    async fn of(self, fault: Fault) {
+        match fault {
+            Fault::CrashLosingData | Fault::RoleChange => self.many(fault).await,
+            _ => self.one(fault).await,
+        }
+    }
+
+    /// Some nodes at about the same time, as if they shared a rack or an operator: one that forgets alone is seldom the
+    /// one on which a quorum depends.
+    async fn many(self, fault: Fault) {
+        // A copy, so that the first strikes as it would alone.
+        let mut dice = self.dice.clone().fork();
+        let others = dice.pick(&[0, 0, 1, 2, 3]);
+        let mut others: Vec<_> = (0..others).map(|_| dice.fork()).collect();
+        let (world, over) = (self.world, self.over);
+        let others = others.iter_mut().map(|dice| {
+            let strike = Strike { world, dice, over };
+            strike.one(fault)
+        });
+        join(self.one(fault), join_all(others)).await;
+    }
+
+    async fn one(mut self, fault: Fault) {
         match fault {
             Fault::Reset => self.reset(),
             Fault::Partition | Fault::OneWay => self.partition(fault).await,
