@@ -1,8 +1,8 @@
 //! [`Cmd`]: a command, encoded while its arguments are added.
 //!
-//! Why by hand, and not by the `redis` crate, whose commands and replies these were: with that crate a build of the library
-//! for Redis alone was @BEFORE@, and without it is @AFTER@. Of the crate only this, [`value`](super::value) and the parser
-//! of URLs were in use.
+//! Why by hand, and not by the `redis` crate: of that only its commands, its replies and its parser of URLs were of
+//! use here. Measured on two cores, in turns: with it a build of the library for Redis alone was 71 crates and 30 to
+//! 37 s, and without it 33 crates and 21 to 23 s.
 
 /// A command, as it is sent but for its first line, which tells how many words there are.
 #[derive(Clone, Debug)]

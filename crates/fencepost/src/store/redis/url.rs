@@ -1,6 +1,9 @@
 //! Parses a URL into the address of a server and its credentials.
 //!
 //! No label and no error message made here may show a password.
+//!
+//! By hand: the crate `url` brings some thirty others along, most of them for international host names, which it does
+//! not even convert under these schemes. What that cost is in [`command`](super::command).
 
 use std::borrow::Cow;
 use std::fmt;

@@ -2,6 +2,8 @@
 //!
 //! The third version of the protocol says some things by kinds of their own. They are kept as the second one says
 //! them, so that nobody has to know which of the two a connection speaks.
+//!
+//! By hand for the reason that [`command`](super::command) gives.
 
 use std::collections::HashMap;
 use std::fmt;
