@@ -4,10 +4,62 @@
 //! reply of the server is [`NodeError::Disconnected`].
 
 use std::borrow::Cow;
-
-use redis::{ErrorKind, RedisError, ServerErrorKind};
+use std::{fmt, io};
 
 use crate::error::NodeError;
+
+/// An error reply: its code, and the details behind that.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct ServerError(pub(super) String);
+
+impl ServerError {
+    /// The line that the server has sent, without the sign of an error.
+    pub(super) fn new(line: &[u8]) -> Self {
+        Self(String::from_utf8_lossy(line).into_owned())
+    }
+
+    fn parts(&self) -> (&str, &str) {
+        self.0.split_once(' ').unwrap_or((&self.0, ""))
+    }
+
+    /// Whether a script is missing, which proves that nothing ran.
+    pub(super) fn is_no_script(&self) -> bool {
+        self.parts().0 == "NOSCRIPT"
+    }
+}
+
+impl fmt::Display for ServerError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&printable(&self.0))
+    }
+}
+
+/// Why a command has no answer that counts.
+#[derive(Debug)]
+pub(super) enum RedisError {
+    /// The server has refused it.
+    Server(ServerError),
+    /// The connection is of no use: whether it was carried out is unknown.
+    Io(io::Error),
+}
+
+impl fmt::Display for RedisError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Server(error) => error.fmt(f),
+            Self::Io(error) => error.fmt(f),
+        }
+    }
+}
+
+impl From<io::Error> for RedisError {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+/// What becomes of a command that is sent.
+pub(super) type RedisResult<T> = Result<T, RedisError>;
 
 /// The codes to look for in the text of a script's failure.
 const CODES: [&str; 8] = [
@@ -23,7 +75,7 @@ const CODES: [&str; 8] = [
 
 /// Whether the server replied at all.
 pub(super) fn is_answer(error: &RedisError) -> bool {
-    !matches!(error.kind(), ErrorKind::Io | ErrorKind::Parse)
+    matches!(error, RedisError::Server(_))
 }
 
 /// A foreign client's value may be any bytes: what is no text is shown as hex, so that two that differ
@@ -46,25 +98,21 @@ pub(super) fn text_or_hex(bytes: &[u8]) -> Cow<'_, str> {
 
 /// Whether the script is missing, which proves that nothing ran.
 pub(super) fn is_no_script(error: &RedisError) -> bool {
-    error.kind() == ErrorKind::Server(ServerErrorKind::NoScript)
+    matches!(error, RedisError::Server(error) if error.is_no_script())
 }
 
 /// The error as a [`NodeError`].
 pub(super) fn node_error(error: &RedisError) -> NodeError {
-    if !is_answer(error) {
-        return NodeError::Disconnected(printable(&error.to_string()));
+    match error {
+        RedisError::Server(error) => refusal(error),
+        RedisError::Io(error) => NodeError::Disconnected(printable(&error.to_string())),
     }
-    let detail = error.detail().unwrap_or_default();
-    if error.kind() == ErrorKind::AuthenticationFailed {
-        return NodeError::Auth(error.category().to_owned());
-    }
-    let code = error.code().unwrap_or_default();
-    let text = if detail.is_empty() {
-        error.to_string()
-    } else {
-        format!("{code} {detail}")
-    };
-    from_code(code, detail, printable(&text))
+}
+
+/// The same for what a server has refused.
+pub(super) fn refusal(error: &ServerError) -> NodeError {
+    let (code, detail) = error.parts();
+    from_code(code, detail, error.to_string())
 }
 
 /// The maximum number of characters of a server's text that are passed on.

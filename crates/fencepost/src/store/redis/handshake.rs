@@ -8,13 +8,16 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use redis::{Cmd, RedisConnectionInfo, RedisError, RedisResult, Value, from_redis_value};
 
+use super::command::Cmd;
+use super::fault::{RedisError, RedisResult};
 use super::info::Info;
 use super::link::Connection;
 use super::options::{Eviction, Hidden, RedisOptions};
 use super::plain::Predecessor;
 use super::scripts::Site;
+use super::url::Login;
+use super::value::Value;
 use super::{fault, membership, scripts};
 use crate::error::NodeError;
 use crate::runtime::clock::Moment;
@@ -74,9 +77,9 @@ impl Look {
 
 /// Enables `CLIENT TRACKING` for keys read with `CLIENT CACHING YES`. Returns whether it works.
 pub(super) async fn start_tracking(connection: &Connection) -> Result<bool, NodeError> {
-    let mut hello = redis::cmd("HELLO");
+    let mut hello = Cmd::new("HELLO");
     hello.arg(3);
-    let mut tracking = redis::cmd("CLIENT");
+    let mut tracking = Cmd::new("CLIENT");
     tracking.arg("TRACKING").arg("ON").arg("OPTIN");
     for cmd in [hello, tracking] {
         match connection.send(&cmd).await {
@@ -91,18 +94,18 @@ pub(super) async fn start_tracking(connection: &Connection) -> Result<bool, Node
 /// Reads the marker and the server's state in one round trip. A server that tracks reports later
 /// changes of the marker.
 pub(super) async fn look(connection: &Connection, tracks: bool) -> Result<Look, NodeError> {
-    let mut caching = redis::cmd("CLIENT");
+    let mut caching = Cmd::new("CLIENT");
     caching.arg("CACHING").arg("YES");
-    let mut get = redis::cmd("GET");
+    let mut get = Cmd::new("GET");
     get.arg(membership::KEY);
     let config = |name: &str| {
-        let mut config = redis::cmd("CONFIG");
+        let mut config = Cmd::new("CONFIG");
         config.arg("GET").arg(name);
         config
     };
     let questions = [
-        redis::cmd("TIME"),
-        redis::cmd("INFO"),
+        Cmd::new("TIME"),
+        Cmd::new("INFO"),
         config("appendfsync"),
         config("no-appendfsync-on-rewrite"),
         config("min-replicas-*"),
@@ -127,15 +130,15 @@ pub(super) async fn look(connection: &Connection, tracks: bool) -> Result<Look, 
     }
     let mut known = known.into_iter().map(Option::unwrap_or_default);
     let mut next = || known.next().unwrap_or_default();
-    let time = from_redis_value::<(u64, u64)>(next());
+    let time = next().read::<(u64, u64)>();
     let (seconds, micros) = time.map_err(|_| {
         let text = "the user may not run TIME; grant +time";
         NodeError::Permission(text.to_owned())
     })?;
-    let info: String = from_redis_value(next()).unwrap_or_default();
-    let mut config: HashMap<String, String> = from_redis_value(next()).unwrap_or_default();
+    let info: String = next().read().unwrap_or_default();
+    let mut config: HashMap<String, String> = next().read().unwrap_or_default();
     for _ in 0..2 {
-        config.extend(from_redis_value::<HashMap<_, _>>(next()).unwrap_or_default());
+        config.extend(next().read::<HashMap<_, _>>().unwrap_or_default());
     }
     let mut facts = Facts::read(&info);
     facts.fsync = config.remove("appendfsync");
@@ -149,23 +152,18 @@ pub(super) async fn look(connection: &Connection, tracks: bool) -> Result<Look, 
     });
     Ok(Look {
         facts,
-        marker: from_redis_value(marker)
+        marker: marker
+            .read()
             .map_err(|_| NodeError::WrongType(format!("{} is not a marker", membership::KEY)))?,
         now_us: seconds.saturating_mul(1_000_000).saturating_add(micros),
     })
 }
 
 /// Authenticates, and selects the database.
-pub(super) async fn log_in(
-    connection: &Connection,
-    login: &RedisConnectionInfo,
-) -> Result<(), NodeError> {
-    if let Some(password) = login.password() {
-        let mut auth = redis::cmd("AUTH");
-        if let Some(user) = login.username() {
-            auth.arg(user);
-        }
-        auth.arg(password);
+pub(super) async fn log_in(connection: &Connection, login: &Login) -> Result<(), NodeError> {
+    if let Some(password) = &login.password {
+        let mut auth = Cmd::new("AUTH");
+        auth.arg(login.user.as_ref()).arg(password);
         if let Err(why) = connection.send(&auth).await {
             return Err(match fault::node_error(&why) {
                 NodeError::Other(text) if text.contains("AUTH") => NodeError::Auth(text),
@@ -173,9 +171,9 @@ pub(super) async fn log_in(
             });
         }
     }
-    if login.db() != 0 {
-        let mut select = redis::cmd("SELECT");
-        select.arg(login.db());
+    if login.db != 0 {
+        let mut select = Cmd::new("SELECT");
+        select.arg(login.db);
         let selected = connection.send(&select).await;
         selected.map_err(|error| fault::node_error(&error))?;
     }
@@ -184,8 +182,8 @@ pub(super) async fn log_in(
 
 /// Its process id, if it tells.
 pub(super) async fn run_id(connection: &Connection) -> Result<Option<String>, NodeError> {
-    let info = unless_hidden(connection.send(&redis::cmd("INFO")).await)?;
-    let info = info.and_then(|value| from_redis_value::<String>(value).ok());
+    let info = unless_hidden(connection.send(&Cmd::new("INFO")).await)?;
+    let info = info.and_then(|value| value.read::<String>().ok());
     Ok(info.and_then(|info| Facts::read(&info).run_id))
 }
 
@@ -194,7 +192,7 @@ pub(super) async fn run_id(connection: &Connection) -> Result<Option<String>, No
 pub(super) fn introduction() -> [Cmd; 2] {
     let version = env!("CARGO_PKG_VERSION");
     [("LIB-NAME", "fencepost"), ("LIB-VER", version)].map(|(key, value)| {
-        let mut info = redis::cmd("CLIENT");
+        let mut info = Cmd::new("CLIENT");
         info.arg("SETINFO").arg(key).arg(value);
         info
     })
@@ -202,10 +200,10 @@ pub(super) fn introduction() -> [Cmd; 2] {
 
 /// Asks everything in one round trip, and loads the scripts.
 pub(super) async fn ask(connection: &Connection, site: Site) -> Result<Facts, NodeError> {
-    let mut questions = vec![redis::cmd("INFO"), redis::cmd("CONFIG")];
+    let mut questions = vec![Cmd::new("INFO"), Cmd::new("CONFIG")];
     questions[1].arg("GET").arg("appendfsync");
     for source in scripts::to_load(site) {
-        let mut load = redis::cmd("SCRIPT");
+        let mut load = Cmd::new("SCRIPT");
         load.arg("LOAD").arg(source);
         questions.push(load);
     }
@@ -231,9 +229,9 @@ pub(super) async fn ask(connection: &Connection, site: Site) -> Result<Facts, No
     }
     let mut known = known.into_iter();
     let info = known.next().flatten();
-    let info = info.and_then(|value| from_redis_value::<String>(value).ok());
+    let info = info.and_then(|value| value.read::<String>().ok());
     let config = known.next().flatten();
-    let config = config.and_then(|value| from_redis_value::<HashMap<String, String>>(value).ok());
+    let config = config.and_then(|value| value.read::<HashMap<String, String>>().ok());
     let mut facts = info.as_deref().map(Facts::read).unwrap_or_default();
     facts.fsync = config.and_then(|mut config| config.remove("appendfsync"));
     Ok(facts)

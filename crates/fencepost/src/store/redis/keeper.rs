@@ -8,7 +8,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use redis::RedisConnectionInfo;
 use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -25,6 +24,7 @@ use super::roster::RosterEntry;
 use super::scripts::Site;
 use super::sentinel::{GroupSpec, Named, WatchedGroup};
 use super::stream::Route;
+use super::url::Login;
 use super::url::Target;
 use super::wire::{OnPush, Push, Wire};
 use crate::error::{Error, NodeError};
@@ -42,16 +42,13 @@ const STEADY_AFTER: Duration = Duration::from_secs(1);
 /// Where connections come from.
 pub(super) enum Source {
     /// We make them.
-    Url {
-        route: Arc<Route>,
-        login: RedisConnectionInfo,
-    },
+    Url { route: Arc<Route>, login: Login },
     /// We make them, to the master that its Sentinels name.
     Group(WatchedGroup),
     /// We make them, to any of these: the next one each time.
     AnyOf {
         routes: Vec<Arc<Route>>,
-        login: RedisConnectionInfo,
+        login: Login,
         next: AtomicUsize,
     },
 }
@@ -139,7 +136,7 @@ pub(super) struct Opened {
 /// How a server is reached.
 pub(super) struct Way<'s> {
     pub(super) route: Arc<Route>,
-    pub(super) login: &'s RedisConnectionInfo,
+    pub(super) login: &'s Login,
     pub(super) named: Option<Named>,
 }
 
@@ -205,7 +202,7 @@ struct Up {
 /// Makes a connection and logs in. May take for ever: the caller bounds it with the same `limit`.
 pub(super) async fn dial(
     route: &Route,
-    login: &RedisConnectionInfo,
+    login: &Login,
     limit: Duration,
     on_push: Option<OnPush>,
     reader: Reader,

@@ -7,8 +7,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
-use redis::{RedisWrite, ToRedisArgs};
-
+use super::command::{Arg, Cmd};
 use super::scripts::Site;
 use crate::error::{Cause, Error, NodeError};
 use fencepost_core::name::{
@@ -374,9 +373,9 @@ impl fmt::Display for SideKey<'_> {
     }
 }
 
-impl ToRedisArgs for SideKey<'_> {
-    fn write_redis_args<W: ?Sized + RedisWrite>(&self, out: &mut W) {
-        out.write_arg_fmt(self);
+impl Arg for SideKey<'_> {
+    fn add_to(&self, cmd: &mut Cmd) {
+        cmd.parts(&self.parts());
     }
 }
 

@@ -13,11 +13,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use redis::{Cmd, RedisResult, Value};
 use tokio::sync::Notify;
 use tokio::task::unconstrained;
 use tokio::time::{sleep, timeout};
 
+use super::command::Cmd;
+use super::fault::RedisResult;
 use super::keys::{Keys, WAIT_KEY};
 use super::membership::{Guard, Server};
 use super::options::RedisOptions;
@@ -25,6 +26,7 @@ use super::plain::{self, Outcome, ServerClock};
 use super::prepared::Prepared;
 use super::released::{self, Released};
 use super::replicas::Replicas;
+use super::value::Value;
 use super::wire::Urgency;
 use super::{fault, scripts};
 use crate::error::NodeError;
@@ -404,7 +406,7 @@ impl Link {
                 }))
             }
             Outcome::Held(Stored { value, token }) => {
-                let mut pttl = redis::cmd("PTTL");
+                let mut pttl = Cmd::new("PTTL");
                 let left = self.send(pttl.arg(&keys.lock), clock).await;
                 let left = left.map_err(|error| fault::node_error(&error))?;
                 Ok(Reply::Held(Holder {
@@ -558,7 +560,7 @@ impl Link {
                 continue;
             }
             let progress = self.progress();
-            match timeout(limit, self.connection.send(&redis::cmd("PING"))).await {
+            match timeout(limit, self.connection.send(&Cmd::new("PING"))).await {
                 Ok(answer) if answer.as_ref().err().is_none_or(fault::is_answer) => {
                     self.note_answer(mark, clock);
                 }

@@ -3,11 +3,11 @@
 //! Uses `ZSCAN` in small steps, which never blocks the server for others. Never scans the lock keys
 //! themselves: on a server with other data, any string might look like one.
 
-use redis::{Value, from_redis_value};
-
+use super::command::Cmd;
 use super::fault;
 use super::keys::Prefix;
 use super::link::Link;
+use super::value::Value;
 use crate::error::NodeError;
 use crate::runtime::clock::Clock;
 use fencepost_core::pattern::{NamePattern, Names};
@@ -26,18 +26,19 @@ pub(super) async fn add_names(
 ) -> Result<bool, NodeError> {
     let mut cursor = "0".to_owned();
     loop {
-        let mut scan = redis::cmd("ZSCAN");
+        let mut scan = Cmd::new("ZSCAN");
         scan.arg(register).arg(&cursor);
         scan.arg("MATCH").arg(prefix.locks());
         scan.arg("COUNT").arg(STEP);
         let answer = link.send(&scan, clock).await;
         let answer = answer.map_err(|error| fault::node_error(&error))?;
-        let (next, members): (String, Vec<Value>) = from_redis_value(answer)
+        let (next, members): (String, Vec<Value>) = answer
+            .read()
             .map_err(|error| NodeError::Other(format!("malformed reply: {error}")))?;
         // Each is followed by its score.
         for member in members.into_iter().step_by(2) {
             // Text that is not UTF-8 was not written by us.
-            let Ok(key) = from_redis_value::<String>(member) else {
+            let Ok(key) = member.read::<String>() else {
                 continue;
             };
             let name = prefix.name_of(&key);

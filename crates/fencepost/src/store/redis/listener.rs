@@ -13,15 +13,17 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use futures_util::future::{join, join_all, try_join, try_join_all};
-use redis::{RedisResult, Value};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
+use super::command::Cmd;
+use super::fault::RedisResult;
 use super::keeper::{Pauses, Source};
 use super::keys::Keys;
 use super::link::Connection;
 use super::reader::Reader;
 use super::resp::Message;
+use super::value::Value;
 use super::wire::{OnPush, Push};
 use super::{fault, handshake};
 use crate::error::NodeError;
@@ -202,7 +204,7 @@ impl Subscription {
                 () = sleep_until(next_ping) => {}
             }
             next_ping = Instant::now() + PING_EVERY;
-            let ping = redis::cmd("PING");
+            let ping = Cmd::new("PING");
             self.within_time(unless_refused(connection.send(&ping)))
                 .await?;
         }
@@ -289,7 +291,7 @@ async fn unless_refused<T>(answer: impl Future<Output = RedisResult<T>>) -> Resu
 
 /// `SUBSCRIBE`, `UNSUBSCRIBE` or their like for one channel, confirmed by the server.
 async fn switch_one(connection: &Connection, command: &str, channel: &str) -> RedisResult<()> {
-    let mut cmd = redis::cmd(command);
+    let mut cmd = Cmd::new(command);
     let answer = connection.send(cmd.arg(channel)).await?;
     if let Value::Array(items) = &answer
         && let [Value::BulkString(done), Value::BulkString(whose), _] = items.as_slice()

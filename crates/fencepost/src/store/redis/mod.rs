@@ -11,6 +11,7 @@
 //! - `gate`, `link`: where calls wait for a connection, and one connection's calls.
 //! - `replicas`: votes that count only once replicas have them.
 //! - `wire`, `resp`, `reader`: a connection of our own, its protocol, and the task that runs all of a client.
+//! - `command`, `value`: what is sent, and what is read from the replies.
 //! - `keeper`: connects, watches, reconnects.
 //! - `listener`: receives wake-ups.
 //! - `fault`: errors as a node reports them.
@@ -36,6 +37,7 @@
 
 mod closing;
 mod cluster;
+mod command;
 mod fault;
 mod gate;
 mod handshake;
@@ -65,6 +67,7 @@ mod survey;
 mod tls;
 mod tracker;
 mod url;
+mod value;
 mod wire;
 
 use std::future::Future;
@@ -93,7 +96,7 @@ pub(crate) use tls::Tls;
 pub fn encoded(command: &Command, name: &LockName) -> Vec<u8> {
     let prefix = Prefix::new("").expect("no prefix");
     let keys = prefix.keys(name).expect("a name without a tag");
-    scripts::by_digest(command, &keys).get_packed_command()
+    scripts::by_digest(command, &keys).encoded()
 }
 
 /// The text of every script.

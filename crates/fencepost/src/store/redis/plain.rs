@@ -18,11 +18,12 @@
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-use redis::{Cmd, RedisError, Value, from_redis_value};
-
+use super::command::{Cmd, begin, text};
+use super::fault::{RedisResult, ServerError};
 use super::handshake::Facts;
 use super::keys::{Keys, REGISTER};
 use super::link::Connection;
+use super::value::{FromValue, Value};
 use super::{fault, scripts};
 use crate::error::NodeError;
 use crate::runtime::clock::{Clock, Moment};
@@ -117,10 +118,8 @@ pub(super) async fn prepare(
 }
 
 fn words(words: &[&str]) -> Cmd {
-    let mut cmd = Cmd::new();
-    for word in words {
-        cmd.arg(*word);
-    }
+    let mut cmd = Cmd::new(words[0]);
+    cmd.args(&words[1..]);
     cmd
 }
 
@@ -131,11 +130,9 @@ fn kill(connection: i64) -> Cmd {
 }
 
 /// `None` for what this user may not ask.
-fn answered<T: redis::FromRedisValue>(
-    answer: redis::RedisResult<Value>,
-) -> Result<Option<T>, NodeError> {
+fn answered<T: FromValue>(answer: RedisResult<Value>) -> Result<Option<T>, NodeError> {
     match answer {
-        Ok(value) => Ok(from_redis_value(value).ok()),
+        Ok(value) => Ok(value.read().ok()),
         Err(error) if fault::is_answer(&error) => Ok(None),
         Err(error) => Err(fault::node_error(&error)),
     }
@@ -284,28 +281,7 @@ pub(super) fn is_usual(command: &Command, answers: &Value) -> bool {
 
 /// Whether the server does not have the script.
 pub(super) fn is_no_script(answer: &Value) -> bool {
-    matches!(answer, Value::ServerError(error) if fault::is_no_script(&RedisError::from(error.clone())))
-}
-
-/// The head of a command of so many words. They are written as they are, without a list of them in between:
-/// of all that an attempt costs its client this was the largest part.
-fn begin(out: &mut Vec<u8>, verb: &str, words: u64) {
-    out.push(b'*');
-    out.extend_from_slice(itoa::Buffer::new().format(words).as_bytes());
-    out.extend_from_slice(b"\r\n");
-    text(out, &[verb]);
-}
-
-/// One word, made of these parts.
-fn text(out: &mut Vec<u8>, parts: &[&str]) {
-    let length: usize = parts.iter().map(|part| part.len()).sum();
-    out.push(b'$');
-    out.extend_from_slice(itoa::Buffer::new().format(length).as_bytes());
-    out.extend_from_slice(b"\r\n");
-    for part in parts {
-        out.extend_from_slice(part.as_bytes());
-    }
-    out.extend_from_slice(b"\r\n");
+    matches!(answer, Value::ServerError(error) if error.is_no_script())
 }
 
 /// What the answers come to.
@@ -322,7 +298,7 @@ pub(super) enum Outcome {
 /// Reads the answers to the commands of that acquire.
 pub(super) fn read(command: &Command, answers: &Value) -> Outcome {
     let nonsense = || Outcome::Failed {
-        error: NodeError::Other(format!("an answer that makes no sense: {answers:?}")),
+        error: NodeError::Other(format!("an answer that makes no sense: {answers}")),
         is_taken: true,
     };
     let each = match answers {
@@ -333,7 +309,7 @@ pub(super) fn read(command: &Command, answers: &Value) -> Outcome {
         }
         Value::ServerError(error) => {
             return Outcome::Failed {
-                error: fault::node_error(&RedisError::from(error.clone())),
+                error: fault::refusal(error),
                 is_taken: true,
             };
         }
@@ -364,7 +340,7 @@ pub(super) fn read(command: &Command, answers: &Value) -> Outcome {
             };
         }
         Value::ServerError(error) => {
-            return match fault::node_error(&RedisError::from(error.clone())) {
+            return match fault::refusal(error) {
                 // The script says what it is instead.
                 NodeError::WrongType(_) => Outcome::Decided(Verdict::AskScript { is_taken: false }),
                 error => Outcome::Failed {
@@ -375,7 +351,7 @@ pub(super) fn read(command: &Command, answers: &Value) -> Outcome {
         }
         _ => return nonsense(),
     }
-    let failed = |error: &redis::ServerError, key: &str| Outcome::Failed {
+    let failed = |error: &ServerError, key: &str| Outcome::Failed {
         error: of_key(error, key),
         is_taken: true,
     };
@@ -407,8 +383,8 @@ pub(super) fn read(command: &Command, answers: &Value) -> Outcome {
 }
 
 /// What a command on that key failed with. The lock itself is not at fault.
-fn of_key(error: &redis::ServerError, key: &str) -> NodeError {
-    match fault::node_error(&RedisError::from(error.clone())) {
+fn of_key(error: &ServerError, key: &str) -> NodeError {
+    match fault::refusal(error) {
         NodeError::WrongType(text) => NodeError::WrongType(format!("{text} ({key})")),
         NodeError::Permission(text) => NodeError::Permission(format!("{text} ({key})")),
         NodeError::OutOfMemory(text) => NodeError::OutOfMemory(format!("{text} ({key})")),
@@ -548,7 +524,7 @@ mod tests {
             &["ZADD", REGISTER, "GT", "CH", "1700000000000001", "app:job"],
             &["ZRANGE", "{app:job}:queue", "0", "0"],
         ];
-        let expected = expected.map(|cmd| words(cmd).get_packed_command());
+        let expected = expected.map(|cmd| words(cmd).encoded());
         assert_eq!(
             String::from_utf8(bytes).unwrap(),
             String::from_utf8(expected.concat()).unwrap()
@@ -597,7 +573,7 @@ mod tests {
         };
         let (bytes, count) = commands(&command, &keys, None).unwrap();
         let look = words(&["EXISTS", &format!("{{app:job}}:gone:{:032x}", 7)]);
-        assert!(bytes.ends_with(&look.get_packed_command()) && count == 4);
+        assert!(bytes.ends_with(&look.encoded()) && count == 4);
         let seen = |answers: &[u8]| {
             let list = super::super::resp::read(answers).unwrap().unwrap().0;
             read(&command, &list)

@@ -86,6 +86,6 @@ impl Prepared {
     /// The script that carries it out, by its digest.
     pub(super) fn script(&self) -> &[u8] {
         self.script
-            .get_or_init(|| scripts::by_digest(&self.command, &self.keys).get_packed_command())
+            .get_or_init(|| scripts::by_digest(&self.command, &self.keys).encoded())
     }
 }

@@ -4,11 +4,12 @@
 //! Plain commands. An expired ticket stays in the queue until a command of a waiter removes it;
 //! here it is left out by the server's own time.
 
-use redis::{RedisError, Value, from_redis_value};
-
+use super::command::Cmd;
 use super::fault;
+use super::fault::RedisError;
 use super::keys::{Keys, Prefix};
 use super::link::Link;
+use super::value::{FromValue, Unexpected, Value};
 use crate::error::NodeError;
 use crate::runtime::clock::Clock;
 use crate::store::{MOST_LISTED, Queued};
@@ -20,19 +21,20 @@ pub(super) async fn queue(
     keys: &Keys,
     clock: &dyn Clock,
 ) -> Result<Vec<Queued>, NodeError> {
-    let mut line = redis::cmd("ZRANGE");
+    let mut line = Cmd::new("ZRANGE");
     line.arg(keys.queue()).arg(0).arg(MOST_LISTED - 1);
     line.arg("WITHSCORES");
-    let line: Vec<(String, f64)> = read(link.send(&line, clock).await)?;
+    let line: Value = read(link.send(&line, clock).await)?;
+    let line: Vec<(String, f64)> = line.pairs().map_err(malformed)?;
     if line.is_empty() {
         return Ok(Vec::new());
     }
-    let mut leases = redis::cmd("ZMSCORE");
+    let mut leases = Cmd::new("ZMSCORE");
     leases.arg(keys.leases());
     for (id, _) in &line {
         leases.arg(id);
     }
-    let time = redis::cmd("TIME");
+    let time = Cmd::new("TIME");
     let (time, leases) = tokio::join!(link.send(&time, clock), link.send(&leases, clock));
     let time: (u64, u64) = read(time)?;
     let now = time.0.saturating_mul(1_000_000).saturating_add(time.1) as f64;
@@ -59,7 +61,7 @@ pub(super) async fn held(
     names: &[LockName],
     clock: &dyn Clock,
 ) -> Result<Vec<bool>, NodeError> {
-    let mut get = redis::cmd("MGET");
+    let mut get = Cmd::new("MGET");
     for name in names {
         get.arg(&prefix.keys(name)?.lock);
     }
@@ -71,7 +73,11 @@ pub(super) async fn held(
     Ok(values.iter().map(|value| *value != Value::Nil).collect())
 }
 
-fn read<T: redis::FromRedisValue>(answer: Result<Value, RedisError>) -> Result<T, NodeError> {
+fn read<T: FromValue>(answer: Result<Value, RedisError>) -> Result<T, NodeError> {
     let answer = answer.map_err(|error| fault::node_error(&error))?;
-    from_redis_value(answer).map_err(|error| NodeError::Other(format!("malformed reply: {error}")))
+    answer.read().map_err(malformed)
+}
+
+fn malformed(error: Unexpected) -> NodeError {
+    NodeError::Other(format!("malformed reply: {error}"))
 }

@@ -164,7 +164,9 @@ impl Drop for Running {
 
 #[cfg(test)]
 mod tests {
+    use super::super::command::Cmd;
     use super::super::stream::Stream;
+    use super::super::value::Value;
     use super::super::wire::{OnPush, Urgency, Wire};
     use super::*;
     use std::io;
@@ -187,15 +189,15 @@ mod tests {
     }
 
     async fn is_answered(wire: &Wire, server: &mut DuplexStream) {
-        let ping = redis::cmd("PING");
+        let ping = Cmd::new("PING");
         let answered = async {
-            let mut bytes = vec![0; ping.get_packed_command().len()];
+            let mut bytes = vec![0; ping.encoded().len()];
             server.read_exact(&mut bytes).await.unwrap();
             server.write_all(b"+PONG\r\n").await.unwrap();
         };
         let both = async { tokio::join!(wire.send(&ping, Urgency::Now), answered) };
         let (answer, ()) = within_time(both).await;
-        assert_eq!(answer.unwrap(), redis::Value::SimpleString("PONG".into()));
+        assert_eq!(answer.unwrap(), Value::SimpleString("PONG".into()));
     }
 
     /// A server that says the same for ever, without being asked.

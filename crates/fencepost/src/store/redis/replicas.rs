@@ -10,12 +10,14 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use redis::{RedisError, Value, from_redis_value};
 use tokio::sync::Mutex;
 
+use super::command::Cmd;
 use super::fault;
+use super::fault::RedisError;
 use super::link::Connection;
 use super::reader::Driver;
+use super::value::Value;
 use crate::error::NodeError;
 
 /// The TTL of the key that is written before each `WAIT`.
@@ -47,7 +49,7 @@ impl Replicas {
         needed: u32,
         limit: Duration,
     ) -> Result<Self, NodeError> {
-        let mut probe = redis::cmd("WAIT");
+        let mut probe = Cmd::new("WAIT");
         let probed = connection.send(probe.arg(0).arg(1)).await;
         probed.map_err(|error| fault::node_error(&error))?;
         Ok(Self::new(connection, driver, needed, limit))
@@ -83,9 +85,9 @@ impl Replicas {
     }
 
     async fn wait(&self, key: &str) -> Result<(), NodeError> {
-        let mut write = redis::cmd("SET");
+        let mut write = Cmd::new("SET");
         write.arg(key).arg("").arg("PX").arg(KEY_MS);
-        let mut wait = redis::cmd("WAIT");
+        let mut wait = Cmd::new("WAIT");
         let limit = u64::try_from(self.limit.as_millis()).unwrap_or(u64::MAX);
         wait.arg(self.needed).arg(limit.max(1));
         let answers =
@@ -94,7 +96,8 @@ impl Replicas {
         // Without the write it would wait for an older one.
         written.map_err(|error| unconfirmed(&error))?;
         let waited: Value = waited.map_err(|error| unconfirmed(&error))?;
-        let have: u32 = from_redis_value(waited)
+        let have: u32 = waited
+            .read()
             .map_err(|_| NodeError::Other("malformed reply to WAIT".to_owned()))?;
         match have >= self.needed {
             true => Ok(()),

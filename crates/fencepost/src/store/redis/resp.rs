@@ -5,7 +5,8 @@
 //! A server may be hostile: [`Frame`] finds the end of a reply while its bytes arrive, looks at
 //! each byte once, and gives up at the limits below. Values are built only from a complete reply.
 
-use redis::{PushKind, Value, VerbatimFormat, parse_redis_value};
+use super::fault::ServerError;
+use super::value::Value;
 
 /// Not a valid reply of a Redis server.
 #[derive(Debug, PartialEq, Eq)]
@@ -164,16 +165,17 @@ pub(super) fn read_with_pushes(bytes: &[u8]) -> Result<Option<(Said<'_>, usize)>
     Ok(Some((message, bytes.len() - rest.len())))
 }
 
-/// A RESP3 push between replies. Only expected kinds are valid.
+/// A RESP3 push between replies, laid out like an array. Only expected kinds are valid.
 fn pushed(bytes: &[u8]) -> Result<Option<(Said<'_>, usize)>, Nonsense> {
-    match read(bytes)? {
-        Some((
-            Value::Push {
-                kind: PushKind::Invalidate,
-                ..
-            },
-            taken,
-        )) => Ok(Some((Said::Invalidation, taken))),
+    let mut rest = bytes;
+    let Some(line) = line(&mut rest)? else {
+        return Ok(None);
+    };
+    let items = length(&line[1..])?.ok_or(Nonsense)?;
+    match list(&mut rest, items, DEEPEST)?.as_deref() {
+        Some([Value::BulkString(kind), ..]) if kind == b"invalidate" => {
+            Ok(Some((Said::Invalidation, bytes.len() - rest.len())))
+        }
         Some(_) => Err(Nonsense),
         None => Ok(None),
     }
@@ -202,9 +204,8 @@ fn value(rest: &mut &[u8], deepest: usize) -> Result<Option<Value>, Nonsense> {
     let (kind, text) = line.split_first().ok_or(Nonsense)?;
     let value = match kind {
         b':' => Value::Int(number(text)?),
-        b'+' if text == b"OK" => Value::Okay,
         b'+' => Value::SimpleString(String::from_utf8_lossy(text).into_owned()),
-        b'-' => error(line)?,
+        b'-' => Value::ServerError(ServerError::new(text)),
         b'$' => match length(text)? {
             Some(length) => {
                 let text = self::text(rest, length)?;
@@ -218,18 +219,20 @@ fn value(rest: &mut &[u8], deepest: usize) -> Result<Option<Value>, Nonsense> {
         },
         b'~' => {
             let length = length(text)?.ok_or(Nonsense)?;
-            return Ok(list(rest, length, deepest)?.map(Value::Set));
+            return Ok(list(rest, length, deepest)?.map(Value::Array));
         }
-        b'%' => return map(rest, length(text)?.ok_or(Nonsense)?, deepest),
-        b'>' => return push(rest, length(text)?.ok_or(Nonsense)?, deepest),
+        b'%' => {
+            let length = 2 * length(text)?.ok_or(Nonsense)?;
+            return Ok(list(rest, length, deepest)?.map(Value::Array));
+        }
         b'=' => return verbatim(rest, length(text)?.ok_or(Nonsense)?),
         b'_' if text.is_empty() => Value::Nil,
-        b'#' if text == b"t" => Value::Boolean(true),
-        b'#' if text == b"f" => Value::Boolean(false),
-        b',' => {
-            let text = std::str::from_utf8(text).map_err(|_| Nonsense)?;
-            Value::Double(text.parse().map_err(|_| Nonsense)?)
-        }
+        b'#' if text == b"t" => Value::Int(1),
+        b'#' if text == b"f" => Value::Int(0),
+        b',' => match std::str::from_utf8(text).map(str::parse::<f64>) {
+            Ok(Ok(_)) => Value::BulkString(text.to_vec()),
+            _ => return Err(Nonsense),
+        },
         _ => return Err(Nonsense),
     };
     Ok(Some(value))
@@ -295,53 +298,17 @@ fn list(rest: &mut &[u8], length: usize, deepest: usize) -> Result<Option<Vec<Va
     Ok(Some(items))
 }
 
-fn map(rest: &mut &[u8], length: usize, deepest: usize) -> Result<Option<Value>, Nonsense> {
-    let Some(items) = list(rest, 2 * length, deepest)? else {
-        return Ok(None);
-    };
-    let mut pairs = Vec::with_capacity(length);
-    let mut items = items.into_iter();
-    while let (Some(key), Some(value)) = (items.next(), items.next()) {
-        pairs.push((key, value));
-    }
-    Ok(Some(Value::Map(pairs)))
-}
-
-fn push(rest: &mut &[u8], length: usize, deepest: usize) -> Result<Option<Value>, Nonsense> {
-    let Some(mut data) = list(rest, length, deepest)? else {
-        return Ok(None);
-    };
-    if data.is_empty() {
-        return Err(Nonsense);
-    }
-    let kind = match data.remove(0) {
-        Value::BulkString(kind) if kind == b"invalidate" => PushKind::Invalidate,
-        Value::BulkString(kind) => PushKind::Other(String::from_utf8_lossy(&kind).into_owned()),
-        _ => return Err(Nonsense),
-    };
-    Ok(Some(Value::Push { kind, data }))
-}
-
 /// A verbatim string: three letters of its format and a colon before the text.
 fn verbatim(rest: &mut &[u8], length: usize) -> Result<Option<Value>, Nonsense> {
     let Some(text) = self::text(rest, length)? else {
         return Ok(None);
     };
     let text = text.split_at_checked(4).ok_or(Nonsense)?.1;
-    Ok(Some(Value::VerbatimString {
-        format: VerbatimFormat::Text,
-        text: String::from_utf8_lossy(text).into_owned(),
-    }))
-}
-
-/// An error's words are taken apart by those who know all of them.
-fn error(line: &[u8]) -> Result<Value, Nonsense> {
-    let line = [line, b"\r\n"].concat();
-    parse_redis_value(&line).map_err(|_| Nonsense)
+    Ok(Some(Value::BulkString(text.to_vec())))
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use proptest::prelude::*;
 
     use super::*;
@@ -363,7 +330,7 @@ mod tests {
             Value::Int(42),
             bulk("held"),
             Value::Array(vec![Value::Nil, Value::Int(-1)]),
-            Value::Okay,
+            Value::SimpleString("OK".into()),
             Value::SimpleString("PONG".into()),
             Value::Nil,
             bulk(""),
@@ -376,8 +343,7 @@ mod tests {
     fn a_servers_error_keeps_its_code() {
         let (value, taken) = read(b"-NOSCRIPT No matching script.\r\n").unwrap().unwrap();
         assert_eq!(taken, 31);
-        let error = value.extract_error().unwrap_err();
-        assert_eq!(error.code(), Some("NOSCRIPT"));
+        assert!(matches!(value, Value::ServerError(error) if error.is_no_script()));
     }
 
     #[test]
@@ -440,14 +406,10 @@ mod tests {
             values.push(value);
             rest = &rest[taken..];
         }
-        let text = Value::VerbatimString {
-            format: VerbatimFormat::Text,
-            text: "b".into(),
-        };
         let expected = [
-            Value::Map(vec![(bulk("a"), Value::Double(1.5))]),
-            text,
-            Value::Set(vec![Value::Boolean(true)]),
+            Value::Array(vec![bulk("a"), bulk("1.5")]),
+            bulk("b"),
+            Value::Array(vec![Value::Int(1)]),
             Value::Nil,
         ];
         assert_eq!(values, expected);
@@ -478,10 +440,20 @@ mod tests {
             any::<i64>().prop_map(Value::Int),
             prop::collection::vec(any::<u8>(), 0..20).prop_map(Value::BulkString),
             Just(Value::Nil),
-            Just(Value::Okay),
+            "[^\r\n]{0,20}".prop_map(Value::SimpleString),
+            "[^\r\n]{0,20}".prop_map(|line| Value::ServerError(ServerError::new(line.as_bytes()))),
         ];
         leaf.prop_recursive(3, 20, 5, |inner| {
             prop::collection::vec(inner, 0..5).prop_map(Value::Array)
+        })
+    }
+
+    /// Replies of all kinds, as a server sends them.
+    pub(in super::super) fn replies() -> impl Strategy<Value = Vec<u8>> {
+        answers().prop_map(|value| {
+            let mut bytes = Vec::new();
+            write(&value, &mut bytes);
+            bytes
         })
     }
 
@@ -497,8 +469,9 @@ mod tests {
                 bytes.extend(format!("*{}\r\n", items.len()).bytes());
                 items.iter().for_each(|item| write(item, bytes));
             }
-            Value::Okay => bytes.extend(b"+OK\r\n"),
-            _ => bytes.extend(b"$-1\r\n"),
+            Value::SimpleString(text) => bytes.extend(format!("+{text}\r\n").bytes()),
+            Value::ServerError(error) => bytes.extend(format!("-{}\r\n", error.0).bytes()),
+            Value::Nil => bytes.extend(b"$-1\r\n"),
         }
     }
 

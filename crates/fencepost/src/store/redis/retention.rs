@@ -8,9 +8,11 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
+use super::command::Cmd;
 use super::keys::REGISTER;
 use super::link::Link;
 use super::scripts;
+use super::value::Value;
 use crate::runtime::clock::Clock;
 
 /// The maximum number of entries per call.
@@ -60,7 +62,7 @@ async fn forget(
     retention: Duration,
     clock: &dyn Clock,
 ) -> bool {
-    let mut cmd = redis::cmd("EVAL");
+    let mut cmd = Cmd::new("EVAL");
     cmd.arg(scripts::FORGET)
         .arg(1)
         .arg(register)
@@ -72,5 +74,5 @@ async fn forget(
         // If a permission is missing, the lock itself fails and reports it.
         tracing::debug!(node, %error, "cannot remove old fence registers");
     }
-    forgotten.is_ok_and(|count| count == redis::Value::Int(MOST.cast_signed()))
+    forgotten.is_ok_and(|count| count == Value::Int(MOST.cast_signed()))
 }

@@ -3,8 +3,8 @@
 //!
 //! What is tried must be harmless: it reads, or writes a key of its own and deletes it.
 
-use redis::{Cmd, RedisError};
-
+use super::command::Cmd;
+use super::fault::RedisError;
 use super::keys::{Prefix, REGISTER};
 use super::scripts::Site;
 use super::survey::Server;
@@ -37,10 +37,8 @@ pub(super) async fn missing(
     let mut missing = Vec::new();
     let (mut keys_denied, mut channels_denied) = (false, false);
     for (words, rule, needed_for) in attempts(&lock, site, replicas) {
-        let mut cmd = Cmd::new();
-        for word in &words {
-            cmd.arg(word);
-        }
+        let mut cmd = Cmd::new(&words[0]);
+        cmd.args(&words[1..]);
         match server.ask(&cmd).await.err().map(|error| denial(&error)) {
             None | Some(Denial::None) => {}
             Some(Denial::Broken(error)) => return Err(error),

@@ -9,8 +9,9 @@ mod encode;
 use std::borrow::Cow;
 use std::sync::LazyLock;
 
-use redis::{Cmd, Script};
+use sha1_smol::Sha1;
 
+use super::command::Cmd;
 use super::keys::Keys;
 pub(super) use decode::read;
 use encode::write;
@@ -211,7 +212,7 @@ impl Lua {
     }
 
     fn made_of(source: Cow<'static, str>) -> Self {
-        let digest = Script::new(&source).get_hash().to_owned();
+        let digest = Sha1::from(&*source).digest().to_string();
         Self {
             source,
             digest,
@@ -310,7 +311,7 @@ pub(super) fn load_short(command: &Command) -> Cmd {
         Command::Acquire { .. } => &ACQUIRE_TURN,
         _ => &RELEASE_HELD,
     };
-    let mut cmd = redis::cmd("SCRIPT");
+    let mut cmd = Cmd::new("SCRIPT");
     cmd.arg("LOAD").arg(&*lua.source);
     cmd
 }

@@ -4,15 +4,17 @@
 //! It must never touch a lock: it writes only a key of its own, which it deletes.
 
 use std::collections::HashMap;
+use std::io::{self, ErrorKind};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use futures_util::future::Either;
-use redis::{Cmd, FromRedisValue, RedisError, Value, from_redis_value};
 use tokio::runtime::Handle;
 use tokio::time::timeout;
 
 use super::cluster::WatchedCluster;
+use super::command::Cmd;
+use super::fault::RedisError;
 use super::handshake::{self, Facts as Handshake};
 use super::info::Info;
 use super::keeper::{self, Opened, Source};
@@ -22,6 +24,7 @@ use super::reader::Reader;
 use super::scripts::Site;
 use super::sentinel::Named;
 use super::url::Place;
+use super::value::{FromValue, Value};
 use super::{fault, rights};
 use crate::error::{Cause, Error, NodeError};
 use crate::runtime::clock::Clock;
@@ -67,7 +70,7 @@ pub(crate) fn survey(
                 Err(error) => Err(error),
                 Ok((connection, _driver)) => {
                     let server = Server(connection);
-                    let user = way.login.username().unwrap_or("default");
+                    let user = way.login.user.as_deref().unwrap_or("default");
                     let link = kind(way.route.place());
                     let named = way.named.as_ref();
                     let facts = server.survey(link, user, max_ttl, named, replicas, &*clock);
@@ -111,7 +114,10 @@ async fn survey_cluster(
         let dialed = dialed.unwrap_or(Err(NodeError::Timeout(limit)));
         let (connection, _driver) = dialed.map_err(|error| route.explained(error))?;
         let server = Server(connection);
-        let (user, link) = (login.username().unwrap_or("default"), kind(route.place()));
+        let (user, link) = (
+            login.user.as_deref().unwrap_or("default"),
+            kind(route.place()),
+        );
         let replicas = cluster.replicas();
         let surveyed = server.survey(link, user, max_ttl, None, replicas, &*clock);
         let (mut facts, _) = surveyed.await?;
@@ -162,15 +168,17 @@ impl Server {
     pub(super) async fn ask(&self, cmd: &Cmd) -> Result<Value, RedisError> {
         match timeout(ANSWER_LIMIT, self.0.send(cmd)).await {
             Ok(answer) => answer,
-            Err(_) => Err(std::io::Error::from(std::io::ErrorKind::TimedOut).into()),
+            Err(_) => Err(io::Error::from(ErrorKind::TimedOut).into()),
         }
     }
 
     /// The reply, unless this user lacks the permission.
-    async fn tell<T: FromRedisValue>(&self, cmd: &Cmd) -> Result<Option<T>, NodeError> {
+    async fn tell<T: FromValue>(&self, cmd: &Cmd) -> Result<Option<T>, NodeError> {
         match self.ask(cmd).await {
-            Ok(value) => Ok(from_redis_value(value).ok()),
-            Err(error) if error.is_timeout() => Err(NodeError::Timeout(ANSWER_LIMIT)),
+            Ok(value) => Ok(value.read().ok()),
+            Err(RedisError::Io(error)) if error.kind() == ErrorKind::TimedOut => {
+                Err(NodeError::Timeout(ANSWER_LIMIT))
+            }
             Err(error) => match fault::node_error(&error) {
                 NodeError::Permission(_) | NodeError::Unsuitable(_) | NodeError::Other(_) => {
                     Ok(None)
@@ -189,7 +197,7 @@ impl Server {
         replicas: u32,
         clock: &dyn Clock,
     ) -> Result<(RedisFacts, Option<Fencing>), NodeError> {
-        let info: Option<String> = self.tell(&redis::cmd("INFO")).await?;
+        let info: Option<String> = self.tell(&Cmd::new("INFO")).await?;
         let now = clock.now();
         let info = info.unwrap_or_default();
         if Handshake::read(&info).is_sentinel() {
@@ -203,11 +211,11 @@ impl Server {
             "min-replicas-*",
         ];
         for name in names {
-            let mut cmd = redis::cmd("CONFIG");
+            let mut cmd = Cmd::new("CONFIG");
             cmd.arg("GET").arg(name);
             config.extend(self.tell::<HashMap<_, _>>(&cmd).await?.unwrap_or_default());
         }
-        let mut whoami = redis::cmd("ACL");
+        let mut whoami = Cmd::new("ACL");
         whoami.arg("WHOAMI");
         let user = self
             .tell::<String>(&whoami)
@@ -320,7 +328,7 @@ impl Server {
         for _ in 0..PINGS {
             let start = Instant::now();
             // A refusal takes as long as a reply.
-            self.tell::<Value>(&redis::cmd("PING")).await?;
+            self.tell::<Value>(&Cmd::new("PING")).await?;
             times.push(start.elapsed());
         }
         Ok(median(times))
@@ -329,7 +337,7 @@ impl Server {
     async fn clock_ahead(&self) -> Result<Option<i64>, NodeError> {
         let start = Instant::now();
         let before = SystemTime::now().duration_since(UNIX_EPOCH);
-        let Some((seconds, micros)) = self.tell::<(i64, i64)>(&redis::cmd("TIME")).await? else {
+        let Some((seconds, micros)) = self.tell::<(i64, i64)>(&Cmd::new("TIME")).await? else {
             return Ok(None);
         };
         let ours = before.unwrap_or_default() + start.elapsed() / 2;

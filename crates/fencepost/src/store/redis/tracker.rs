@@ -8,14 +8,15 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use redis::Value;
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout};
 
+use super::command::Cmd;
 use super::keeper::Source;
 use super::link::Connection;
 use super::reader::Reader;
+use super::value::Value;
 use super::wire::{OnPush, Push};
 use super::{fault, handshake};
 use crate::error::NodeError;
@@ -150,9 +151,9 @@ impl Work {
         if !self.armed.put(&key, whom) {
             return Ok(());
         }
-        let mut caching = redis::cmd("CLIENT");
+        let mut caching = Cmd::new("CLIENT");
         caching.arg("CACHING").arg("YES");
-        let mut get = redis::cmd("GET");
+        let mut get = Cmd::new("GET");
         get.arg(&key);
         match connection.send_behind(&caching, &get).await {
             // Released since it was last read.

@@ -1,11 +1,17 @@
 //! Parses a URL into the address of a server and its credentials.
 //!
 //! No label and no error message made here may show a password.
+//!
+//! By hand: the crate `url` brings some thirty others along, most of them for international host names, which it does
+//! not even convert under these schemes. What that cost is in [`command`](super::command).
 
+use std::borrow::Cow;
+use std::fmt;
+use std::net::Ipv6Addr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use redis::{ConnectionAddr, IntoConnectionInfo, RedisConnectionInfo};
+use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_encode};
 
 use crate::error::{Cause, Error};
 
@@ -19,12 +25,29 @@ const UNIX_FORM: &str =
 pub(super) struct Target {
     /// The route.
     pub(super) place: Place,
-    /// User, password, database and protocol.
-    pub(super) login: RedisConnectionInfo,
+    /// How to log in there.
+    pub(super) login: Login,
     /// The URL without user and password, for display.
     pub(super) label: String,
     /// How many replicas must have a vote before it counts.
     pub(super) replicas: u32,
+}
+
+/// Who logs in at a server, and to which database. Without a password nobody does: whoever connects is its default user.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub(super) struct Login {
+    pub(super) user: Option<String>,
+    pub(super) password: Option<String>,
+    pub(super) db: i64,
+}
+
+impl fmt::Debug for Login {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Login")
+            .field("user", &self.user)
+            .field("db", &self.db)
+            .finish_non_exhaustive()
+    }
 }
 
 /// The route to a server.
@@ -66,10 +89,10 @@ impl Target {
         let (scheme, rest) = url
             .split_once("://")
             .ok_or_else(|| invalid(format!("it has no scheme; {TCP_FORM}")))?;
-        let (plain, tls, unix) = match scheme {
-            "redis" | "valkey" => ("redis", false, false),
-            "rediss" | "valkeys" => ("redis", true, false),
-            "redis+unix" | "valkey+unix" | "unix" => ("redis+unix", false, true),
+        let (tls, unix) = match scheme {
+            "redis" | "valkey" => (false, false),
+            "rediss" | "valkeys" => (true, false),
+            "redis+unix" | "valkey+unix" | "unix" => (false, true),
             _ => return Err(invalid(format!("unknown scheme; {TCP_FORM}"))),
         };
         if tls && cfg!(not(feature = "tls")) {
@@ -77,83 +100,60 @@ impl Target {
             return Err(invalid(why.to_owned()));
         }
         let form = if unix { UNIX_FORM } else { TCP_FORM };
-        // The crate's parser accepts rediss only with its own TLS, which is not used here.
-        let mut parsed = redis::parse_redis_url(&format!("{plain}://{rest}"))
-            .ok_or_else(|| invalid(format!("it is not a URL; {form}")))?;
-        if parsed.fragment().is_some() {
+        let wrong = |why: &str| invalid(format!("{why}; {form}"));
+        if rest.contains('#') {
             let why = "it has a \"#\" part, which is not supported; a \"#\" in a password is %23";
             return Err(invalid(why.to_owned()));
         }
-        let known: &[&str] = if unix {
-            &["db", "user", "pass", "protocol", "replicas"]
-        } else {
-            &["protocol", "replicas"]
-        };
-        for (key, _) in parsed.query_pairs() {
-            if !known.contains(&&*key) {
-                return Err(invalid(format!("unknown parameter {key:?}; {form}")));
+        let rest = rest.trim_matches(|c| c <= ' ');
+        let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+        // Before the parameters: with a "?" in the password, these are none.
+        let (place, shown, mut login) = match unix {
+            true => {
+                let (place, shown) = socket(authority, path).map_err(wrong)?;
+                (place, shown, Login::default())
             }
-        }
-
-        let mut replicas = 0;
-        let mut others: Vec<(String, String)> = Vec::new();
-        for (key, value) in parsed.query_pairs() {
-            match &*key {
-                "replicas" => {
+            false => {
+                let (userinfo, address) = authority.rsplit_once('@').unwrap_or(("", authority));
+                let (place, shown) = server(address, tls).map_err(wrong)?;
+                let login = Login {
+                    db: database(path.trim_matches('/')).map_err(wrong)?,
+                    ..credentials(userinfo).map_err(wrong)?
+                };
+                let shown = shown + path.trim_end_matches('/');
+                (place, shown, login)
+            }
+        };
+        let (mut replicas, mut shown_db) = (0, String::new());
+        for (key, value) in parameters(query) {
+            match (key.as_str(), unix) {
+                ("replicas", _) => {
                     replicas = replica_count(&value).ok_or_else(|| {
                         invalid(format!(
                             "expected replicas to be a number from 0 to {MOST_REPLICAS}"
                         ))
                     })?;
                 }
-                _ => others.push((key.into_owned(), value.into_owned())),
+                ("protocol", _) => check_protocol(&value).map_err(wrong)?,
+                ("db", true) => {
+                    login.db = database(&value).map_err(wrong)?;
+                    shown_db = format!("?db={}", login.db);
+                }
+                ("user", true) => login.user = Some(value),
+                ("pass", true) => login.password = Some(value),
+                _ if is_parameter(&key) => {
+                    return Err(invalid(format!("unknown parameter {key:?}; {form}")));
+                }
+                // It may be the rest of a password.
+                _ => return Err(wrong("unknown parameter")),
             }
         }
-        match others.is_empty() {
-            true => parsed.set_query(None),
-            false => {
-                parsed.query_pairs_mut().clear().extend_pairs(others);
-            }
+        if login.user.is_some() {
+            // Without one, nobody would log in, and all would be done as the default user.
+            login.password.get_or_insert_default();
         }
-        let mut shown = parsed.clone();
-        // Both fail only without a host, and then there are no credentials to hide.
-        let _ = shown.set_username("");
-        let _ = shown.set_password(None);
-        if unix {
-            let keep = |key: &str| key == "db";
-            let pairs = parsed.query_pairs().filter(|(key, _)| keep(key));
-            let query: Vec<String> = pairs.map(|(key, val)| format!("{key}={val}")).collect();
-            shown.set_query((!query.is_empty()).then(|| query.join("&")).as_deref());
-        } else {
-            shown.set_query(None);
-        }
-        let label = shown.as_str();
-        let label = label.strip_prefix(plain).unwrap_or(label);
-        let label = format!("{scheme}{}", label.strip_suffix('/').unwrap_or(label));
-
-        let info = parsed
-            .into_connection_info()
-            .map_err(|error| invalid(format!("{}; {form}", plain_words(&error))))?;
-        let mut login = info.redis_settings().clone().set_skip_set_lib_name();
-        if login.db() < 0 {
-            return Err(invalid(format!("the database number is below 0; {form}")));
-        }
-        if login.username().is_some() && login.password().is_none() {
-            // Without one, the crate would not authenticate at all, and act as the default user.
-            login = login.set_password("");
-        }
-        let place = match info.addr() {
-            ConnectionAddr::Tcp(host, _) if host.is_empty() => {
-                return Err(invalid(format!("it has no host; {form}")));
-            }
-            ConnectionAddr::Tcp(host, port) => Place::Tcp {
-                host: host.clone(),
-                port: *port,
-                tls,
-            },
-            ConnectionAddr::Unix(path) => Place::Unix(path.clone()),
-            _ => return Err(invalid(format!("unknown kind of address; {form}"))),
-        };
+        let label = format!("{scheme}://{shown}{shown_db}");
         Ok(Self {
             place,
             login,
@@ -161,6 +161,120 @@ impl Target {
             replicas,
         })
     }
+}
+
+/// What a path may not have as it is, in a label.
+const IN_PATH: &AsciiSet = &CONTROLS
+    .add(b' ')
+    .add(b'"')
+    .add(b'<')
+    .add(b'>')
+    .add(b'`')
+    .add(b'{')
+    .add(b'}');
+
+/// A Unix socket, and how it is shown.
+fn socket(authority: &str, path: &str) -> Result<(Place, String), &'static str> {
+    let path = path.trim_end_matches('/');
+    if !matches!(authority, "" | "localhost") || path.is_empty() {
+        return Err("missing path");
+    }
+    let shown = utf8_percent_encode(path, IN_PATH);
+    let path = percent_decode_str(path).decode_utf8();
+    let path = path.map_err(|_| "the path is not UTF-8")?.into_owned();
+    Ok((Place::Unix(path.into()), shown.to_string()))
+}
+
+/// A host with or without a port, and how the two are shown.
+fn server(address: &str, tls: bool) -> Result<(Place, String), &'static str> {
+    const NO_URL: &str = "it is not a URL";
+    let (name, port) = split_port(address);
+    let port = match port.filter(|port| !port.is_empty()) {
+        Some(port) if port.bytes().all(|byte| byte.is_ascii_digit()) => {
+            Some(port.parse::<u16>().map_err(|_| NO_URL)?)
+        }
+        Some(_) => return Err(NO_URL),
+        None => None,
+    };
+    let (host, mut shown) = match name
+        .strip_prefix('[')
+        .and_then(|name| name.strip_suffix(']'))
+    {
+        Some(ip) => {
+            let ip = ip.parse::<Ipv6Addr>().map_err(|_| NO_URL)?.to_string();
+            let shown = format!("[{ip}]");
+            (ip, shown)
+        }
+        None if name.is_empty() => return Err("it has no host"),
+        None if !name.chars().all(is_of_host) => return Err(NO_URL),
+        None => (name.to_owned(), name.to_owned()),
+    };
+    if ["0.0.0.0", "::"].contains(&host.as_str()) {
+        return Err("cannot connect to a wildcard address (0.0.0.0 or ::)");
+    }
+    if let Some(port) = port {
+        shown += &format!(":{port}");
+    }
+    let port = port.unwrap_or(PORT);
+    Ok((Place::Tcp { host, port, tls }, shown))
+}
+
+/// Where a server listens unless told otherwise.
+const PORT: u16 = 6379;
+
+fn is_of_host(c: char) -> bool {
+    c.is_ascii_graphic() && !"\"<>@[]\\^`{|}:".contains(c)
+}
+
+/// `user:password`, of which either may be missing.
+fn credentials(userinfo: &str) -> Result<Login, &'static str> {
+    let (user, password) = userinfo.split_once(':').unwrap_or((userinfo, ""));
+    let decoded = |text: &str| percent_decode_str(text).decode_utf8().map(Cow::into_owned);
+    let user = decoded(user).map_err(|_| "the user is not UTF-8")?;
+    let password = decoded(password).map_err(|_| "the password is not UTF-8")?;
+    Ok(Login {
+        user: Some(user).filter(|user| !user.is_empty()),
+        password: Some(password).filter(|password| !password.is_empty()),
+        db: 0,
+    })
+}
+
+fn database(text: &str) -> Result<i64, &'static str> {
+    match text {
+        "" => Ok(0),
+        text => match text.parse() {
+            Ok(..0) => Err("the database number is below 0"),
+            Ok(db) => Ok(db),
+            Err(_) => Err("invalid database number"),
+        },
+    }
+}
+
+/// Checks the value of `protocol=`. It has no effect: connections that need the third version ask for it.
+pub(super) fn check_protocol(text: &str) -> Result<(), &'static str> {
+    match ["2", "resp2", "3", "resp3"].contains(&text) {
+        true => Ok(()),
+        false => Err("the protocol is neither resp2 nor resp3"),
+    }
+}
+
+/// The parameters behind the `?` of a URL, decoded.
+pub(super) fn parameters(query: &str) -> impl Iterator<Item = (String, String)> {
+    let decoded = |text: &str| {
+        let text = text.replace('+', " ");
+        percent_decode_str(&text).decode_utf8_lossy().into_owned()
+    };
+    let pairs = query.split('&').filter(|pair| !pair.is_empty());
+    pairs.map(move |pair| {
+        let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+        (decoded(key), decoded(value))
+    })
+}
+
+/// Whether it may be shown: it cannot be anything but a mistyped parameter.
+pub(super) fn is_parameter(key: &str) -> bool {
+    key.bytes()
+        .all(|byte| byte.is_ascii_lowercase() || b"_-".contains(&byte))
 }
 
 /// The maximum of `replicas=`.
@@ -186,13 +300,6 @@ pub(super) fn seconds(text: &str) -> Option<Duration> {
     number.parse().ok().map(Duration::from_secs)
 }
 
-/// The parser's message, without its names of error kinds.
-fn plain_words(error: &redis::RedisError) -> String {
-    let text = error.to_string();
-    let words = text.split(" - ").next().unwrap_or(&text);
-    words.to_lowercase()
-}
-
 /// A displayable form of a URL that could not be parsed.
 pub(super) fn without_login(url: &str) -> String {
     let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
@@ -206,6 +313,10 @@ pub(super) fn without_login(url: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
+    use super::super::cluster::ClusterSpec;
+    use super::super::sentinel::GroupSpec;
     use super::*;
 
     fn tcp(host: &str, port: u16) -> Place {
@@ -246,20 +357,21 @@ mod tests {
             let target = Target::parse(url).unwrap();
             assert_eq!(target.place, place, "{url}");
             assert_eq!(target.label, label, "{url}");
-            assert_eq!(target.login.db(), db, "{url}");
+            assert_eq!(target.login.db, db, "{url}");
         }
     }
 
     #[test]
     fn user_and_password_may_be_percent_encoded() {
         let target = Target::parse("redis://b%20b:p%40ss%2F%23@h").unwrap();
-        assert_eq!(target.login.username(), Some("b b"));
-        assert_eq!(target.login.password(), Some("p@ss/#"));
+        assert_eq!(target.login.user.as_deref(), Some("b b"));
+        assert_eq!(target.login.password.as_deref(), Some("p@ss/#"));
         let waits = Target::parse("redis://:a%26b@h?replicas=2&protocol=resp3").unwrap();
         assert_eq!((waits.replicas, waits.label.as_str()), (2, "redis://h"));
-        assert_eq!(waits.login.password(), Some("a&b"));
+        assert_eq!(waits.login.password.as_deref(), Some("a&b"));
         let nopass = Target::parse("redis://bob@h").unwrap();
-        assert_eq!(nopass.login.password(), Some(""));
+        assert_eq!(nopass.login.password.as_deref(), Some(""));
+        assert!(!format!("{waits:?}").contains("a&b"));
     }
 
     #[test]
@@ -285,6 +397,86 @@ mod tests {
             let text = error.to_string();
             assert!(text.contains(why), "{url}: {text}");
             assert!(!text.contains("secret"), "{url}: {text}");
+        }
+    }
+
+    #[test]
+    fn what_looks_like_a_parameter_may_be_half_a_password() {
+        for url in [
+            "redis://u:12?secret@h",
+            "redis://u:secret?x@h",
+            "redis://u:secret#x@h",
+            "redis://u:secret/x@h",
+        ] {
+            let error = Target::parse(url).unwrap_err().to_string();
+            assert!(!error.contains("secret"), "{url}: {error}");
+            assert!(
+                error.contains("percent-encoded") || error.contains("%23"),
+                "{error}"
+            );
+        }
+    }
+
+    /// Labels name a node in the marker of its cluster: as they were with another parser.
+    #[test]
+    fn a_label_is_what_was_written_without_what_says_nothing() {
+        for (url, label) in [
+            ("redis://Host:06379/02/", "redis://Host:6379/02"),
+            ("redis://h:/?", "redis://h"),
+            ("redis://[0:0::1]/0", "redis://[::1]/0"),
+            (
+                "unix://localhost/a b/%20.sock?db=0",
+                "unix:///a%20b/%20.sock?db=0",
+            ),
+        ] {
+            assert_eq!(Target::parse(url).unwrap().label, label);
+        }
+    }
+
+    /// What has a meaning in a URL, and some of the rest.
+    const ODD: &str = "[a-z0-9:/?#@%&=.,+ \\[\\]\\-\u{0}-\u{1f}\u{7f}\u{e9}]{0,24}";
+
+    proptest! {
+        #[test]
+        fn no_text_makes_it_panic_and_a_label_means_the_same_node(
+            scheme in "(redis|rediss|valkey|redis\\+unix|unix)",
+            start in "(|h|h:1|u:p@|\\[::1\\]|/)",
+            rest in ODD,
+        ) {
+            if let Ok(target) = Target::parse(&format!("{scheme}://{start}{rest}")) {
+                let label = &target.label;
+                prop_assert!(!label.chars().any(|c| c.is_control() || c == '@'), "{label:?}");
+                let again = Target::parse(label).unwrap();
+                prop_assert_eq!(again.place, target.place);
+                prop_assert_eq!(&again.label, label);
+                prop_assert_eq!(again.login.db, target.login.db);
+            }
+        }
+
+        #[test]
+        fn no_error_shows_a_password_and_nothing_makes_it_panic(
+            scheme in "(redis|redis\\+unix|redis\\+sentinel|redis\\+cluster)",
+            before in ODD,
+            behind in ODD,
+            tail in "(|:1|:x|/m|/m/x|\\?failover=x|\\?x=y)",
+        ) {
+            let url = format!("{scheme}://user:{before}SECRET{behind}@h{tail}");
+            let target = Target::parse(&url).map(|target| target.label);
+            let group = GroupSpec::parse(&url).map(|group| group.label);
+            let cluster = ClusterSpec::parse(&url).map(|cluster| cluster.label);
+            for parsed in [target, group, cluster] {
+                let shown = parsed.unwrap_or_else(|error| error.to_string());
+                prop_assert!(!shown.contains("SECRET"), "{url}: {shown}");
+            }
+        }
+
+        #[test]
+        fn any_user_and_password_can_be_written(user in ".{1,8}", password in ".{0,8}") {
+            let encoded = |text| utf8_percent_encode(text, percent_encoding::NON_ALPHANUMERIC);
+            let url = format!("redis://{}:{}@h/3", encoded(&user), encoded(&password));
+            let login = Target::parse(&url).unwrap().login;
+            let expected = Login { user: Some(user), password: Some(password), db: 3 };
+            prop_assert_eq!(&login, &expected);
         }
     }
 

@@ -21,13 +21,15 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker, ready};
 
-use redis::{Cmd, RedisError, RedisResult, Value};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::oneshot;
 
+use super::command::Cmd;
+use super::fault::{RedisError, RedisResult};
 use super::link::Posted;
 use super::resp::{self, Frame, Message, Nonsense, Said};
 use super::stream::{Process, Stream};
+use super::value::Value;
 
 type Answer = oneshot::Receiver<Value>;
 
@@ -216,7 +218,7 @@ impl Wire {
 
     /// Sends one command when first polled, and waits for its answer.
     pub(super) async fn send(&self, cmd: &Cmd, urgency: Urgency) -> RedisResult<Value> {
-        let append = |unwritten: &mut Vec<u8>| cmd.write_packed_command(unwritten);
+        let append = |unwritten: &mut Vec<u8>| cmd.write_to(unwritten);
         self.shared.send(1, urgency, append).await.map_err(closed)
     }
 
@@ -254,8 +256,8 @@ impl Wire {
     /// Sends two commands with nothing of anybody between them, and waits for the second's answer.
     pub(super) async fn send_behind(&self, first: &Cmd, second: &Cmd) -> RedisResult<Value> {
         let append = |unwritten: &mut Vec<u8>| {
-            first.write_packed_command(unwritten);
-            second.write_packed_command(unwritten);
+            first.write_to(unwritten);
+            second.write_to(unwritten);
         };
         let answers = self.shared.send(2, Urgency::Now, append);
         Ok(match answers.await.map_err(closed)? {

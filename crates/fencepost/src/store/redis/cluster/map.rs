@@ -6,19 +6,21 @@ use std::convert::Infallible;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use redis::{Cmd, RedisConnectionInfo, Value, from_redis_value};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout};
 
+use super::super::command::Cmd;
 use super::super::fault;
 use super::super::keeper::{self, Pauses};
 use super::super::link::Connection;
 use super::super::options::{RedisOptions, TlsOptions};
 use super::super::reader::Reader;
 use super::super::stream::Route;
+use super::super::url::Login;
 use super::super::url::Place;
+use super::super::value::Value;
 use super::url::ClusterSpec;
 use crate::error::{Error, NodeError};
 use crate::runtime::clock::Clock;
@@ -132,7 +134,7 @@ impl Map {
     }
 
     /// How to log in at every node.
-    pub(super) fn login(&self) -> &RedisConnectionInfo {
+    pub(super) fn login(&self) -> &Login {
         &self.spec.login
     }
 
@@ -355,10 +357,10 @@ impl Map {
         let (route, login) = (&self.routes[node], self.login());
         let dial = keeper::dial(route, login, limit, None, Reader::default());
         let (connection, _driver) = within(limit, dial).await?;
-        let mut my_id = redis::cmd("CLUSTER");
+        let mut my_id = Cmd::new("CLUSTER");
         let identity = send(&connection, my_id.arg("MYID"));
         let identity: String = match within(limit, identity).await {
-            Ok(id) => from_redis_value(id).unwrap_or_default(),
+            Ok(id) => id.read().unwrap_or_default(),
             Err(NodeError::Other(why)) if why.contains("cluster support disabled") => {
                 return Err(NodeError::NoClusterNode);
             }
@@ -368,9 +370,9 @@ impl Map {
         loop {
             hurried.mark_unchanged();
             let asked = self.clock.now();
-            let mut slots = redis::cmd("CLUSTER");
+            let mut slots = Cmd::new("CLUSTER");
             slots.arg("SLOTS");
-            let mut config = redis::cmd("CONFIG");
+            let mut config = Cmd::new("CONFIG");
             config.arg("GET").arg("cluster-node-timeout");
             let both =
                 async { tokio::join!(send(&connection, &slots), send(&connection, &config)) };
@@ -382,7 +384,7 @@ impl Map {
             *has_answered = true;
             let config: HashMap<String, String> = config
                 .ok()
-                .and_then(|config| from_redis_value(config).ok())
+                .and_then(|config| config.read().ok())
                 .unwrap_or_default();
             let timeout = config.get("cluster-node-timeout");
             let timeout = timeout.and_then(|ms| ms.parse().ok());
@@ -440,15 +442,15 @@ fn read(answer: Value, reached: &Place) -> Option<Table> {
         ranges: Vec::new(),
         addresses: HashMap::new(),
     };
-    let entries: Vec<Vec<Value>> = from_redis_value(answer).ok()?;
+    let entries: Vec<Vec<Value>> = answer.read().ok()?;
     for entry in entries {
         let [first, last, master, ..] =
             <[Value; 3]>::try_from(entry.into_iter().take(3).collect::<Vec<_>>()).ok()?;
-        let master: Vec<Value> = from_redis_value(master).ok()?;
+        let master: Vec<Value> = master.read().ok()?;
         let mut master = master.into_iter();
-        let host: Option<String> = from_redis_value(master.next()?).ok()?;
-        let port: u16 = from_redis_value(master.next()?).ok()?;
-        let owner: String = from_redis_value(master.next()?).ok()?;
+        let host: Option<String> = master.next()?.read().ok()?;
+        let port: u16 = master.next()?.read().ok()?;
+        let owner: String = master.next()?.read().ok()?;
         let host = host.filter(|host| !host.is_empty() && host != "?");
         let host = match (host, reached) {
             (Some(host), _) => host,
@@ -456,8 +458,8 @@ fn read(answer: Value, reached: &Place) -> Option<Table> {
             (None, Place::Unix(_)) => return None,
         };
         table.ranges.push(Range {
-            first: from_redis_value(first).ok()?,
-            last: from_redis_value(last).ok()?,
+            first: first.read().ok()?,
+            last: last.read().ok()?,
             owner: owner.clone(),
         });
         table.addresses.insert(owner, (host, port));

@@ -67,6 +67,7 @@ use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep};
 
+use super::command::Cmd;
 use super::keeper::Source;
 use super::keys::{Keys, Prefix, of_slot};
 use super::link::{TOO_LATE, given_up};
@@ -76,6 +77,7 @@ use super::options::RedisOptions;
 use super::reader::Reader;
 use super::released::{self, Released};
 use super::roster::Roster;
+use super::value::Value;
 use super::{list, queue};
 use crate::error::{Cause, Error, NodeError};
 use crate::runtime::clock::Clock;
@@ -480,9 +482,9 @@ impl Node for ClusterNode {
                     // Most slots have none, which is cheap to find out.
                     let sizes = join_all(slots.iter().map(async |slot| {
                         let register = of_slot::register(*slot);
-                        let mut size = redis::cmd("ZCARD");
+                        let mut size = Cmd::new("ZCARD");
                         let size = up.link.send(size.arg(&register), clock).await;
-                        (register, size != Ok(redis::Value::Int(0)))
+                        (register, !matches!(size, Ok(Value::Int(0))))
                     }));
                     for (register, _) in sizes.await.into_iter().filter(|(_, any)| *any) {
                         let (link, prefix) = (&up.link, &self.prefix);

@@ -17,12 +17,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use redis::{Value, from_redis_value};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout};
 
+use super::super::command::Cmd;
 use super::super::handshake;
 use super::super::keeper::{self, Pauses};
 use super::super::keys::of_slot;
@@ -32,6 +32,7 @@ use super::super::options::RedisOptions;
 use super::super::reader::{Driver, Reader};
 use super::super::replicas::Replicas;
 use super::super::scripts::Site;
+use super::super::value::Value;
 use super::super::wire::Push;
 use super::super::{fault, retention};
 use super::map::{Map, send};
@@ -443,29 +444,31 @@ impl Up {
         Ok(left.filter(|left| !left.is_zero()))
     }
 
-    async fn send(&self, cmd: &redis::Cmd) -> Result<Value, NodeError> {
+    async fn send(&self, cmd: &Cmd) -> Result<Value, NodeError> {
         send(&self.connection, cmd).await
     }
 
     /// Reads a key, of whose next change the server tells before any later answer.
     async fn get(&self, key: String) -> Result<Option<String>, NodeError> {
-        let mut get = redis::cmd("GET");
+        let mut get = Cmd::new("GET");
         get.arg(&key);
         let value = match self.tracks {
             true => {
-                let mut caching = redis::cmd("CLIENT");
+                let mut caching = Cmd::new("CLIENT");
                 caching.arg("CACHING").arg("YES");
                 let answer = self.connection.send_behind(&caching, &get).await;
                 answer.map_err(|error| fault::node_error(&error))?
             }
             false => self.send(&get).await?,
         };
-        from_redis_value(value).map_err(|_| NodeError::WrongType(format!("{key} is not ours")))
+        value
+            .read()
+            .map_err(|_| NodeError::WrongType(format!("{key} is not ours")))
     }
 
     /// Whether what was read still stood.
     async fn replace(&self, key: &str, old: &str, new: &str) -> Result<bool, NodeError> {
-        let mut eval = redis::cmd("EVAL");
+        let mut eval = Cmd::new("EVAL");
         eval.arg(REPLACE).arg(1).arg(key).arg(old).arg(new);
         let answer = self.send(&eval).await?;
         Ok(answer == Value::Int(1))

@@ -5,15 +5,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use redis::{RedisConnectionInfo, from_redis_value};
 use tokio::runtime::Handle;
 
+use super::super::command::Cmd;
 use super::super::handshake::Facts;
 use super::super::keeper;
 use super::super::keys::{of_slot, slot_of};
 use super::super::options::RedisOptions;
 use super::super::reader::Reader;
 use super::super::stream::Route;
+use super::super::url::Login;
 use super::map::{Map, WatchedMap, send, within};
 use super::shard::places;
 use super::url::ClusterSpec;
@@ -51,7 +52,7 @@ impl WatchedCluster {
     }
 
     /// How to log in at every node.
-    pub(in super::super) fn login(&self) -> &RedisConnectionInfo {
+    pub(in super::super) fn login(&self) -> &Login {
         self.map().login()
     }
 
@@ -153,11 +154,11 @@ async fn look(map: &Map, owner: &str, failover: Duration) -> Result<Seen, NodeEr
     let limit = Duration::from_secs(1);
     let dialed = keeper::dial(&route, map.login(), limit, None, Reader::default()).await;
     let (connection, _driver) = dialed.map_err(|error| route.explained(error))?;
-    let mut config = redis::cmd("CONFIG");
+    let mut config = Cmd::new("CONFIG");
     config.arg("GET").arg("min-replicas-*");
-    let mut nodes = redis::cmd("CLUSTER");
+    let mut nodes = Cmd::new("CLUSTER");
     nodes.arg("NODES");
-    let (info, time) = (redis::cmd("INFO"), redis::cmd("TIME"));
+    let (info, time) = (Cmd::new("INFO"), Cmd::new("TIME"));
     let (info, time, config, nodes) = tokio::join!(
         send(&connection, &info),
         send(&connection, &time),
@@ -166,18 +167,18 @@ async fn look(map: &Map, owner: &str, failover: Duration) -> Result<Seen, NodeEr
     );
     let config: HashMap<String, String> = config
         .ok()
-        .and_then(|config| from_redis_value(config).ok())
+        .and_then(|config| config.read().ok())
         .unwrap_or_default();
     let number = |name: &str| config.get(name).and_then(|text| text.parse::<u64>().ok());
-    let nodes: Option<String> = nodes.ok().and_then(|nodes| from_redis_value(nodes).ok());
+    let nodes: Option<String> = nodes.ok().and_then(|nodes| nodes.read().ok());
     let mut seen = Seen {
         promotable: nodes.map(|nodes| promotable(&nodes, owner)),
         min_replicas: number("min-replicas-to-write"),
         max_lag: number("min-replicas-max-lag").map(Duration::from_secs),
         ..Seen::default()
     };
-    let facts = Facts::read(&from_redis_value::<String>(info?).unwrap_or_default());
-    let (seconds, micros): (u64, u64) = from_redis_value(time?).unwrap_or_default();
+    let facts = Facts::read(&info?.read::<String>().unwrap_or_default());
+    let (seconds, micros): (u64, u64) = time?.read().unwrap_or_default();
     let sight = Sight {
         run_id: facts.run_id.ok_or(NodeError::HidesInfo)?,
         history: facts.history,
@@ -188,9 +189,9 @@ async fn look(map: &Map, owner: &str, failover: Duration) -> Result<Seen, NodeEr
     let slots = map.slots_of(owner);
     let places = slots.first().map(|first| places(&slots, *first));
     let markers = places.into_iter().flatten().map(async |place| {
-        let mut get = redis::cmd("GET");
+        let mut get = Cmd::new("GET");
         let found = send(&connection, get.arg(of_slot::marker(place))).await;
-        let found: Option<String> = found.ok().and_then(|found| from_redis_value(found).ok());
+        let found: Option<String> = found.ok().and_then(|found| found.read().ok());
         found.and_then(|text| text.parse::<Marker>().ok())
     });
     let markers: Vec<Marker> = join_all(markers).await.into_iter().flatten().collect();

@@ -4,10 +4,9 @@
 
 use std::time::Duration;
 
-use redis::RedisConnectionInfo;
-
 use super::super::url::{
-    MOST_REPLICAS, Place, Target, replica_count, seconds, split_port, without_login,
+    Login, MOST_REPLICAS, Place, Target, check_protocol, is_parameter, parameters, replica_count,
+    seconds, split_port, without_login,
 };
 use crate::error::{Cause, Error};
 use fencepost_core::quorum::failover::{LONGEST_FAILOVER, SHORTEST_FAILOVER};
@@ -34,7 +33,7 @@ pub(in super::super) struct ClusterSpec {
     /// The listed nodes' addresses as people write them, and the way to each.
     pub(super) listed: Vec<(String, Place)>,
     /// How to log in at every node.
-    pub(super) login: RedisConnectionInfo,
+    pub(super) login: Login,
     pub(super) tls: bool,
     /// How many replicas must have a vote before it counts.
     pub(super) replicas: u32,
@@ -78,6 +77,12 @@ impl ClusterSpec {
                 Err(error) if error.to_string().contains("TLS is not built in") => {
                     return Err(error);
                 }
+                // The hosts may be the beginning of a password.
+                Err(_) if query.contains('@') => {
+                    return Err(wrong(
+                        "a host is not a node's address (percent-encode special characters)",
+                    ));
+                }
                 Err(_) => return Err(wrong(&format!("{address:?} is not a node's address"))),
             };
             listed.push((address, place));
@@ -92,12 +97,9 @@ impl ClusterSpec {
         if listed.windows(2).any(|pair| pair[0].0 == pair[1].0) {
             return Err(invalid("duplicate node; list each once".to_owned()));
         }
-        let parsed = redis::parse_redis_url(&format!("redis://h/?{query}"))
-            .ok_or_else(|| wrong("its parameters cannot be read"))?;
         let (mut failover, mut replicas) = (None, 0);
-        let mut protocol = String::new();
-        for (key, value) in parsed.query_pairs() {
-            match &*key {
+        for (key, value) in parameters(query) {
+            match key.as_str() {
                 "failover" => {
                     let in_range = SHORTEST_FAILOVER..=LONGEST_FAILOVER;
                     let time = seconds(&value).filter(|time| in_range.contains(time));
@@ -108,7 +110,9 @@ impl ClusterSpec {
                     let why = format!("replicas is not a number from 0 to {MOST_REPLICAS}");
                     replicas = replica_count(&value).ok_or_else(|| wrong(&why))?;
                 }
-                "protocol" => protocol = format!("?protocol={value}"),
+                "protocol" => check_protocol(&value).map_err(wrong)?,
+                // It may be the rest of a password.
+                _ if !is_parameter(&key) => return Err(wrong("it has an unknown parameter")),
                 _ => {
                     let known = PARAMETERS.join(", ");
                     let why = format!("its parameter {key:?} is not known (known: {known})");
@@ -117,10 +121,9 @@ impl ClusterSpec {
             }
         }
         let at = if userinfo.is_empty() { "" } else { "@" };
-        let login =
-            Target::parse(&format!("redis://{userinfo}{at}h/{protocol}")).map_err(|_| {
-                wrong("its user or password cannot be read (percent-encode special characters)")
-            })?;
+        let login = Target::parse(&format!("redis://{userinfo}{at}h/")).map_err(|_| {
+            wrong("its user or password cannot be read (percent-encode special characters)")
+        })?;
         let addresses: Vec<_> = listed.iter().map(|(address, _)| address.as_str()).collect();
         let mut label = format!("{scheme}+cluster://{}", addresses.join(","));
         if let Some(failover) = failover {
@@ -157,7 +160,7 @@ mod tests {
         );
         let spec = ClusterSpec::parse("redis+cluster://u:p%40@[::1]:7,h?replicas=2").unwrap();
         assert_eq!((spec.replicas, spec.failover), (2, None));
-        assert_eq!(spec.login.password(), Some("p@"));
+        assert_eq!(spec.login.password.as_deref(), Some("p@"));
     }
 
     #[test]

@@ -1,8 +1,9 @@
 //! [`Connection`]: sends commands and waits for their answers.
 
-use redis::{Cmd, RedisError, RedisResult, Value};
-
+use super::super::command::Cmd;
+use super::super::fault::{RedisError, RedisResult};
 use super::super::prepared::Prepared;
+use super::super::value::Value;
 use super::super::wire::{Urgency, Wire};
 
 /// A connection. An error reply of the server is an error of the call.
@@ -45,7 +46,7 @@ impl Connection {
 
 fn or_error(answer: Value) -> RedisResult<Value> {
     match answer {
-        Value::ServerError(error) => Err(RedisError::from(error)),
+        Value::ServerError(error) => Err(RedisError::Server(error)),
         value => Ok(value),
     }
 }

@@ -68,7 +68,7 @@ fn release(value: &str) -> Command {
 
 /// The server is sent this, and answers that.
 async fn exchange(server: &mut DuplexStream, cmd: &Cmd, answer: &[u8]) {
-    let expected = cmd.get_packed_command();
+    let expected = cmd.encoded();
     let mut bytes = vec![0; expected.len()];
     within_time(server.read_exact(&mut bytes)).await.unwrap();
     assert_eq!(bytes, expected, "{}", bytes.escape_ascii());

@@ -8,13 +8,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use redis::from_redis_value;
 use tokio::sync::{Notify, watch};
 use tokio::time::{sleep, timeout};
 
 use super::member::Standing;
 use super::{KEY, Member, Server};
 use crate::error::NodeError;
+use crate::store::redis::command::Cmd;
 use crate::store::redis::fault;
 use crate::store::redis::link::Connection;
 use fencepost_core::quorum::membership::is_same_data;
@@ -119,10 +119,10 @@ impl Guard {
             return Err(why);
         }
         if !self.tracks {
-            let mut get = redis::cmd("GET");
+            let mut get = Cmd::new("GET");
             let answer = connection.send(get.arg(KEY)).await;
             let answer = answer.map_err(|error| fault::node_error(&error))?;
-            let marker: Option<String> = from_redis_value(answer).unwrap_or_default();
+            let marker: Option<String> = answer.read().unwrap_or_default();
             if marker.as_deref() != Some(&*self.marker()) {
                 self.alarm.ring();
                 return Err(forgot());

@@ -1,13 +1,13 @@
 //! Reads and writes the marker of a server.
 
-use redis::{Cmd, Value, from_redis_value};
-
 use super::KEY;
 use crate::error::NodeError;
+use crate::store::redis::command::Cmd;
 use crate::store::redis::fault;
 use crate::store::redis::handshake::{self, Look};
 use crate::store::redis::link::Connection;
 use crate::store::redis::options::RedisOptions;
+use crate::store::redis::value::Value;
 use fencepost_core::quorum::membership::{Marker, Terms, is_marker, outside};
 
 /// Replaces a marker if it is still the one that was read; deletes it if the new one is empty.
@@ -22,10 +22,10 @@ pub(in crate::store::redis) async fn check_outside(
     terms: &Terms,
     node: &str,
 ) -> Result<(), NodeError> {
-    let mut get = redis::cmd("GET");
+    let mut get = Cmd::new("GET");
     let answer = connection.send(get.arg(KEY)).await;
     let marker = match answer.map_err(|error| fault::node_error(&error)) {
-        Ok(value) => from_redis_value::<Option<String>>(value).unwrap_or_default(),
+        Ok(value) => value.read::<Option<String>>().unwrap_or_default(),
         Err(NodeError::Permission(_) | NodeError::WrongType(_)) => None,
         Err(error) => return Err(error),
     };
@@ -68,7 +68,7 @@ impl Server<'_> {
         if !old.is_empty() {
             return self.replace(old, Some(marker)).await;
         }
-        let mut set = redis::cmd("SET");
+        let mut set = Cmd::new("SET");
         set.arg(KEY).arg(marker.to_string()).arg("NX");
         self.send(&set).await.map(|_| ())
     }
@@ -79,7 +79,7 @@ impl Server<'_> {
         old: &str,
         new: Option<&Marker>,
     ) -> Result<(), NodeError> {
-        let mut eval = redis::cmd("EVAL");
+        let mut eval = Cmd::new("EVAL");
         let new = new.map(ToString::to_string).unwrap_or_default();
         eval.arg(REPLACE).arg(1).arg(KEY).arg(old).arg(new);
         self.send(&eval).await.map(|_| ())

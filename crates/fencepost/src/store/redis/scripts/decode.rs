@@ -3,9 +3,8 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
-use redis::Value;
-
 use super::super::fault;
+use super::super::value::Value;
 use crate::error::NodeError;
 use fencepost_core::lock::{Holder, NodeQueue, Reply, Snapshot};
 use fencepost_core::stored::Stored;
@@ -15,7 +14,7 @@ use fencepost_core::value::AttemptValue;
 
 /// Parses a script's reply.
 pub(in crate::store::redis) fn read(value: Value) -> Result<Reply, NodeError> {
-    let answer = |value: &Value| NodeError::Other(format!("malformed reply: {value:?}"));
+    let answer = |value: &Value| NodeError::Other(format!("malformed reply: {value}"));
     if let Some(register) = token(Some(&value)) {
         let evicted = None;
         return Ok(Reply::Granted { register, evicted });

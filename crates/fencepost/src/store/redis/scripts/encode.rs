@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use redis::Cmd;
-
+use super::super::command::Cmd;
 use super::super::keys::Keys;
 use fencepost_core::lock::{Command, MAX_SKEW, Precedence, Repair, TicketDisposition};
 use fencepost_core::ticket::{ClientId, Standing};
@@ -13,8 +12,8 @@ use fencepost_core::value::AttemptValue;
 
 /// The command that runs a script: its keys, then its arguments.
 pub(super) fn write(verb: &str, script: &str, command: &Command, keys: &Keys) -> Cmd {
-    let mut cmd = Cmd::with_capacity(11, 512);
-    cmd.arg(verb).arg(script);
+    let mut cmd = Cmd::with_capacity(verb, script.len() + 512);
+    cmd.arg(script);
     match command {
         Command::Acquire {
             value,

@@ -11,19 +11,20 @@ use std::convert::Infallible;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use redis::{Cmd, RedisConnectionInfo, from_redis_value};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout};
 
+use super::command::Cmd;
 use super::fault;
 use super::keeper::{self, Pauses};
 use super::link::Connection;
 use super::options::{RedisOptions, TlsOptions};
 use super::reader::{Driver, Reader};
 use super::stream::Route;
-use super::url::Place;
+use super::url::{Login, Place};
+use super::value::Value;
 use super::wire::Push;
 use crate::error::{Error, NodeError};
 use crate::runtime::clock::Clock;
@@ -121,7 +122,7 @@ impl WatchedGroup {
     }
 
     /// How to log in at the master.
-    pub(super) fn login(&self) -> &RedisConnectionInfo {
+    pub(super) fn login(&self) -> &Login {
         &self.group.spec.login
     }
 
@@ -240,9 +241,9 @@ impl Group {
         let (route, login) = (&self.routes[sentinel], &self.spec.sentinel_login);
         let dial = keeper::dial(route, login, limit, None, Reader::default());
         let (connection, _driver) = within(limit, dial).await?;
-        let identity = within(limit, send(&connection, redis::cmd("SENTINEL").arg("MYID"))).await;
+        let identity = within(limit, send(&connection, Cmd::new("SENTINEL").arg("MYID"))).await;
         let identity: Option<String> = match identity {
-            Ok(identity) => from_redis_value(identity).ok(),
+            Ok(identity) => identity.read().ok(),
             // Before 6.2 they have none to tell. Any other could be one that is listed twice.
             Err(error) if is_unknown_command(&error) => None,
             Err(error) => return Err(denied(error)),
@@ -254,7 +255,7 @@ impl Group {
         loop {
             hurried.mark_unchanged();
             let asked = self.clock.now();
-            let mut question = redis::cmd("SENTINEL");
+            let mut question = Cmd::new("SENTINEL");
             question.arg("MASTER").arg(&self.spec.name);
             let answer = match within(limit, send(&connection, &question)).await {
                 Ok(answer) => answer,
@@ -300,13 +301,12 @@ impl Group {
             let asked = within(limit, async {
                 let (connection, _driver) =
                     keeper::dial(route, login, limit, None, Reader::default()).await?;
-                let mut question = redis::cmd("SENTINEL");
+                let mut question = Cmd::new("SENTINEL");
                 send(&connection, question.arg("REPLICAS").arg(&self.spec.name)).await
             });
             match asked.await {
                 Ok(answer) => {
-                    let replicas: Vec<HashMap<String, String>> =
-                        from_redis_value(answer).unwrap_or_default();
+                    let replicas: Vec<HashMap<String, String>> = answer.read().unwrap_or_default();
                     let is_fit = |replica: &&HashMap<String, String>| {
                         replica.get("flags").is_some_and(|flags| flags == "slave")
                             && replica.get("slave-priority").is_some_and(|n| n != "0")
@@ -336,7 +336,7 @@ impl Group {
             Reader::default(),
         );
         let (connection, driver) = dial.await?;
-        send(&connection, redis::cmd("SUBSCRIBE").arg("+switch-master")).await?;
+        send(&connection, Cmd::new("SUBSCRIBE").arg("+switch-master")).await?;
         Ok((connection, driver))
     }
 }
@@ -349,7 +349,7 @@ async fn within<T>(
     answer.unwrap_or(Err(NodeError::Timeout(limit)))
 }
 
-async fn send(connection: &Connection, cmd: &Cmd) -> Result<redis::Value, NodeError> {
+async fn send(connection: &Connection, cmd: &Cmd) -> Result<Value, NodeError> {
     let answer = connection.send(cmd).await;
     answer.map_err(|error| fault::node_error(&error))
 }
@@ -374,8 +374,8 @@ fn denied(error: NodeError) -> NodeError {
 }
 
 /// What `SENTINEL MASTER` answers.
-fn read(answer: redis::Value) -> Option<(Master, Setup)> {
-    let fields: HashMap<String, String> = from_redis_value(answer).ok()?;
+fn read(answer: Value) -> Option<(Master, Setup)> {
+    let fields: HashMap<String, String> = answer.read().ok()?;
     let number = |name: &str| {
         fields
             .get(name)

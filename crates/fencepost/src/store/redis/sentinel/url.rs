@@ -4,10 +4,9 @@
 
 use std::time::Duration;
 
-use redis::RedisConnectionInfo;
-
 use super::super::url::{
-    MOST_REPLICAS, Place, Target, replica_count, seconds, split_port, without_login,
+    Login, MOST_REPLICAS, Place, Target, check_protocol, is_parameter, parameters, replica_count,
+    seconds, split_port, without_login,
 };
 use crate::error::{Cause, Error};
 use fencepost_core::quorum::failover::{
@@ -40,11 +39,11 @@ pub(in super::super) struct GroupSpec {
     /// The Sentinels' addresses as people write them, and the way to each.
     pub(super) sentinels: Vec<(String, Place)>,
     /// How to log in at a Sentinel.
-    pub(super) sentinel_login: RedisConnectionInfo,
+    pub(super) sentinel_login: Login,
     /// Under which name they know the master.
     pub(super) name: String,
     /// How to log in at the master.
-    pub(super) login: RedisConnectionInfo,
+    pub(super) login: Login,
     pub(super) tls: bool,
     /// How many replicas must have a vote before it counts.
     pub(in super::super) replicas: u32,
@@ -96,6 +95,12 @@ impl GroupSpec {
                 Err(error) if error.to_string().contains("TLS is not built in") => {
                     return Err(error);
                 }
+                // The hosts may be the beginning of a password.
+                Err(_) if query.contains('@') => {
+                    return Err(wrong(
+                        "a host is not a Sentinel's address (percent-encode special characters)",
+                    ));
+                }
                 Err(_) => return Err(wrong(&format!("{address:?} is not a Sentinel's address"))),
             };
             sentinels.push((address, place));
@@ -110,14 +115,11 @@ impl GroupSpec {
         if sentinels.windows(2).any(|pair| pair[0].0 == pair[1].0) {
             return Err(invalid("duplicate Sentinel; list each once".to_owned()));
         }
-        let parsed = redis::parse_redis_url(&format!("redis://h/?{query}"))
-            .ok_or_else(|| wrong("its parameters cannot be read"))?;
         let (mut user, mut password, mut failover, mut replicas) = (None, None, FAILOVER, 0);
-        let mut for_master = String::new();
-        for (key, value) in parsed.query_pairs() {
-            match &*key {
-                "sentinel_user" => user = Some(value.into_owned()),
-                "sentinel_password" => password = Some(value.into_owned()),
+        for (key, value) in parameters(query) {
+            match key.as_str() {
+                "sentinel_user" => user = Some(value),
+                "sentinel_password" => password = Some(value),
                 "failover" => {
                     let in_range = SHORTEST_FAILOVER..=LONGEST_FAILOVER;
                     failover = seconds(&value)
@@ -131,7 +133,9 @@ impl GroupSpec {
                         ))
                     })?;
                 }
-                "protocol" => for_master = format!("?protocol={value}"),
+                "protocol" => check_protocol(&value).map_err(wrong)?,
+                // It may be the rest of a password.
+                _ if !is_parameter(&key) => return Err(wrong("it has an unknown parameter")),
                 _ => {
                     let known = PARAMETERS.join(", ");
                     let why = format!("its parameter {key:?} is not known (known: {known})");
@@ -143,25 +147,23 @@ impl GroupSpec {
             return Err(wrong("it has a sentinel_user without a sentinel_password"));
         }
         let at = if userinfo.is_empty() { "" } else { "@" };
-        let master = format!("redis://{userinfo}{at}h/{db}{for_master}");
+        let master = format!("redis://{userinfo}{at}h/{db}");
         let master = Target::parse(&master).map_err(|_| {
             wrong("its user, password or database number cannot be read (percent-encode special characters)")
         })?;
-        let mut sentinel_login = Target::parse("redis://h")?.login;
-        if let Some(user) = user {
-            sentinel_login = sentinel_login.set_username(user);
-        }
-        if let Some(password) = password {
-            sentinel_login = sentinel_login.set_password(password);
-        }
+        let sentinel_login = Login {
+            user,
+            password,
+            db: 0,
+        };
         let addresses: Vec<_> = sentinels
             .iter()
             .map(|(address, _)| address.as_str())
             .collect();
         let scheme = if tls { "rediss" } else { "redis" };
         let mut label = format!("{scheme}+sentinel://{}/{name}", addresses.join(","));
-        if master.login.db() != 0 {
-            label += &format!("/{}", master.login.db());
+        if master.login.db != 0 {
+            label += &format!("/{}", master.login.db);
         }
         if failover != FAILOVER {
             // All clients of a group have to agree on it.
@@ -212,7 +214,7 @@ mod tests {
             let group = GroupSpec::parse(url).unwrap();
             assert_eq!(group.label, label);
             assert_eq!(group.sentinels.len(), hosts, "{url}");
-            assert_eq!((group.name.as_str(), group.login.db()), (name, db));
+            assert_eq!((group.name.as_str(), group.login.db), (name, db));
             // What all clients share is a URL too.
             assert_eq!(GroupSpec::parse(label).unwrap().label, label);
         }
@@ -222,10 +224,10 @@ mod tests {
     fn each_tier_has_its_own_user_and_password() {
         let url = "redis+sentinel://app:p%40ss@h/m?sentinel_user=watch&sentinel_password=s%26t";
         let group = GroupSpec::parse(url).unwrap();
-        assert_eq!(group.login.username(), Some("app"));
-        assert_eq!(group.login.password(), Some("p@ss"));
-        assert_eq!(group.sentinel_login.username(), Some("watch"));
-        assert_eq!(group.sentinel_login.password(), Some("s&t"));
+        assert_eq!(group.login.user.as_deref(), Some("app"));
+        assert_eq!(group.login.password.as_deref(), Some("p@ss"));
+        assert_eq!(group.sentinel_login.user.as_deref(), Some("watch"));
+        assert_eq!(group.sentinel_login.password.as_deref(), Some("s&t"));
         assert!(!group.label.contains("app") && !group.label.contains("watch"));
     }
 

@@ -51,19 +51,19 @@ async fn within_time<T>(outcome: impl Future<Output = T>) -> T {
 }
 
 fn echo(text: &str) -> Cmd {
-    let mut cmd = redis::cmd("ECHO");
+    let mut cmd = Cmd::new("ECHO");
     cmd.arg(text);
     cmd
 }
 
 async fn read_command(server: &mut DuplexStream, expected: &Cmd) {
-    let mut bytes = vec![0; expected.get_packed_command().len()];
+    let mut bytes = vec![0; expected.encoded().len()];
     server.read_exact(&mut bytes).await.unwrap();
-    assert_eq!(bytes, expected.get_packed_command());
+    assert_eq!(bytes, expected.encoded());
 }
 
 fn begun(wire: &Wire, text: &str, urgency: Urgency) -> Answer {
-    let append = |unwritten: &mut Vec<u8>| echo(text).write_packed_command(unwritten);
+    let append = |unwritten: &mut Vec<u8>| echo(text).write_to(unwritten);
     wire.shared.send(1, urgency, append)
 }
 
@@ -93,8 +93,8 @@ async fn each_command_gets_its_own_answer_also_behind_one_that_was_given_up() {
 async fn a_command_that_waits_for_the_next_goes_with_it_or_soon() {
     let (wire, mut server, _task) = wire(1024);
     let both = |first: &str, second: &str| {
-        let mut bytes = echo(first).get_packed_command();
-        bytes.extend(echo(second).get_packed_command());
+        let mut bytes = echo(first).encoded();
+        bytes.extend(echo(second).encoded());
         bytes
     };
     let held = |text: &str| begun(&wire, text, Urgency::WithNext);
@@ -178,7 +178,7 @@ async fn when_it_ends_everybody_is_told_and_nobody_else_is_taken() {
     assert!(waiting.await.unwrap().is_err());
     within_time(task).await.unwrap();
     let error = wire.send(&echo("b"), Urgency::Now).await.unwrap_err();
-    assert!(error.is_io_error(), "{error}");
+    assert!(matches!(error, RedisError::Io(_)), "{error}");
 }
 
 #[tokio::test]
@@ -266,9 +266,7 @@ async fn an_answer_that_nobody_asked_for_ends_it_and_so_does_nonsense() {
 #[tokio::test]
 async fn commands_that_were_written_as_one_are_answered_as_one_and_apart_from_others() {
     let (wire, mut server, _task) = wire(1024);
-    let both = [echo("a"), echo("b")]
-        .map(|cmd| cmd.get_packed_command())
-        .concat();
+    let both = [echo("a"), echo("b")].map(|cmd| cmd.encoded()).concat();
     let answers = wire.send_encoded(&both, 2, Urgency::Now);
     let served = async {
         read_command(&mut server, &echo("a")).await;

@@ -11,9 +11,9 @@ use std::sync::PoisonError;
 use std::time::Duration;
 
 use futures_util::future::{join, join_all};
-use redis::from_redis_value;
 use tokio::time::{sleep, timeout};
 
+use super::super::super::command::Cmd;
 use super::super::super::handshake::Facts;
 use super::super::super::keys::of_slot;
 use super::super::super::membership::incarnation;
@@ -267,9 +267,9 @@ impl Inner {
 impl Up {
     /// What counts of the master for its markers.
     async fn look(&self, options: &RedisOptions, grace: Duration) -> Result<Sight, NodeError> {
-        let info = redis::cmd("INFO");
+        let info = Cmd::new("INFO");
         let (now_us, info) = join(self.time(), self.send(&info)).await;
-        let facts = Facts::read(&from_redis_value::<String>(info?).unwrap_or_default());
+        let facts = Facts::read(&info?.read::<String>().unwrap_or_default());
         facts.admit_of_cluster(options)?;
         let run_id = facts.run_id.filter(|run_id| *run_id == self.run_id);
         Ok(Sight {
@@ -283,8 +283,8 @@ impl Up {
 
     /// The server's clock, in microseconds.
     async fn time(&self) -> Result<u64, NodeError> {
-        let time = self.send(&redis::cmd("TIME")).await?;
-        let (seconds, micros): (u64, u64) = from_redis_value(time).unwrap_or_default();
+        let time = self.send(&Cmd::new("TIME")).await?;
+        let (seconds, micros): (u64, u64) = time.read().unwrap_or_default();
         Ok(seconds.saturating_mul(1_000_000).saturating_add(micros))
     }
 }

@@ -4,9 +4,9 @@ use std::convert::Infallible;
 use std::time::Duration;
 
 use futures_util::future::{join, join_all};
-use redis::from_redis_value;
 use tokio::time::sleep;
 
+use super::super::super::command::Cmd;
 use super::super::super::keys::of_slot;
 use super::super::super::membership::incarnation;
 use super::Up;
@@ -73,9 +73,9 @@ impl Up {
 
     /// Under which stamp a slot is complete here at the moment.
     async fn stamp(&self) -> Result<Stamp, NodeError> {
-        let mut info = redis::cmd("CLUSTER");
+        let mut info = Cmd::new("CLUSTER");
         let info = self.send(info.arg("INFO")).await?;
-        let info: String = from_redis_value(info).unwrap_or_default();
+        let info: String = info.read().unwrap_or_default();
         let mut lines = info.lines();
         let epoch = lines.find_map(|line| line.strip_prefix("cluster_my_epoch:"));
         let epoch = epoch.and_then(|epoch| epoch.trim().parse().ok());
@@ -118,9 +118,8 @@ impl Up {
             return Ok(stamp.epoch);
         };
         let done = of_slot::swept(*first);
-        let mut get = redis::cmd("GET");
-        let found: Option<String> =
-            from_redis_value(self.send(get.arg(&done)).await?).unwrap_or_default();
+        let mut get = Cmd::new("GET");
+        let found: Option<String> = self.send(get.arg(&done)).await?.read().unwrap_or_default();
         if stamp.vouches_for(found.as_deref()) {
             return Ok(stamp.epoch);
         }
@@ -130,12 +129,9 @@ impl Up {
             }
             // Looked at before anything is asked whether it is quiet: see `vet`.
             let found = slots.iter().map(async |slot| {
-                let mut get = redis::cmd("GET");
+                let mut get = Cmd::new("GET");
                 let found = self.send(get.arg(of_slot::stamp(*slot))).await?;
-                Ok::<_, NodeError>((
-                    *slot,
-                    from_redis_value::<Option<String>>(found).ok().flatten(),
-                ))
+                Ok::<_, NodeError>((*slot, found.read::<Option<String>>().ok().flatten()))
             });
             let found: Result<Vec<_>, _> = join_all(found).await.into_iter().collect();
             self.check_calm().await?;
@@ -154,7 +150,7 @@ impl Up {
         if self.stamp().await? != stamp {
             return Err(NodeError::Other("slots have come meanwhile".to_owned()));
         }
-        let mut set = redis::cmd("SET");
+        let mut set = Cmd::new("SET");
         self.send(set.arg(&done).arg(stamp.written("-"))).await?;
         Ok(stamp.epoch)
     }
