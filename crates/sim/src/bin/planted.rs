@@ -18,9 +18,13 @@ use fencepost_sim::plan::Work;
 /// How the sentence about a bug begins that is believed to do no harm, and need not be found.
 const HARMLESS: &str = "harmless";
 
+/// In how many seeds a bug is looked for. Some need a node that forgets at just the wrong moment, and a change anywhere
+/// moves the seeds in which that happens.
+const MOST_SEEDS: u64 = 20_000;
+
 const USAGE: &str = "\
 usage: planted [--seeds N] [NAME...]
-  --seeds N   look for each bug in so many seeds (default 1000)
+  --seeds N   look for each bug in so many seeds (default 20000)
   NAME...     plant only these";
 
 fn main() -> ExitCode {
@@ -41,7 +45,7 @@ fn main() -> ExitCode {
 }
 
 fn read(mut arguments: impl Iterator<Item = String>) -> Result<(u64, Vec<String>), String> {
-    let (mut seeds, mut names) = (1000, Vec::new());
+    let (mut seeds, mut names) = (MOST_SEEDS, Vec::new());
     while let Some(argument) = arguments.next() {
         match argument.as_str() {
             "--seeds" => {
