@@ -252,21 +252,9 @@ impl Watch {
     }
 }
 
-/// Whether the answer may be counted towards a quorum.
-pub(crate) fn is_vote(command: &Command) -> bool {
-    !matches!(
-        command,
-        Command::Release { .. }
-            | Command::ReleaseLease { .. }
-            | Command::Enqueue { .. }
-            | Command::Leave { .. }
-            | Command::Inspect
-    )
-}
-
 /// Whether it is not even sent to a node that does not vote.
 pub(crate) fn asks_for_a_vote(command: &Command) -> bool {
-    is_vote(command)
+    command.is_vote()
         && !matches!(
             command,
             Command::Extend { .. } | Command::ExtendShared { .. }

@@ -32,7 +32,7 @@ use tokio::sync::oneshot;
 
 use crate::dice::Dice;
 use crate::faults::Fault;
-use crate::member::{Watch, asks_for_a_vote, is_vote};
+use crate::member::{Watch, asks_for_a_vote};
 use crate::plan::Plan;
 use crate::world::Inside;
 
@@ -300,7 +300,7 @@ impl Inside {
     ) -> Result<oneshot::Receiver<Answer>, NodeError> {
         let id = self.net.number();
         let (answer_to, answer) = oneshot::channel();
-        let is_vote = is_vote(&command);
+        let is_vote = command.is_vote();
         if let Some(why) = self.members[pair.client].refusal().filter(|_| is_vote) {
             return Err(why);
         }

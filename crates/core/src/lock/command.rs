@@ -140,6 +140,32 @@ impl Command {
         }
     }
 
+    /// Whether its reply may count towards a quorum.
+    #[must_use]
+    pub fn is_vote(&self) -> bool {
+        !matches!(
+            self,
+            Self::Release { .. }
+                | Self::ReleaseLease { .. }
+                | Self::Enqueue { .. }
+                | Self::Leave { .. }
+                | Self::Inspect
+        )
+    }
+
+    /// The reply when nothing is in its way, of those that are sent by plain commands.
+    #[must_use]
+    pub fn usual_reply(&self) -> Option<Reply> {
+        match self {
+            Self::Acquire { proposed, .. } => Some(Reply::Granted {
+                register: *proposed,
+                evicted: None,
+            }),
+            Self::Release { .. } => Some(Reply::Released),
+            _ => None,
+        }
+    }
+
     /// Whether it acquires a lock that its value does not hold yet.
     #[must_use]
     pub(crate) fn may_take(&self) -> bool {
@@ -269,6 +295,22 @@ pub enum Reply {
     Left,
     /// The result of [`Command::Inspect`].
     Snapshot(Snapshot),
+}
+
+impl Reply {
+    /// Whether it says that the node has the lock for the caller.
+    #[must_use]
+    pub fn holds(&self) -> bool {
+        matches!(
+            self,
+            Self::Granted { .. }
+                | Self::Raised(_)
+                | Self::NotRaised(_)
+                | Self::Extended
+                | Self::ExtendedFor(_)
+                | Self::Repaired
+        )
+    }
 }
 
 /// One lock on one node, as its waiters see it.

@@ -54,14 +54,7 @@ impl Ballots {
         };
         let kind = match answer {
             Err(_) | Ok(Reply::Exhausted) => &counts.failed,
-            Ok(
-                Reply::Granted { .. }
-                | Reply::Raised(_)
-                | Reply::NotRaised(_)
-                | Reply::Extended
-                | Reply::ExtendedFor(_)
-                | Reply::Repaired,
-            ) => &counts.granted,
+            Ok(reply) if reply.holds() => &counts.granted,
             Ok(_) => &counts.refused,
         };
         kind.fetch_add(1, Ordering::Relaxed);

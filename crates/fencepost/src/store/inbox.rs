@@ -34,14 +34,7 @@ pub struct Inbox {
 impl Inbox {
     /// For the replies to this command. `None` if it has no usual reply.
     pub(crate) fn of(command: &Command) -> Option<Arc<Self>> {
-        let usual = match command {
-            Command::Acquire { proposed, .. } => Reply::Granted {
-                register: *proposed,
-                evicted: None,
-            },
-            Command::Release { .. } => Reply::Released,
-            _ => return None,
-        };
+        let usual = command.usual_reply()?;
         Some(Arc::new(Self {
             usual,
             given: AtomicU16::new(0),

@@ -40,7 +40,7 @@ use fencepost_core::value::AttemptValue;
 
 pub(super) use connection::Connection;
 pub(super) use posted::Posted;
-pub(super) use reply::{given_up, holds, is_vote};
+pub(super) use reply::given_up;
 use reply::{urgency, usual_reply};
 
 /// The maximum number of calls in flight. More are refused: a call that waited for room would be sent
@@ -185,14 +185,14 @@ impl Link {
         command: &Prepared,
         clock: &dyn Clock,
     ) -> Result<Reply, NodeError> {
-        if !is_vote(&command.command) {
+        if !command.command.is_vote() {
             return self.perform(command, clock).await;
         }
         if let Some(why) = self.guard.as_ref().and_then(Guard::refusal) {
             return Err(why);
         }
         let reply = self.perform(command, clock).await?;
-        if let Some(replicas) = self.replicas.as_ref().filter(|_| holds(&reply)) {
+        if let Some(replicas) = self.replicas.as_ref().filter(|_| reply.holds()) {
             self.confirm_by(replicas, WAIT_KEY).await?;
         }
         self.confirmed(reply).await
@@ -229,7 +229,7 @@ impl Link {
         slot: impl FnOnce() -> ReplySlot,
     ) -> bool {
         let command = &prepared.command;
-        if is_vote(command) {
+        if command.is_vote() {
             let refusal = self.guard.as_ref().and_then(Guard::refusal);
             let must_wait = self.replicas.is_some() || self.quarantine_left(&**clock).is_some();
             if must_wait || refusal.is_some() {
@@ -373,7 +373,7 @@ impl Link {
             .map_err(|error| fault::node_error(&error))
             .and_then(scripts::read)?;
         match (reply, quarantine) {
-            (reply, Some(left)) if is_void_in_quarantine(&reply, is_vote(command)) => {
+            (reply, Some(left)) if is_void_in_quarantine(&reply, command.is_vote()) => {
                 Err(NodeError::Quarantined(left))
             }
             (reply, _) => Ok(reply),

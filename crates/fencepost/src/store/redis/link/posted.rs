@@ -6,7 +6,7 @@ use super::super::plain;
 use super::super::prepared::Prepared;
 use super::super::wire::Answers;
 use super::Link;
-use super::reply::{is_vote, usual_reply};
+use super::reply::usual_reply;
 use crate::runtime::clock::{Clock, Moment};
 use crate::store::ReplySlot;
 
@@ -40,7 +40,7 @@ impl Posted {
             Answers::Usual => true,
             Answers::Other(answers) => plain::is_usual(command, answers),
         };
-        let guard = self.link.guard.as_ref().filter(|_| is_vote(command));
+        let guard = self.link.guard.as_ref().filter(|_| command.is_vote());
         if is_usual && guard.is_none_or(|guard| guard.knows() == Some(Ok(()))) {
             return slot.usual();
         }
@@ -58,7 +58,7 @@ impl Posted {
                 }
                 _ => usual_reply(&prepared.command),
             };
-            match is_vote(&prepared.command) {
+            match prepared.command.is_vote() {
                 true => link.confirmed(reply).await,
                 false => Ok(reply),
             }

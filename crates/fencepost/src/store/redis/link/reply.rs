@@ -3,15 +3,9 @@
 use super::super::wire::Urgency;
 use fencepost_core::lock::{Command, Reply};
 
-/// The reply that a command has when nothing is in its way.
+/// The reply to a command that was sent by plain commands when nothing was in its way: to an acquire or a release.
 pub(super) fn usual_reply(command: &Command) -> Reply {
-    match command {
-        Command::Acquire { proposed, .. } => Reply::Granted {
-            register: *proposed,
-            evicted: None,
-        },
-        _ => Reply::Released,
-    }
+    command.usual_reply().unwrap_or(Reply::Released)
 }
 
 /// When a command's script is to be written.
@@ -23,30 +17,6 @@ pub(super) fn urgency(command: &Command) -> Urgency {
         } => Urgency::WithNext,
         _ => Urgency::Now,
     }
-}
-
-/// Whether the answer may be counted towards a quorum.
-pub(in crate::store::redis) fn is_vote(command: &Command) -> bool {
-    !matches!(
-        command,
-        Command::Release { .. }
-            | Command::ReleaseLease { .. }
-            | Command::Enqueue { .. }
-            | Command::Leave { .. }
-            | Command::Inspect
-    )
-}
-
-/// Whether the answer says that the lock is the caller's.
-pub(in crate::store::redis) fn holds(reply: &Reply) -> bool {
-    matches!(
-        reply,
-        Reply::Granted { .. }
-            | Reply::Raised(_)
-            | Reply::NotRaised(_)
-            | Reply::Extended
-            | Reply::Repaired
-    )
 }
 
 /// The answer to one that may take the lock, and was released before it could.

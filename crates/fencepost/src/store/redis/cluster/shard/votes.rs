@@ -3,7 +3,6 @@
 use std::sync::atomic::Ordering;
 
 use super::super::super::keys::{Keys, of_slot};
-use super::super::super::link::{holds, is_vote};
 use super::super::super::prepared::Prepared;
 use super::Up;
 use super::slots::Vetted;
@@ -20,12 +19,12 @@ impl Up {
         may_go: impl Fn() -> Option<Reply>,
     ) -> Result<Reply, NodeError> {
         let clock = &*self.map.clock;
-        if is_vote(command) {
+        if command.is_vote() {
             self.map.check(slot, &self.id)?;
         }
         let mut waits = self.quarantine_left(clock);
         let mut vetted = None;
-        if waits.is_none() && (is_vote(command) || matches!(command, Command::Enqueue { .. })) {
+        if waits.is_none() && (command.is_vote() || matches!(command, Command::Enqueue { .. })) {
             vetted = self.vetted(slot);
             if vetted.is_none() {
                 vetted = match self.vet(slot).await {
@@ -43,10 +42,10 @@ impl Up {
         }
         let prepared = Prepared::with(keys.clone(), command.clone());
         let reply = self.link.perform_in(waits, &prepared, clock).await?;
-        if !is_vote(command) {
+        if !command.is_vote() {
             return Ok(reply);
         }
-        if let Some(replicas) = self.replicas.as_ref().filter(|_| holds(&reply)) {
+        if let Some(replicas) = self.replicas.as_ref().filter(|_| reply.holds()) {
             let key = of_slot::wait_key(slot);
             self.link.confirm_by(replicas, &key).await?;
         }
