@@ -131,16 +131,24 @@ impl Coordinator {
         let mut attempt = Attempt::begin(self, claim.clone(), mode, start);
         let limit = self.node_timeout.min(deadline.since(start));
         let mut timer = pin!(sleep(limit));
-        let mut asked = start;
+        let (mut asked, mut heard) = (start, None);
         let token = loop {
-            let (node, answer) = attempt.round.next(timer.as_mut(), limit).await;
-            self.ballots
-                .cast(node, &answer, self.clock.now().since(asked));
+            // Those that have come together have taken equally long, and to read the clock takes as long as to read them.
+            let together = heard.and_then(|when| Some((when, attempt.round.try_next()?)));
+            let (when, (node, answer)) = match together {
+                Some(next) => next,
+                None => {
+                    let next = attempt.round.next(timer.as_mut(), limit).await;
+                    (self.clock.now(), next)
+                }
+            };
+            heard = Some(when);
+            self.ballots.cast(node, &answer, when.since(asked));
             match attempt.answered(node, answer) {
                 AcquireStep::Wait => {}
                 AcquireStep::Raise { nodes, to } => {
                     attempt.raise(nodes, to);
-                    asked = self.clock.now();
+                    (asked, heard) = (self.clock.now(), None);
                     timer.as_mut().reset(Instant::now() + limit);
                 }
                 AcquireStep::Certified(token) => break token,

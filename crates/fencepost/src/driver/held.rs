@@ -51,11 +51,15 @@ impl Held {
         let now = coordinator.clock.now();
         let is_open = grant.late.is_open();
         let state = LeaseState::new(grant.claim.ttl, grant.deadline, limits, is_open, now);
-        Self::under(coordinator, grant.claim, grant.token, id, state, grant.late)
+        let Grant {
+            claim, token, late, ..
+        } = grant;
+        Self::under(coordinator, now, claim, token, id, state, late)
     }
 
     fn under(
         coordinator: Arc<Coordinator>,
+        since: Moment,
         claim: Claim,
         token: FencingToken,
         id: u64,
@@ -63,7 +67,7 @@ impl Held {
         in_flight: InFlight,
     ) -> Self {
         Self {
-            since: coordinator.clock.now(),
+            since,
             coordinator,
             claim,
             token,
@@ -91,6 +95,7 @@ impl Held {
         };
         let reader = Self::under(
             Arc::clone(&self.coordinator),
+            self.coordinator.clock.now(),
             claim,
             self.token,
             id,

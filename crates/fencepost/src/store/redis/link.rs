@@ -509,7 +509,7 @@ impl Link {
         // turn is over would otherwise send it after a command that came later.
         let answer = unconstrained(sending).await;
         if answer.as_ref().err().is_none_or(fault::is_answer) {
-            self.note_answer(number, clock);
+            self.note_answer(number, clock.now());
         } else {
             self.broken.notify_one();
         }
@@ -527,10 +527,9 @@ impl Link {
         number
     }
 
-    fn note_answer(&self, number: u64, clock: &dyn Clock) {
+    fn note_answer(&self, number: u64, now: Moment) {
         self.answered.fetch_max(number, Ordering::SeqCst);
-        self.seen_alive
-            .fetch_max(nanos(clock.now()), Ordering::Relaxed);
+        self.seen_alive.fetch_max(nanos(now), Ordering::Relaxed);
     }
 
     /// What grows while the server answers.
@@ -560,7 +559,7 @@ impl Link {
             let progress = self.progress();
             match timeout(limit, self.connection.send(&redis::cmd("PING"))).await {
                 Ok(answer) if answer.as_ref().err().is_none_or(fault::is_answer) => {
-                    self.note_answer(mark, clock);
+                    self.note_answer(mark, clock.now());
                 }
                 Ok(_) => return disconnected("broken pipe"),
                 // It has much to do before.

@@ -135,8 +135,9 @@ impl Running {
                 none => *none = Some(cx.waker().clone()),
             }
         }
+        let mut now = None;
         self.open.retain_mut(|open| {
-            !open.is_dropped.load(Ordering::SeqCst) && open.task.turn(cx).is_pending()
+            !open.is_dropped.load(Ordering::SeqCst) && open.task.turn(cx, &mut now).is_pending()
         });
         if !self.open.is_empty() {
             return Poll::Pending;

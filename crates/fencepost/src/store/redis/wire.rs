@@ -28,6 +28,7 @@ use tokio::sync::oneshot;
 use super::link::Posted;
 use super::resp::{self, Frame, Message, Nonsense, Said};
 use super::stream::{Process, Stream};
+use crate::runtime::clock::Moment;
 
 type Answer = oneshot::Receiver<Value>;
 
@@ -53,12 +54,12 @@ enum Receiver {
 }
 
 impl Receiver {
-    /// Whether it was waited for.
-    fn take(self, answers: Answers) -> bool {
+    /// Whether it was waited for. The answers have come about at that time, once somebody has asked for it.
+    fn take(self, answers: Answers, come: &mut Option<Moment>) -> bool {
         match (self, answers) {
             // The caller may have stopped waiting.
             (Self::Awaited(sender), Answers::Other(answer)) => sender.send(answer).is_ok(),
-            (Self::Posted { posted, .. }, answers) => posted.answered(answers),
+            (Self::Posted { posted, .. }, answers) => posted.answered(answers, come),
             // It has named none.
             (Self::Awaited(_), Answers::Usual) => false,
         }
@@ -468,8 +469,8 @@ enum ToDo {
 
 impl Task {
     /// Reads and writes what can be. Ready when the connection has ended. For a caller that has asked whose process
-    /// this is.
-    pub(super) fn turn(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+    /// this is, and what time it is, which is read at most once a turn: that takes as long as to read an answer.
+    pub(super) fn turn(&mut self, cx: &mut Context<'_>, now: &mut Option<Moment>) -> Poll<()> {
         match self.to_do(cx) {
             ToDo::End => return Poll::Ready(()),
             ToDo::Write => {
@@ -483,7 +484,7 @@ impl Task {
         }
         // Whether all is written or the rest waits for the socket: now there is time to read.
         for _ in 0..READS {
-            if !ready!(self.read(cx)) || !self.hand_out(cx.waker()) {
+            if !ready!(self.read(cx)) || !self.hand_out(cx.waker(), now) {
                 return Poll::Ready(());
             }
         }
@@ -526,7 +527,7 @@ impl Task {
 
     /// Hands each complete answer to its command, and each push to the handler. False when one cannot be
     /// read, or an answer belongs to no command.
-    fn hand_out(&mut self, task: &Waker) -> bool {
+    fn hand_out(&mut self, task: &Waker, now: &mut Option<Moment>) -> bool {
         let mut taken = 0;
         let is_sane = loop {
             taken += self.take_usual(taken);
@@ -542,7 +543,7 @@ impl Task {
             self.buffer = Vec::new();
         }
         // After all pushes that came with them: what must not count any more after one does not.
-        self.answer(task);
+        self.answer(task, now);
         is_sane
     }
 
@@ -602,10 +603,10 @@ impl Task {
     }
 
     /// Hands the answers to their senders.
-    fn answer(&mut self, task: &Waker) {
+    fn answer(&mut self, task: &Waker, now: &mut Option<Moment>) {
         let (all, mut awaited) = (self.complete.len(), 0);
         for (receiver, answers) in self.complete.drain(..) {
-            awaited += usize::from(receiver.take(answers));
+            awaited += usize::from(receiver.take(answers, now));
         }
         let mut outgoing = self.shared.outgoing();
         if outgoing.is_alone {

@@ -7,7 +7,7 @@ use super::super::prepared::Prepared;
 use super::super::wire::Answers;
 use super::Link;
 use super::reply::{is_vote, usual_reply};
-use crate::runtime::clock::Clock;
+use crate::runtime::clock::{Clock, Moment};
 use crate::store::ReplySlot;
 
 /// A command that was posted.
@@ -23,12 +23,18 @@ pub(in crate::store::redis) struct Posted {
 }
 
 impl Posted {
-    /// In the task of the connection, before whatever comes later on it. Whether it was waited for.
-    pub(in crate::store::redis) fn answered(mut self, answers: Answers) -> bool {
+    /// In the task of the connection, before whatever comes later on it; at that time, which is read if it was not yet.
+    /// Whether it was waited for.
+    pub(in crate::store::redis) fn answered(
+        mut self,
+        answers: Answers,
+        now: &mut Option<Moment>,
+    ) -> bool {
         let Some(slot) = self.slot.take() else {
             return false;
         };
-        self.link.note_answer(self.number, &*self.clock);
+        let now = *now.get_or_insert_with(|| self.clock.now());
+        self.link.note_answer(self.number, now);
         let command = &self.prepared.command;
         let is_usual = match &answers {
             Answers::Usual => true,

@@ -28,7 +28,7 @@ impl Client {
         let (ours, server) = duplex(1 << 20);
         let (wire, task) = Wire::over(Stream::over(ours), None);
         let mut task = task;
-        tokio::spawn(std::future::poll_fn(move |cx| task.turn(cx)));
+        tokio::spawn(std::future::poll_fn(move |cx| task.turn(cx, &mut None)));
         let link = Link::new(Connection::new(wire), None, SystemClock.now());
         let name = LockName::new("job").unwrap();
         let keys = Prefix::new("").unwrap().keys(&name).unwrap();

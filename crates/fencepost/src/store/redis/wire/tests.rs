@@ -8,7 +8,7 @@ use tokio::task::JoinHandle;
 use super::*;
 
 fn spawn(mut task: Task) -> JoinHandle<()> {
-    tokio::spawn(std::future::poll_fn(move |cx| task.turn(cx)))
+    tokio::spawn(std::future::poll_fn(move |cx| task.turn(cx, &mut None)))
 }
 
 /// A wire whose task runs, and the server's end of a pipe that holds so many bytes.
