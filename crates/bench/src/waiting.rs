@@ -19,6 +19,8 @@ use crate::{Effort, contender::TTL};
 
 const WORK: Duration = Duration::from_millis(1);
 const PAUSE: Duration = Duration::from_millis(5);
+/// Whoever asked so long before a release is in the queue by then: a refused attempt and a ticket take two round trips.
+pub(crate) const IN_QUEUE: Duration = Duration::from_micros(500);
 const WORKERS: [usize; 2] = [4, 32];
 const WAITERS: usize = 500;
 
@@ -83,6 +85,8 @@ pub(crate) struct Waits {
     wait: Histogram<u64>,
     /// From the call of a release to the return of the acquire of one who was waiting then.
     hand_off: Histogram<u64>,
+    /// The same of one who was in the queue then, as the taker is by hand.
+    hand_off_in_queue: Histogram<u64>,
     cycles: u64,
     time: Duration,
     /// Scripts that one of the nodes has run.
@@ -94,6 +98,7 @@ impl Waits {
         Self {
             wait: histogram(),
             hand_off: histogram(),
+            hand_off_in_queue: histogram(),
             cycles: 0,
             time: Duration::ZERO,
             scripts: 0,
@@ -106,6 +111,10 @@ impl Waits {
 
     pub(crate) fn hand_off_micros(&self) -> f64 {
         self.hand_off.value_at_quantile(0.5) as f64 / 1e3
+    }
+
+    pub(crate) fn hand_off_in_queue_micros(&self) -> f64 {
+        self.hand_off_in_queue.value_at_quantile(0.5) as f64 / 1e3
     }
 
     pub(crate) fn wait_ms(&self, quantile: f64) -> f64 {
@@ -131,7 +140,12 @@ impl Waits {
         for task in tasks {
             let (worker, seen) = task.await.expect("a contender failed");
             self.wait.add(&seen.wait).expect("the same bounds");
-            self.hand_off.add(&seen.hand_off).expect("the same bounds");
+            for (all, seen) in [
+                (&mut self.hand_off, &seen.hand_off),
+                (&mut self.hand_off_in_queue, &seen.hand_off_in_queue),
+            ] {
+                all.add(seen).expect("the same bounds");
+            }
             self.cycles += seen.cycles;
             back.push(worker);
         }
@@ -163,7 +177,11 @@ async fn work<W: Worker>(worker: W, end: Instant, last_release: Arc<Mutex<Instan
         let released = *last_release.lock().expect("no panic");
         if released > start {
             let taken = now.saturating_duration_since(released);
-            seen.hand_off.saturating_record(taken.as_nanos() as u64);
+            let taken = taken.as_nanos() as u64;
+            seen.hand_off.saturating_record(taken);
+            if released >= start + IN_QUEUE {
+                seen.hand_off_in_queue.saturating_record(taken);
+            }
         }
         hold().await;
         *last_release.lock().expect("no panic") = Instant::now();

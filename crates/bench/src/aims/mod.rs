@@ -18,7 +18,7 @@ use crate::figures::against_nodes;
 use crate::measure::{Seen, median};
 use crate::peers::{profile, versions};
 use crate::probe::Probe;
-use crate::waiting::{Clients, Controls, contend};
+use crate::waiting::{Clients, Controls, IN_QUEUE, contend};
 use report::{Aim, Figure};
 
 /// How much is measured.
@@ -321,6 +321,18 @@ async fn together(extent: Extent, figures: &mut Measured) {
             "us",
             ours.hand_off_micros(),
             ("by hand", seen.hand_off_by_hand_telling()),
+        ));
+        // By hand, the taker is in the queue long before. Of few clients, many have only just asked: that the lock is
+        // held, and their ticket, they learn and send while it is released.
+        let before = IN_QUEUE.as_micros();
+        figures.push(cost(
+            format!(
+                "hand-off between {workers} clients, to one that asked {before} us before, over the same by hand"
+            ),
+            1.2,
+            "us",
+            ours.hand_off_in_queue_micros(),
+            ("by hand", seen.hand_off_by_hand()),
         ));
         if workers < 32 {
             continue;
