@@ -488,6 +488,15 @@ impl Client {
         leased::release(&self.shared, LockName::new(name)?, lease).await
     }
 
+    /// For a replica of the lock service: releases what it has kept.
+    ///
+    /// # Errors
+    /// As [`Lease::release`].
+    #[doc(hidden)]
+    pub async fn release_kept(&self, kept: leased::KeptLease) -> Result<(), Error> {
+        kept.release(&self.shared).await
+    }
+
     /// For a replica of the lock service: see [`leased`].
     #[doc(hidden)]
     pub async fn extend_seen(
