@@ -76,7 +76,7 @@ struct Hold {
 pub(crate) enum Way {
     #[default]
     ByLeaseId,
-    ByValue(KeptLease),
+    ByValue(Box<KeptLease>),
     /// By its lease id: its release by the value has begun, and it is not known what came of it.
     Again,
 }
@@ -309,7 +309,7 @@ impl Known {
                 continue;
             };
             let is_untidy = kept.tidy();
-            hold.way = Way::ByValue(kept);
+            hold.way = Way::ByValue(Box::new(kept));
             if is_untidy {
                 self.untidy.push_back((now + TIDY_AFTER, key));
             }

@@ -130,7 +130,7 @@ async fn release_one(
     let is_repeated = matches!(way, Way::Again);
     if let Way::ByValue(kept) = way {
         let token = kept.token();
-        match client.release_kept(kept).await {
+        match client.release_kept(*kept).await {
             Ok(()) => return Ok(LeaseRelease::Released(Some(token))),
             Err(error) if error.is_lost() => leases.by_lease_id(name, lease),
             Err(error) => return Err(error),
