@@ -78,6 +78,7 @@ usage: cargo run --release -p fencepost-bench -- COMMAND [OPTIONS]
   --runs N  how often all of it is measured; the median is shown (table, peers: 3)
   --rows A,B…  for table: only these of alone, growth, hand-off, behind, release and slots;
             writes no files without --out
+  --stores A,B…  for service: only these of memory, file, one and five
   --out DIR where files are written (docs/figures); for peers all three, README.md as a copy
 
  for names:
@@ -130,6 +131,8 @@ struct Arguments {
     runs: Option<usize>,
     /// Of the table.
     rows: Vec<Rows>,
+    /// Of the service.
+    stores: Vec<&'static str>,
     names: usize,
     /// Where files are written; `None` for nowhere.
     out: Option<PathBuf>,
@@ -147,6 +150,7 @@ impl Arguments {
         let mut runs = None;
         let mut elsewhere = None;
         let mut rows = Rows::ALL.to_vec();
+        let mut stores = service::STORES.to_vec();
         let mut names = if quick { 10_000 } else { 1_000_000 };
         let is_part = quick || words.iter().any(|word| word == "--rows");
         let mut load = if quick { Load::QUICK } else { Load::FULL };
@@ -158,6 +162,15 @@ impl Arguments {
             }
             if word == "--rows" {
                 rows = Rows::parse(&words.next()?)?;
+                continue;
+            }
+            if word == "--stores" {
+                let wanted = words.next()?;
+                let named = wanted.split(',').map(|word| {
+                    let mut all = service::STORES.iter().copied();
+                    all.find(|store| *store == word)
+                });
+                stores = named.collect::<Option<_>>()?;
                 continue;
             }
             let mut number = || words.next()?.parse::<u32>().ok();
@@ -182,6 +195,7 @@ impl Arguments {
             quick,
             runs,
             rows,
+            stores,
             names,
             out: elsewhere
                 .clone()
@@ -258,7 +272,7 @@ fn main() -> ExitCode {
         }
         "service" => {
             let _awake = awake();
-            runtime.block_on(service::run(arguments.effort));
+            runtime.block_on(service::run(arguments.effort, &arguments.stores));
         }
         "service-scale" => runtime.block_on(service::scale::run(arguments.quick)),
         "names" => runtime.block_on(names::run(arguments.names)),

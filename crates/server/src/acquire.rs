@@ -114,7 +114,7 @@ pub(crate) async fn acquire(
     let end = start + wish.wait;
     let found = match wish.may_be_repeated() {
         false => ask(client, wish, end).await?,
-        true => repeatable(client, wish, looks, end).await?,
+        true => Box::pin(repeatable(client, wish, looks, end)).await?,
     };
     // All or none: the others are released by being dropped.
     if let Some(over) = found.leases.iter().find(|lease| !lease.is_valid()) {
@@ -133,6 +133,18 @@ pub(crate) async fn acquire(
 
 /// One request to the library.
 async fn ask(client: &Client, wish: &Wish, end: Instant) -> Result<Found, Error> {
+    match &wish.names[..] {
+        [name] if wish.slots.is_none() && !wish.shared => {
+            let lock = client.lock(name).options(wish.options(end));
+            let lease = lock.on_behalf(wish.on_behalf()).await?;
+            Ok(Found::new(vec![lease]))
+        }
+        _ => Box::pin(ask_for_others(client, wish, end)).await,
+    }
+}
+
+/// For what is not simply a lock.
+async fn ask_for_others(client: &Client, wish: &Wish, end: Instant) -> Result<Found, Error> {
     let (options, on_behalf) = (wish.options(end), wish.on_behalf());
     if let Some(slots) = wish.slots {
         let semaphore = client.semaphore(&wish.names[0], slots);
@@ -148,20 +160,8 @@ async fn ask(client: &Client, wish: &Wish, end: Instant) -> Result<Found, Error>
         let lease = lock.read().options(options).on_behalf(on_behalf).await?;
         return Ok(Found::new(vec![lease.into_lease()]));
     }
-    let leases = match &wish.names[..] {
-        [name] => vec![
-            client
-                .lock(name)
-                .options(options)
-                .on_behalf(on_behalf)
-                .await?,
-        ],
-        names => {
-            let all = client.lock_all(names).options(options);
-            all.on_behalf(on_behalf).await?.into_leases()
-        }
-    };
-    Ok(Found::new(leases))
+    let all = client.lock_all(&wish.names).options(options);
+    Ok(Found::new(all.on_behalf(on_behalf).await?.into_leases()))
 }
 
 /// A request whose client chose the lease id: another attempt of the same lease may hold the lock, wait

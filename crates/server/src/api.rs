@@ -1,5 +1,6 @@
 //! The operations. Each reads its request, asks who may, asks the library, and answers.
 
+use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -156,12 +157,30 @@ pub(crate) fn label(
 
 /// A lease id of our own.
 pub(crate) fn draw() -> Result<LeaseId, Problem> {
-    let mut bytes = [0; 16];
-    getrandom::fill(&mut bytes).map_err(|error| {
+    drawn().map(LeaseId::new).map_err(|error| {
         let why = format!("the operating system has no random numbers: {error}");
         Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", why)
-    })?;
-    Ok(LeaseId::new(u128::from_be_bytes(bytes)))
+    })
+}
+
+/// Several at once: beside the two reads and the two writes of an acquire and its release, drawing each would be a fifth
+/// system call.
+fn drawn() -> Result<u128, getrandom::Error> {
+    const AT_ONCE: usize = 256;
+    const EACH: usize = size_of::<u128>();
+    thread_local! {
+        static LEFT: RefCell<Vec<u128>> = const { RefCell::new(Vec::new()) };
+    }
+    LEFT.with_borrow_mut(|left| {
+        if let Some(number) = left.pop() {
+            return Ok(number);
+        }
+        let mut bytes = [[0; EACH]; AT_ONCE / EACH];
+        getrandom::fill(bytes.as_flattened_mut())?;
+        let [first, rest @ ..] = bytes.map(u128::from_ne_bytes);
+        left.extend(rest);
+        Ok(first)
+    })
 }
 
 pub(crate) fn lease_id(text: &str) -> Result<LeaseId, Problem> {
@@ -229,9 +248,15 @@ async fn attempted(
     principal: &Principal,
     wish: &Wish,
 ) -> Result<Granted, Problem> {
-    if wish.wait.is_zero() {
-        return one_attempt(service, wish).await;
+    // Here and below, what is not needed by most is boxed: the future of a request is small enough then for the allocator
+    // to have at hand.
+    match wish.wait.is_zero() {
+        true => one_attempt(service, wish).await,
+        false => Box::pin(waited(service, principal, wish)).await,
     }
+}
+
+async fn waited(service: &Service, principal: &Principal, wish: &Wish) -> Result<Granted, Problem> {
     let waits = &service.waits;
     let _waiting = waits.begin(&service.limits, &principal.name, &wish.names)?;
     let outcome = tokio::select! {
@@ -255,9 +280,13 @@ async fn with_place(service: &Service, wish: &Wish, problem: Problem) -> Problem
 
 /// It ends when a later attempt of its lease begins.
 async fn one_attempt(service: &Service, wish: &Wish) -> Result<Granted, Problem> {
-    if wish.of.attempt == 0 {
-        return acquire::acquire(&service.client, wish, &service.looks).await;
+    match wish.of.attempt {
+        0 => acquire::acquire(&service.client, wish, &service.looks).await,
+        _ => Box::pin(numbered(service, wish)).await,
     }
+}
+
+async fn numbered(service: &Service, wish: &Wish) -> Result<Granted, Problem> {
     let running = service.attempts.begin(wish.of).await?;
     tokio::select! {
         biased;

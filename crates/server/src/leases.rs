@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use fencepost::leased::KeptLease;
 use fencepost_core::LeaseId;
 
 use crate::limits::{Limits, reached};
@@ -27,10 +28,17 @@ struct Known {
     over: Recent,
     /// What operators stole here.
     stolen: Recent,
+    /// What was kept while some nodes had not answered, in order.
+    untidy: VecDeque<(Instant, Key)>,
 }
+
+type Key = (Arc<str>, LeaseId);
 
 /// How many leases are remembered to be over, and how many to be stolen.
 const MOST_RECENT: usize = 10_000;
+
+/// After this time all nodes have answered that ever will.
+const TIDY_AFTER: Duration = Duration::from_secs(1);
 
 /// The last leases of which something is known.
 #[derive(Default)]
@@ -60,6 +68,17 @@ struct Hold {
     until: Instant,
     principal: Arc<str>,
     reach: Option<usize>,
+    way: Way,
+}
+
+/// How it is released here.
+#[derive(Debug, Default)]
+pub(crate) enum Way {
+    #[default]
+    ByLeaseId,
+    ByValue(Box<KeptLease>),
+    /// By its lease id: its release by the value has begun, and it is not known what came of it.
+    Again,
 }
 
 /// Who asks for what.
@@ -82,9 +101,12 @@ pub(crate) struct Counted {
 }
 
 impl Counted {
-    /// It is counted until it ends.
-    pub(crate) fn keep(mut self) {
+    /// It is counted until it ends, and released by these, if there are any.
+    pub(crate) fn keep(mut self, kept: Vec<KeptLease>) {
         self.names.clear();
+        if !kept.is_empty() {
+            self.leases.known().keep(kept);
+        }
     }
 }
 
@@ -167,6 +189,25 @@ impl Leases {
         self.known().holds.get(&(name.into(), lease))?.reach
     }
 
+    /// How it is released. Whoever asks does it.
+    pub(crate) fn way(&self, name: &str, lease: LeaseId) -> Way {
+        let mut known = self.known();
+        match known.holds.get_mut(&(name.into(), lease)) {
+            None => Way::ByLeaseId,
+            Some(Hold { way, .. }) => match way {
+                Way::ByLeaseId => Way::ByLeaseId,
+                Way::ByValue(_) | Way::Again => std::mem::replace(way, Way::Again),
+            },
+        }
+    }
+
+    /// Its release by the value has failed: others hold the lock, or nobody.
+    pub(crate) fn by_lease_id(&self, name: &str, lease: LeaseId) {
+        if let Some(hold) = self.known().holds.get_mut(&(name.into(), lease)) {
+            hold.way = Way::ByLeaseId;
+        }
+    }
+
     /// Its client is told that it is over: whether for the first time, as far as that is remembered.
     pub(crate) fn told(&self, name: &str, lease: LeaseId) -> bool {
         self.known().over.insert(name, lease)
@@ -245,13 +286,45 @@ impl Known {
         self.ends.insert((until, Arc::clone(name), lease));
         let principal = Arc::clone(claim.principal);
         *self.by_principal.entry(Arc::clone(&principal)).or_default() += 1;
-        let reach = claim.reach.or(before.and_then(|before| before.reach));
+        let (reach, way) = match (claim.reach, before) {
+            // An extension leaves the value as it is.
+            (None, Some(before)) => (before.reach, before.way),
+            (reach, _) => (reach, Way::ByLeaseId),
+        };
         let hold = Hold {
             until,
             principal,
             reach,
+            way,
         };
         self.holds.insert(key, hold);
+    }
+
+    fn keep(&mut self, kept: Vec<KeptLease>) {
+        let now = Instant::now();
+        for mut kept in kept {
+            let key = (kept.name().into(), kept.lease());
+            // Nothing is kept of what was released meanwhile.
+            let Some(hold) = self.holds.get_mut(&key) else {
+                continue;
+            };
+            let is_untidy = kept.tidy();
+            hold.way = Way::ByValue(Box::new(kept));
+            if is_untidy {
+                self.untidy.push_back((now + TIDY_AFTER, key));
+            }
+        }
+        while let Some((when, key)) = self.untidy.front() {
+            if *when > now {
+                return;
+            }
+            if let Some(Hold { way, .. }) = self.holds.get_mut(key)
+                && let Way::ByValue(kept) = way
+            {
+                kept.tidy();
+            }
+            self.untidy.pop_front();
+        }
     }
 
     fn remove_all(&mut self, name: &Arc<str>) {
@@ -312,7 +385,7 @@ mod tests {
         let names = names.iter().copied().map(Arc::from).collect();
         match leases.granted(&limits(), claim, names, time) {
             Ok(counted) => {
-                counted.keep();
+                counted.keep(Vec::new());
                 None
             }
             Err(problem) => problem.field("limit")?.as_str().map(str::to_owned),
@@ -355,6 +428,41 @@ mod tests {
         // Nobody loses a lock because of a limit.
         leases.extended(&a, "from another replica", LeaseId::new(7), LONG);
         assert_eq!(leases.count(), 5);
+    }
+
+    #[tokio::test]
+    async fn a_lease_is_released_by_its_value_once_and_while_it_is_known_only() {
+        use fencepost::leased::OnBehalf;
+        use fencepost_core::{LeaseAttempt, Owner};
+        let (client, leases) = (fencepost::Client::memory().unwrap(), Leases::default());
+        let principal = Arc::from("a");
+        for (number, is_known) in [(1, true), (2, false)] {
+            let (name, lease) = (format!("job/{number}"), LeaseId::new(number));
+            let of = LeaseAttempt {
+                lease,
+                attempt: 0,
+                max_hold: None,
+            };
+            let on_behalf = OnBehalf {
+                of,
+                owner: Owner::readable("me"),
+                keeps_place: false,
+            };
+            let held = client.lock(&name).on_behalf(on_behalf).await.unwrap();
+            let names = vec![name.as_str().into()];
+            let counted = leases.granted(&limits(), claim(&principal, number), names, LONG);
+            if !is_known {
+                leases.ended(&[&name], lease);
+            }
+            counted.ok().unwrap().keep(vec![held.keep().unwrap()]);
+            leases.extended(&principal, &name, lease, LONG);
+            let way = leases.way(&name, lease);
+            assert_eq!(matches!(way, Way::ByValue(_)), is_known);
+            let repeated = leases.way(&name, lease);
+            assert_eq!(matches!(repeated, Way::Again), is_known);
+            leases.by_lease_id(&name, lease);
+            assert!(matches!(leases.way(&name, lease), Way::ByLeaseId));
+        }
     }
 
     #[test]

@@ -8,7 +8,7 @@ use fencepost_core::lock::Snapshot;
 use futures_util::future::try_join_all;
 
 use crate::held::{find, held_attempt, released};
-use crate::leases::Leases;
+use crate::leases::{Leases, Way};
 use crate::problem::Problem;
 use crate::slots::{SLOTS, held, names, plain_name, slot_name};
 
@@ -38,6 +38,25 @@ impl Release<'_> {
         client: &Client,
         leases: &Leases,
     ) -> Result<(Vec<String>, LeaseRelease), Problem> {
+        let is_plain =
+            self.slot.is_none() && self.slots.is_none() && plain_name(self.name) == self.name;
+        if is_plain {
+            let outcome = release_one(client, leases, self.name, self.lease).await?;
+            if matches!(outcome, LeaseRelease::Released(_)) {
+                return Ok((vec![self.name.to_owned()], outcome));
+            }
+            let name = self.name.to_owned();
+            return Box::pin(self.of_slots(client, leases, name, outcome)).await;
+        }
+        Box::pin(self.of_known_slots(client, leases)).await
+    }
+
+    /// What is known to be one of several slots, or may be.
+    async fn of_known_slots(
+        &self,
+        client: &Client,
+        leases: &Leases,
+    ) -> Result<(Vec<String>, LeaseRelease), Problem> {
         let lease = self.lease;
         if let Some(slots) = self.slots {
             let slots = slots as usize;
@@ -58,7 +77,7 @@ impl Release<'_> {
                 Some(reach) => reach,
                 None => most_reach(held_attempt(client, &name, lease).await?),
             };
-            let outcome = client.release_lease(&name, lease).await?;
+            let outcome = release_one(client, leases, &name, lease).await?;
             if outcome != LeaseRelease::NotHeld && reach > 0 {
                 let mut others = names(client, plain, reach)?;
                 others.retain(|other| *other != name);
@@ -66,11 +85,22 @@ impl Release<'_> {
             }
             return Ok((vec![name], outcome));
         }
-        let outcome = client.release_lease(&name, lease).await?;
+        let outcome = release_one(client, leases, &name, lease).await?;
         if matches!(outcome, LeaseRelease::Released(_)) {
             return Ok((vec![name], outcome));
         }
-        // It may be one of several slots.
+        self.of_slots(client, leases, name, outcome).await
+    }
+
+    /// It does not hold the name itself, as that outcome says: it may be one of several slots.
+    async fn of_slots(
+        &self,
+        client: &Client,
+        leases: &Leases,
+        name: String,
+        outcome: LeaseRelease,
+    ) -> Result<(Vec<String>, LeaseRelease), Problem> {
+        let lease = self.lease;
         let held = held_by(client, &name, lease).await?;
         let Some((first, _)) = held.first() else {
             return Ok((vec![name], outcome));
@@ -86,6 +116,31 @@ impl Release<'_> {
         all.extend(held);
         let outcome = release_all(client, &all, lease).await?;
         Ok((all, outcome))
+    }
+}
+
+/// Releases one lock: by its value, if this replica acquired it and nobody else can have, as the library releases its
+/// own. What the nodes do not hold under that is asked by the lease id.
+async fn release_one(
+    client: &Client,
+    leases: &Leases,
+    name: &str,
+    lease: LeaseId,
+) -> Result<LeaseRelease, Error> {
+    let way = leases.way(name, lease);
+    let is_repeated = matches!(way, Way::Again);
+    if let Way::ByValue(kept) = way {
+        let token = kept.token();
+        match client.release_kept(*kept).await {
+            Ok(()) => return Ok(LeaseRelease::Released(Some(token))),
+            Err(error) if error.is_lost() => leases.by_lease_id(name, lease),
+            Err(error) => return Err(error),
+        }
+    }
+    match client.release_lease(name, lease).await? {
+        // The release before this one went on after its client was told that too few nodes answered.
+        LeaseRelease::NotHeld if is_repeated => Ok(LeaseRelease::AlreadyReleased),
+        outcome => Ok(outcome),
     }
 }
 
@@ -145,6 +200,6 @@ pub(crate) async fn said(
         // A release that is repeated after a lost answer is no loss.
         LeaseRelease::AlreadyReleased => Err(released()),
         // Who has it instead is asked only now: those who released hold it nearly always.
-        LeaseRelease::NotHeld => Err(find(client, name, lease).await?.none),
+        LeaseRelease::NotHeld => Err(Box::pin(find(client, name, lease)).await?.none),
     }
 }

@@ -11,6 +11,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::Request;
+use axum::handler::Handler as _;
+use axum::http::Method;
 use axum::response::{IntoResponse as _, Response};
 use fencepost::Client;
 use hyper::server::conn::http1;
@@ -28,6 +30,7 @@ use tokio_rustls::rustls::server::WebPkiClientVerifier;
 use tokio_rustls::rustls::{RootCertStore, ServerConfig};
 use tower_service::Service as _;
 
+use crate::api;
 use crate::attempts::Attempts;
 use crate::auth::Tokens;
 use crate::body;
@@ -301,6 +304,18 @@ impl Answers {
         let guarded = self.guarded.as_ref();
         if let Some(problem) = guarded.and_then(|service| refusal(service, &request)) {
             return problem.into_response();
+        }
+        // What is asked most often need not go through a router, which looks it up, clones it and boxes it.
+        if let Some(service) = self
+            .guarded
+            .as_ref()
+            .filter(|_| request.method() == Method::POST)
+        {
+            match request.uri().path() {
+                "/v1/acquire" => return api::acquire.call(request, service.clone()).await,
+                "/v1/release" => return api::release.call(request, service.clone()).await,
+                _ => {}
+            }
         }
         match self.router.call(request).await {
             Ok(answer) => answer,

@@ -77,8 +77,15 @@ impl Unread {
         let leases = std::mem::take(&mut state.leases);
         let counted = std::mem::take(&mut state.counted);
         drop(state);
-        counted.into_iter().for_each(Counted::keep);
+        let mut kept = Vec::new();
         for lease in leases {
+            let lease = match lease.keep() {
+                Ok(lease) => {
+                    kept.push(lease);
+                    continue;
+                }
+                Err(lease) => lease,
+            };
             // A lease that is over by now is released by that.
             let mut detached = Box::pin(async move { drop(lease.detach().await) });
             // It takes time only while nodes have not answered. A task for each grant would cost more
@@ -86,6 +93,9 @@ impl Unread {
             if (&mut detached).now_or_never().is_none() {
                 tokio::spawn(detached);
             }
+        }
+        for counted in counted {
+            counted.keep(std::mem::take(&mut kept));
         }
     }
 

@@ -115,7 +115,11 @@ fn aside(store: &str) -> (String, Option<tempfile::TempDir>) {
     (url, Some(directory))
 }
 
-pub(crate) async fn run(effort: Effort) {
+/// By which option they are asked for.
+pub(crate) const STORES: [&str; 4] = ["memory", "file", "one", "five"];
+
+/// On these [stores](STORES).
+pub(crate) async fn run(effort: Effort, wanted: &[&str]) {
     let most = TASKS[TASKS.len() - 1];
     let time = effort.slice;
     let servers = RedisServer::start_many(5);
@@ -147,7 +151,8 @@ pub(crate) async fn run(effort: Effort) {
         "{:<42} {:>9} {:>9} {:>10} {:>10} {:>12}",
         "uncontended", "p50 us", "p99 us", "cycles/s 1", "at 64", "p99 us at 64"
     );
-    for (word, store, library) in stores {
+    let stores = STORES.iter().zip(stores);
+    for (_, (word, store, library)) in stores.filter(|(word, _)| wanted.contains(word)) {
         let replica = Replica::start(&store);
         let through = vec![replica.url()];
         let what = |how: &str| format!("{word}: {how}");

@@ -9,7 +9,7 @@ use crate::error::Error;
 use crate::inspect::list::{self, NamePattern};
 use crate::inspect::status::Status;
 use crate::lease::Lease;
-use crate::leased::{self, LeaseRelease, NodeVotes, OnBehalf, Places};
+use crate::leased::{self, KeptLease, LeaseRelease, NodeVotes, OnBehalf, Places};
 use crate::options::LockOptions;
 use fencepost_core::lock::Snapshot;
 use fencepost_core::name::LockName;
@@ -52,6 +52,9 @@ pub trait Replica {
         name: &str,
         lease: LeaseId,
     ) -> impl Future<Output = Answer<LeaseRelease>> + Send;
+
+    /// Releases what was kept of a lease, by its exact value.
+    fn release_kept(&self, kept: KeptLease) -> impl Future<Output = Answer<()>> + Send;
 
     /// The status as soon as what the nodes have said so far is enough, of which so many are a majority. The others
     /// are not waited for.
@@ -109,6 +112,10 @@ impl Replica for Client {
 
     async fn release_lease(&self, name: &str, lease: LeaseId) -> Answer<LeaseRelease> {
         leased::release(&self.shared, LockName::new(name)?, lease).await
+    }
+
+    async fn release_kept(&self, kept: KeptLease) -> Answer<()> {
+        kept.release(&self.shared).await
     }
 
     async fn status_until(

@@ -98,6 +98,23 @@ fn a_release_that_overtakes_its_acquire_voids_it() {
     attempt(&two, "job", 1).is_problem(410, "released");
 }
 
+/// The replica that acquired it knows the value, which by then is not the lease's any more.
+#[test]
+fn a_lease_that_a_later_attempt_took_over_is_released_where_it_was_first_acquired() {
+    let [one, two] = two();
+    let mine = one.post("/v1/acquire", &json!({ "name": "job" })).json();
+    let again = json!({ "name": "job", "lease": mine["lease"], "attempt": 1 });
+    assert_eq!(two.post("/v1/acquire", &again).json()["repeated"], true);
+    let mine = json!({ "name": "job", "lease": mine["lease"] });
+    let released = one.post("/v1/release", &mine);
+    assert_eq!(released.status, 200, "{released:?}");
+    two.post("/v1/acquire", &again).is_problem(410, "released");
+    assert_eq!(
+        one.post("/v1/acquire", &json!({ "name": "job" })).status,
+        200
+    );
+}
+
 fn send_and_wait(replica: &Replica, name: &str, attempt: Option<u32>) -> TcpStream {
     let mut body = json!({ "name": name, "wait": "60s", "fair": true });
     if let Some(attempt) = attempt {

@@ -59,6 +59,34 @@ fn a_replica_without_a_quorum_says_so_node_by_node_and_lives_on() {
     assert_eq!(refused.json()["nodes"].as_array().unwrap().len(), 3);
 }
 
+/// The release by the value goes on in the background, so that the lease id is found nowhere later.
+#[test]
+fn a_release_that_is_repeated_after_too_few_nodes_answered_is_no_loss() {
+    let cluster = Cluster::start(3);
+    let urls = cluster.urls();
+    let service = Replica::start(Options::new(), async move || {
+        let builder = fencepost::Client::builder().url(urls);
+        let builder = builder.restart_policy(fencepost::RestartPolicy::Trust);
+        let builder = builder.node_timeout(Duration::from_millis(300)).replica();
+        builder.connect().await.unwrap()
+    });
+    let ask = json!({ "name": "job", "ttl": "60s" });
+    let mine = service.post("/v1/acquire", &ask).json();
+    let release = json!({ "name": "job", "lease": mine["lease"] });
+    cluster.servers[..2]
+        .iter()
+        .for_each(|server| server.freeze());
+    service
+        .post("/v1/release", &release)
+        .is_problem(503, "no_quorum");
+    cluster.servers[..2].iter().for_each(|server| server.thaw());
+    let is_free = || service.get("/v1/locks?name=job").json()["held"] == false;
+    fencepost_tests::eventually("it is released", Duration::from_secs(20), is_free);
+    service
+        .post("/v1/release", &release)
+        .is_problem(410, "released");
+}
+
 /// Each extension and each refusal of a lease id waited for a node time-out: the lease was looked for at all nodes.
 #[test]
 fn a_node_that_hangs_delays_no_extension_no_release_and_no_refusal() {
