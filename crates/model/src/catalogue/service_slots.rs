@@ -38,32 +38,6 @@ pub(super) fn sound() -> Vec<Variant> {
             "2 attempts of one lease at 2 slots through replicas on 1 node, one repeated by a proxy",
             SLOTS,
         ),
-        served(
-            "service-slots-expire",
-            "the same, released by the slot that was answered; one grant expires",
-            ServiceSlots {
-                expiries: 1,
-                by_slot: true,
-                ..SLOTS
-            },
-        ),
-        served(
-            "service-slots-rivals",
-            "2 attempts and 2 rivals at 2 slots on 1 node, one replica dies, and one grant expires",
-            ServiceSlots {
-                repeats: 0,
-                crashes: 1,
-                rivals: 2,
-                expiries: 1,
-                ..SLOTS
-            },
-        ),
-        served(
-            "service-slots-three-nodes",
-            "2 attempts of one lease at 2 slots through replicas on 3 nodes, one repeated by a proxy",
-            ServiceSlots { nodes: 3, ..SLOTS },
-        )
-        .within(14),
     ]
 }
 
