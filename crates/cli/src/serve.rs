@@ -32,6 +32,7 @@ pub(crate) fn run(job: &ServeJob) -> Result<ExitCode, Failure> {
     let peers = Peers::new(&job.peers, job.peer_ca.as_deref());
     options.peers = peers.map_err(|error| Failure::usage(format!("--peer: {error}")))?;
     options.doctor = Some(doctor(&job.place));
+    options.otlp = job.otlp.as_deref().cloned();
     let served = Served {
         listen: job.listen,
         metrics: job.metrics_listen,

@@ -46,6 +46,7 @@
 //! | [`plain`] | a model of its own: acquiring by plain commands, without a script |
 //! | [`release`] | a model of its own: one claim is released on one node over connections that break |
 //! | [`service`] | a model of its own: a client of the lock service repeats its acquire, and a rival |
+//! | [`service_slots`] | the same for one of several slots, which a copy could be granted beside the first |
 //! | [`failover`] | a model of its own: a Sentinel group fails over between a holder and a rival |
 //! | [`story`] | a way through the model, told in sentences |
 //! | [`catalogue`] | every variant, sound or broken, by name |
@@ -61,6 +62,7 @@ pub mod release;
 pub mod run;
 pub mod semaphore;
 pub mod service;
+pub mod service_slots;
 pub mod settle;
 pub mod setup;
 pub mod steps;

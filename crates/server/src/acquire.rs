@@ -14,6 +14,7 @@ use fencepost::{
     NodeReport, Owner, Status,
 };
 use fencepost_core::lock::Snapshot;
+use fencepost_core::quorum::repeated::{Beside, LeaseHold, OtherAttempts, Repeated};
 use fencepost_core::{LeaseAttempt, LeaseId};
 use futures_util::future::try_join_all;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
@@ -71,6 +72,16 @@ impl Wish {
             of: self.of,
             owner: self.owner.clone(),
             keeps_place: self.may_be_repeated(),
+        }
+    }
+
+    /// What it makes of the other attempts of its lease, in so many places.
+    fn repeated(&self, places: usize) -> Repeated {
+        Repeated {
+            attempt: self.of.attempt,
+            any_place: self.slots.is_some(),
+            shared: self.shared,
+            places,
         }
     }
 
@@ -406,34 +417,24 @@ async fn asked_now(
 }
 
 fn other(wish: &Wish, names: &[String], seen: &[Arc<Status>]) -> Other {
-    let (mut earlier, mut others) = (Vec::new(), HashSet::new());
-    for (name, status) in names.iter().zip(seen) {
-        let (mut values, mut nodes) = (Vec::new(), 0);
-        for (value, of) in of_lease(status, wish.of.lease) {
-            nodes += 1;
-            match of.attempt < wish.of.attempt {
-                // A reader is not taken over: its later attempt is granted beside it, and releases it.
-                true if wish.shared || values.contains(&value) => {}
-                true => values.push(value),
-                false => drop(others.insert(value)),
-            }
-        }
-        if !values.is_empty() {
-            earlier.push((nodes, (name.clone(), values)));
+    let seen = seen.iter().map(|status| &**status);
+    match wish.repeated(names.len()).before(&holds(wish, seen)) {
+        OtherAttempts::None => Other::None,
+        OtherAttempts::NotEarlier(values) => Other::NotEarlier(values),
+        OtherAttempts::Earlier(held) => {
+            let held = held.into_iter();
+            Other::Earlier(held.map(|(at, from)| (names[at].clone(), from)).collect())
         }
     }
-    if wish.slots.is_some() {
-        // Of several slots the one that was granted first, and not what is left of a failed try.
-        earlier.sort_by_key(|(nodes, _)| std::cmp::Reverse(*nodes));
-    }
-    let earlier: Vec<_> = earlier.into_iter().map(|(_, held)| held).collect();
-    // All or none: where only some are held under earlier attempts, the library waits for the others.
-    let is_whole = wish.slots.is_some() || earlier.len() == wish.names.len();
-    match (others.is_empty(), earlier.is_empty()) {
-        (false, _) => Other::NotEarlier(others),
-        (true, false) if is_whole => Other::Earlier(earlier),
-        (true, _) => Other::None,
-    }
+}
+
+/// What each node says that the lease holds, by the place of its name.
+fn holds<'a>(wish: &Wish, seen: impl Iterator<Item = &'a Status>) -> Vec<LeaseHold> {
+    let each = seen.enumerate().flat_map(|(place, status)| {
+        let of_lease = of_lease(status, wish.of.lease);
+        of_lease.map(move |(value, of)| LeaseHold { place, value, of })
+    });
+    each.collect()
 }
 
 /// Releases what earlier attempts hold beside what was granted, and says whether there was any; unless the same
@@ -447,25 +448,24 @@ async fn voided_earlier(client: &Client, wish: &Wish, found: &Found) -> Result<b
         own.any(|lease| lease.value() == value.as_str())
     };
     let look = async || -> Result<_, Problem> {
-        let (mut earlier, mut others) = (HashSet::new(), HashSet::new());
         let names = may_be_held(client, wish).await?;
         let is_majority = |seen: &[&Snapshot], majority: usize| seen.len() >= majority;
         let looks = names
             .iter()
             .map(|name| client.status_until(name, is_majority));
-        for (name, status) in names.iter().zip(try_join_all(looks).await?) {
+        let seen = try_join_all(looks).await?;
+        for status in &seen {
             let answered = status.nodes.iter().filter(|node| node.lock.is_ok()).count();
             if answered <= status.nodes.len() / 2 {
-                return Err(no_quorum(&status));
-            }
-            for (value, of) in of_lease(&status, wish.of.lease) {
-                match of.attempt < wish.of.attempt {
-                    _ if is_own(&value) => {}
-                    true => drop(earlier.insert((name.clone(), value))),
-                    false => drop(others.insert(value)),
-                }
+                return Err(no_quorum(status));
             }
         }
+        let holds = holds(wish, seen.iter());
+        let Beside { earlier, others } = wish.repeated(names.len()).beside(&holds, is_own);
+        let named = earlier.into_iter();
+        let earlier: Vec<_> = named
+            .map(|(at, value)| (names[at].clone(), value))
+            .collect();
         Ok((earlier, others))
     };
     let (mut earlier, others) = look().await?;

@@ -16,7 +16,7 @@ use crate::guard::{host, is_foreign, is_local};
 use crate::limits::Limits;
 use crate::problem::Problem;
 use crate::steal::StealRequest;
-use crate::trace::{given, traceparent};
+use crate::trace::{TraceParent, given, traceparent};
 
 /// The headers that are read, in the order of the lines of an input. The body follows them.
 const HEADERS: [&str; 10] = [
@@ -57,10 +57,10 @@ fn read_headers(headers: &HeaderMap) {
     if let Some(id) = given(headers) {
         assert!(HeaderValue::from_str(&id).is_ok() && id.len() <= 64, "{id}");
     }
-    if let Some((trace, parent)) = traceparent(headers) {
+    if let Some(TraceParent { trace, span, .. }) = traceparent(headers) {
         let is_hex = |text: &str| text.bytes().all(|byte| byte.is_ascii_hexdigit());
         assert!(trace.len() == 32 && is_hex(&trace), "{trace}");
-        assert!(parent.len() == 16 && is_hex(&parent), "{parent}");
+        assert!(span.len() == 16 && is_hex(&span), "{span}");
     }
     // A public name is not this machine, whatever else was sent.
     let (host, _) = (host(headers), is_foreign(headers));

@@ -31,6 +31,7 @@
 //! | `ui`, `guard` | the dashboard; what a foreign page may not send |
 //! | `fuzz` | what the fuzz target calls |
 //! | `trace` | the id and the span of a request |
+//! | `spans` | sends spans to a collector, by OTLP over HTTP |
 //! | `metrics` | counters and histograms as Prometheus text |
 
 #![forbid(unsafe_code)]
@@ -65,6 +66,7 @@ mod serve;
 mod service;
 mod shown;
 mod slots;
+mod spans;
 mod steal;
 mod texts;
 mod timeline;
@@ -81,5 +83,6 @@ pub use limits::{LimitError, Limits};
 pub use peers::{Peers, PeersError};
 pub use serve::{Options, Tls, TlsError, serve};
 pub use service::Mode;
+pub use spans::{Otlp, OtlpError};
 pub use view::{contended, warnings};
 pub use watcher::Doctor;

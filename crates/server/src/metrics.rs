@@ -19,6 +19,8 @@ use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
+use crate::trace;
+
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct Outcome {
     outcome: &'static str,
@@ -40,6 +42,31 @@ struct Vote {
     vote: &'static str,
 }
 
+/// How many spans of requests were exported, and how many were not.
+#[derive(Clone, Default)]
+pub(crate) struct SpanCounts(Family<Outcome, Counter>);
+
+impl SpanCounts {
+    fn add(&self, outcome: &'static str, spans: u64) {
+        self.0.get_or_create(&Outcome { outcome }).inc_by(spans);
+    }
+
+    /// The collector took them.
+    pub(crate) fn exported(&self, spans: u64) {
+        self.add("exported", spans);
+    }
+
+    /// The queue was full.
+    pub(crate) fn dropped(&self, spans: u64) {
+        self.add("dropped", spans);
+    }
+
+    /// The collector did not take them.
+    pub(crate) fn failed(&self, spans: u64) {
+        self.add("failed", spans);
+    }
+}
+
 /// All of them.
 pub(crate) struct Metrics {
     registry: Registry,
@@ -48,6 +75,7 @@ pub(crate) struct Metrics {
     releases: Family<Outcome, Counter>,
     lost: Family<Reason, Counter>,
     steals: Counter,
+    spans: SpanCounts,
     acquire_seconds: Histogram,
     wait_seconds: Histogram,
     margin_seconds: Histogram,
@@ -82,6 +110,7 @@ impl Metrics {
             releases: Family::default(),
             lost: Family::default(),
             steals: Counter::default(),
+            spans: SpanCounts::default(),
             acquire_seconds: Histogram::new(SECONDS),
             wait_seconds: Histogram::new(SECONDS),
             margin_seconds: Histogram::new(SECONDS),
@@ -116,6 +145,11 @@ impl Metrics {
             this.lost.clone(),
         );
         registry.register("steals", "Locks stolen by an operator", this.steals.clone());
+        registry.register(
+            "spans",
+            "Spans of requests by what became of them: exported, dropped by a full queue, or failed at the collector",
+            this.spans.0.clone(),
+        );
         registry.register(
             "acquire_seconds",
             "Time of acquire requests that did not ask to wait",
@@ -154,7 +188,12 @@ impl Metrics {
         Self { registry, ..this }
     }
 
+    pub(crate) fn spans(&self) -> SpanCounts {
+        self.spans.clone()
+    }
+
     pub(crate) fn acquired(&self, outcome: &'static str, took: Duration, waits: bool) {
+        trace::outcome(outcome);
         self.acquires.get_or_create(&Outcome { outcome }).inc();
         match (waits, outcome) {
             (true, "acquired") => self.wait_seconds.observe(took.as_secs_f64()),
@@ -164,6 +203,7 @@ impl Metrics {
     }
 
     pub(crate) fn extended(&self, outcome: &'static str, margin: Option<Duration>) {
+        trace::outcome(outcome);
         self.extends.get_or_create(&Outcome { outcome }).inc();
         if let Some(margin) = margin {
             self.margin_seconds.observe(margin.as_secs_f64());
@@ -171,6 +211,7 @@ impl Metrics {
     }
 
     pub(crate) fn released(&self, outcome: &'static str, held: Option<Duration>) {
+        trace::outcome(outcome);
         self.releases.get_or_create(&Outcome { outcome }).inc();
         if let Some(held) = held {
             self.hold_seconds.observe(held.as_secs_f64());
@@ -182,6 +223,7 @@ impl Metrics {
     }
 
     pub(crate) fn stolen(&self) {
+        trace::outcome("stolen");
         self.steals.inc();
     }
 

@@ -167,7 +167,7 @@ fn connector(authority: &Path) -> Result<TlsConnector, PeersError> {
 }
 
 /// One request on a connection of its own: peers are asked when a page is opened, not all the time.
-async fn exchange(
+pub(crate) async fn exchange(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     request: Request<String>,
 ) -> Result<(StatusCode, Vec<u8>), String> {

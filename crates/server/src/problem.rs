@@ -5,7 +5,7 @@ use axum::response::{IntoResponse, Response};
 use fencepost::{Error, ErrorKind, NodeOutcome, NodeReport};
 use serde_json::{Map, Value, json};
 
-use crate::trace::request_id;
+use crate::trace::{self, request_id};
 
 /// After which time it is worth asking again where nothing better is known.
 pub(crate) const SOON: std::time::Duration = std::time::Duration::from_secs(1);
@@ -183,6 +183,7 @@ impl Problem {
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         let status = self.status;
+        trace::outcome(self.code);
         let mut response = (status, self.document().to_string()).into_response();
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(KIND));

@@ -78,7 +78,8 @@ impl Release<'_> {
                 None => most_reach(held_attempt(client, &name, lease).await?),
             };
             let outcome = release_one(client, leases, &name, lease).await?;
-            if outcome != LeaseRelease::NotHeld && reach > 0 {
+            // Also where it was held no more: a late copy would acquire another slot for nobody.
+            if reach > 0 {
                 let mut others = names(client, plain, reach)?;
                 others.retain(|other| *other != name);
                 release_all(client, &others, lease).await?;

@@ -45,6 +45,7 @@ use crate::pem::certificates;
 use crate::problem::KIND;
 use crate::routes;
 use crate::service::{Certificate, Mode, Parts, Service};
+use crate::spans::{self, Otlp};
 use crate::timeline::Timeline;
 use crate::trace::traced;
 use crate::unread::{Unread, Watched};
@@ -78,6 +79,8 @@ pub struct Options {
     pub peers: Peers,
     /// Where metrics are offered instead of beside the locks: by plain HTTP, and to whoever asks.
     pub metrics: Option<std::net::TcpListener>,
+    /// The collector that the spans of requests are sent to.
+    pub otlp: Option<Otlp>,
 }
 
 impl Options {
@@ -162,13 +165,16 @@ pub async fn serve(
     let watcher = Watcher::new(client.clone(), options.doctor.clone(), timeline);
     let looks = tokio::spawn(watcher.clone().run());
     let loopback = listener.local_addr().is_ok_and(|at| at.ip().is_loopback());
+    let metrics = Arc::new(Metrics::new(client.clone()));
+    let exported = options.otlp.map(|to| spans::export(to, metrics.spans()));
+    let (spans, exporting) = exported.unzip();
     let service = Service::new(Parts {
         waits: Waits::default(),
         attempts: Attempts::default(),
         looks: Looks::default(),
         queues: Looks::default(),
         probe: Probe::default(),
-        metrics: Arc::new(Metrics::new(client.clone())),
+        metrics,
         metrics_elsewhere: options.metrics.is_some(),
         leases: Leases::default(),
         client,
@@ -177,6 +183,7 @@ pub async fn serve(
         limits: Arc::clone(&limits),
         watcher: watcher.clone(),
         peers: options.peers,
+        spans,
         mode: options.mode,
         loopback,
     });
@@ -215,6 +222,9 @@ pub async fn serve(
     // Each connection has a receiver.
     let _ = timeout(limits.wait + DRAIN, front.draining.closed()).await;
     looks.abort();
+    if let Some(exporting) = exporting {
+        exporting.flush().await;
+    }
     if let Some(scraped) = scraped {
         scraped.abort();
     }
@@ -370,7 +380,8 @@ impl Connection {
             let (answers, begun) = (answers.clone(), under_way.begin());
             async move {
                 let _begun = begun;
-                Ok::<_, Infallible>(traced(request, |request| answers.to(request)).await)
+                let spans = answers.guarded.as_ref().and_then(|it| it.spans.clone());
+                Ok::<_, Infallible>(traced(request, spans, |request| answers.to(request)).await)
             }
         });
         let mut builder = http1::Builder::new();

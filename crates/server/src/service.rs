@@ -19,6 +19,7 @@ use crate::looks::{Looks, Probe};
 use crate::metrics::Metrics;
 use crate::peers::Peers;
 use crate::problem::{Problem, SOON};
+use crate::spans::Spans;
 use crate::watcher::Watcher;
 
 /// What a service does for those who ask.
@@ -56,6 +57,8 @@ pub(crate) struct Parts {
     pub(crate) draining: watch::Sender<bool>,
     pub(crate) watcher: Watcher,
     pub(crate) peers: Peers,
+    /// Where the spans of requests go, if they are exported.
+    pub(crate) spans: Option<Spans>,
     pub(crate) mode: Mode,
     /// Whether it is reached from this machine only.
     pub(crate) loopback: bool,

@@ -9,6 +9,8 @@ use axum::http::{HeaderMap, HeaderValue};
 use axum::response::Response;
 use tracing::Instrument as _;
 
+use crate::spans::{Outcome, Spans, UnderWay};
+
 /// The longest id that is taken from a client.
 const ID_CHARS: usize = 64;
 const REQUEST_ID: &str = "x-request-id";
@@ -19,6 +21,8 @@ struct Ids {
     request: String,
     /// Of the trace that its client began.
     trace: Option<String>,
+    /// What comes of it, if its span is exported.
+    outcome: Option<Outcome>,
 }
 
 tokio::task_local! {
@@ -35,30 +39,48 @@ pub(crate) fn trace_id() -> Option<String> {
     CURRENT.try_with(|ids| ids.trace.clone()).ok().flatten()
 }
 
+/// What comes of the request that is being answered: for its span, if that is exported.
+pub(crate) fn outcome(word: &'static str) {
+    let _ = CURRENT.try_with(|ids| {
+        if let Some(outcome) = &ids.outcome {
+            outcome.is(word);
+        }
+    });
+}
+
 /// Answers a request in a span of its own. Called for every request before it is routed: as layers of the
 /// router, this and the guard cost four allocations more.
-pub(crate) async fn traced<F>(request: Request, answer: impl FnOnce(Request) -> F) -> Response
+pub(crate) async fn traced<F>(
+    request: Request,
+    spans: Option<Spans>,
+    answer: impl FnOnce(Request) -> F,
+) -> Response
 where
     F: Future<Output = Response>,
 {
     let id = given(request.headers()).unwrap_or_else(drawn);
     let parent = traceparent(request.headers());
-    let (trace_id, parent_id) = parent.as_ref().map_or(("", ""), |(trace, parent)| {
-        (trace.as_str(), parent.as_str())
+    let (trace_id, parent_id) = parent.as_ref().map_or(("", ""), |parent| {
+        (parent.trace.as_str(), parent.span.as_str())
     });
     let (method, path) = (request.method(), request.uri().path());
     let span = tracing::info_span!(
         "request", %method, path, request_id = id, trace_id, parent_id,
         status = tracing::field::Empty
     );
+    let exported = spans.and_then(|spans| spans.begin(&request, &id));
     let answer = answer(request).instrument(span.clone());
     let value = HeaderValue::from_str(&id);
     let ids = Ids {
         request: id,
-        trace: parent.map(|(trace, _)| trace),
+        trace: parent.map(|parent| parent.trace),
+        outcome: exported.as_ref().map(UnderWay::outcome),
     };
     let mut answer = CURRENT.scope(ids, answer).await;
     span.record("status", answer.status().as_u16());
+    if let Some(exported) = exported {
+        exported.answered(answer.status());
+    }
     if let Ok(value) = value {
         answer.headers_mut().insert(REQUEST_ID, value);
     }
@@ -86,8 +108,18 @@ fn drawn() -> String {
     format!("{:08x}{number:08x}", *OF_PROCESS)
 }
 
-/// The trace and the span of the caller, by the W3C's `traceparent`: `00-trace-parent-flags`.
-pub(crate) fn traceparent(headers: &HeaderMap) -> Option<(String, String)> {
+/// What the W3C's `traceparent` says of the caller: `00-trace-parent-flags`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct TraceParent {
+    pub(crate) trace: String,
+    /// Of the caller.
+    pub(crate) span: String,
+    /// Whether the caller keeps its own spans.
+    pub(crate) sampled: bool,
+}
+
+/// The trace and the span of the caller.
+pub(crate) fn traceparent(headers: &HeaderMap) -> Option<TraceParent> {
     let mut all = headers.get_all("traceparent").iter();
     // Of two nobody knows which one is the caller's.
     let (Some(one), None) = (all.next(), all.next()) else {
@@ -105,7 +137,12 @@ pub(crate) fn traceparent(headers: &HeaderMap) -> Option<(String, String)> {
     let fits = fits && is_hex(trace, 32) && is_hex(parent, 16) && is_hex(flags, 2);
     let is_zero = |text: &str| text.bytes().all(|byte| byte == b'0');
     let fits = fits && !is_zero(trace) && !is_zero(parent);
-    fits.then(|| (trace.to_owned(), parent.to_owned()))
+    let flags = u8::from_str_radix(flags, 16).ok()?;
+    fits.then(|| TraceParent {
+        trace: trace.to_owned(),
+        span: parent.to_owned(),
+        sampled: flags & 1 == 1,
+    })
 }
 
 #[cfg(test)]
@@ -121,9 +158,13 @@ mod tests {
     #[test]
     fn a_trace_goes_on_if_its_header_is_one() {
         let good = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
-        let (trace, parent) = traceparent(&headers("traceparent", good)).expect("good");
-        assert_eq!(trace, "0af7651916cd43dd8448eb211c80319c");
-        assert_eq!(parent, "b7ad6b7169203331");
+        let parent = traceparent(&headers("traceparent", good)).expect("good");
+        assert_eq!(parent.trace, "0af7651916cd43dd8448eb211c80319c");
+        assert_eq!(parent.span, "b7ad6b7169203331");
+        assert!(parent.sampled);
+        let not = good.replace("-01", "-02");
+        let not = traceparent(&headers("traceparent", &not)).expect("good");
+        assert!(!not.sampled);
         for bad in [
             "",
             "00",

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{ArgMatches, Args};
-use fencepost_server::Limits;
+use fencepost_server::{Limits, Otlp};
 
 use super::flag;
 use super::place::{Place, RawPlace};
@@ -65,6 +65,12 @@ pub(super) struct RawServe {
     #[arg(env = "FENCEPOST_PEER_CA", hide_env_values = true)]
     peer_ca: Option<PathBuf>,
 
+    /// Base URL of an OpenTelemetry collector, http://HOST:4318, to export the spans of requests to (OTLP over HTTP).
+    /// OTEL_EXPORTER_OTLP_TRACES_ENDPOINT, OTEL_EXPORTER_OTLP_ENDPOINT and OTEL_SERVICE_NAME are read, too
+    #[arg(long, value_name = "URL")]
+    #[arg(env = "FENCEPOST_OTLP_ENDPOINT", hide_env_values = true)]
+    otlp_endpoint: Option<String>,
+
     /// Set a limit: waits=500, read_timeout=5s. Repeat it, or separate several by commas; names and defaults
     /// are in the documentation of the service
     #[arg(long = "limit", value_name = "NAME=VALUE", value_delimiter = ',')]
@@ -95,6 +101,7 @@ pub(crate) struct ServeJob {
     pub(crate) timeline: Option<PathBuf>,
     pub(crate) peers: Vec<String>,
     pub(crate) peer_ca: Option<PathBuf>,
+    pub(crate) otlp: Option<Box<Otlp>>,
     /// On the heap: other jobs are small.
     pub(crate) limits: Box<Limits>,
     pub(crate) place: Place,
@@ -127,6 +134,7 @@ impl RawServe {
             set.map_err(|why| Failure::usage(format!("--limit: {why}")))?;
         }
         Ok(ServeJob {
+            otlp: otlp(self.otlp_endpoint)?.map(Box::new),
             limits: Box::new(limits),
             listen: self.listen,
             metrics_listen: self.metrics_listen,
@@ -139,4 +147,25 @@ impl RawServe {
             place: self.place.checked(matches)?.of_nodes("serve")?,
         })
     }
+}
+
+/// The collector of spans: ours, or by the variables that every program with OpenTelemetry reads.
+fn otlp(endpoint: Option<String>) -> Result<Option<Otlp>, Failure> {
+    // Empty is as good as not set, says its specification.
+    let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let (exact, base) = (
+        "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
+        "OTEL_EXPORTER_OTLP_ENDPOINT",
+    );
+    let (name, otlp) = match (endpoint, variable(exact), variable(base)) {
+        (Some(url), ..) => ("--otlp-endpoint", Otlp::at(&url)),
+        (None, Some(url), _) => (exact, Otlp::at_exactly(&url)),
+        (None, None, Some(url)) => (base, Otlp::at(&url)),
+        (None, None, None) => return Ok(None),
+    };
+    let otlp = otlp.map_err(|error| Failure::usage(format!("{name}: {error}")))?;
+    Ok(Some(match variable("OTEL_SERVICE_NAME") {
+        Some(service) => otlp.service_name(&service),
+        None => otlp,
+    }))
 }

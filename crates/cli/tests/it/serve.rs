@@ -279,3 +279,54 @@ fn clients_show_certificates_which_give_them_their_rights() {
     let free = ask(&stolen, Some("billing"));
     assert_eq!(free.code, Some(1), "{free:?}");
 }
+
+/// The first request that somebody sends there.
+fn first_request(listener: &std::net::TcpListener) -> String {
+    let (stream, _) = listener.accept().unwrap();
+    let mut line = String::new();
+    BufReader::new(stream).read_line(&mut line).unwrap();
+    line
+}
+
+#[test]
+fn spans_are_sent_to_the_collector_that_is_given() {
+    let bench = Bench::new();
+    let collector = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", collector.local_addr().unwrap());
+    let service = Service::start(&bench, &["--otlp-endpoint", &url]);
+    assert!(
+        service
+            .post("/v1/acquire", "name=one")
+            .starts_with("HTTP/1.1 200")
+    );
+    assert_eq!(first_request(&collector), "POST /v1/traces HTTP/1.1\r\n");
+}
+
+#[test]
+fn a_collector_comes_from_the_standard_variables_and_is_checked_at_the_start() {
+    let bench = Bench::new();
+    let refused = |variables: &[(&str, &str)], words: &[&str]| {
+        let mut command = bench.command(&["serve", "--listen", "127.0.0.1:0"]);
+        let command = command.args(words).envs(variables.iter().copied());
+        let output = command.output().unwrap();
+        assert_eq!(output.status.code(), Some(64), "{output:?}");
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let (exact, base) = (
+        "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
+        "OTEL_EXPORTER_OTLP_ENDPOINT",
+    );
+    for (variables, words, says) in [
+        (&[(base, "https://c:4318")][..], &[][..], base),
+        (&[(base, "http://c:4318"), (exact, "c")], &[], exact),
+        (
+            &[(base, "http://c:4318")],
+            &["--otlp-endpoint", "http://me:secret@c:4318"],
+            "--otlp-endpoint",
+        ),
+    ] {
+        let error = refused(variables, words);
+        assert!(error.contains(&format!("{says}: ")), "{error}");
+        assert!(!error.contains("secret"), "{error}");
+    }
+}

@@ -23,6 +23,7 @@ pub mod membership;
 pub mod proposal;
 mod release;
 mod release_lease;
+pub mod repeated;
 pub mod slots;
 pub mod tally;
 pub mod unresolved;

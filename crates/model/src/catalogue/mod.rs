@@ -10,6 +10,7 @@ mod read_write;
 mod release;
 mod semaphore;
 mod service;
+mod service_slots;
 
 use crate::failover::Failover;
 use crate::plain::Plain;
@@ -18,6 +19,7 @@ use crate::release::OneRelease;
 use crate::run::{Outcome, Reach, check};
 use crate::semaphore::Semaphore;
 use crate::service::Service;
+use crate::service_slots::ServiceSlots;
 use crate::setup::Setup;
 use crate::steps::Locks;
 use crate::story;
@@ -55,6 +57,7 @@ enum Subject {
     ReadWrite(ReadWrite),
     Plain(Plain),
     Service(Service),
+    ServiceSlots(ServiceSlots),
     Failover(Failover),
 }
 
@@ -85,6 +88,9 @@ impl Variant {
             Subject::ReadWrite(model) => check(model, self.reach, threads, crate::read_write::tell),
             Subject::Plain(model) => check(model, self.reach, threads, crate::plain::tell),
             Subject::Service(model) => check(model, self.reach, threads, crate::service::tell),
+            Subject::ServiceSlots(model) => {
+                check(model, self.reach, threads, crate::service_slots::tell)
+            }
             Subject::Failover(model) => check(model, self.reach, threads, crate::failover::tell),
         }
     }
@@ -151,6 +157,7 @@ pub fn all() -> Vec<Variant> {
         locks::sound(),
         failover::sound(),
         service::sound(),
+        service_slots::sound(),
         release::sound(),
         read_write::sound(),
     ];
@@ -161,6 +168,7 @@ pub fn all() -> Vec<Variant> {
         read_write::broken(),
         failover::broken(),
         service::broken(),
+        service_slots::broken(),
         release::broken(),
     ];
     sound.into_iter().chain(broken).flatten().collect()

@@ -16,6 +16,7 @@ mod service;
 mod several;
 mod shared;
 mod slots;
+mod spans;
 mod steal;
 mod timeline;
 mod trace;

@@ -135,6 +135,35 @@ fn a_copy_that_comes_after_the_release_acquires_no_slot_for_nobody() {
     }
 }
 
+/// Only the slot that was given had a tombstone, and a late copy acquired another one for nobody. The model found it
+/// (`slots-no-tombstone-once-over`).
+#[test]
+fn a_release_of_a_slot_that_has_expired_voids_late_copies_all_the_same() {
+    let [one, two] = replicas("slots-expired");
+    let short = json!({ "name": "pool", "slots": 4, "lease": LEASE, "attempt": 1, "ttl": "50ms" });
+    let mine = one.post("/v1/acquire", &short).json();
+    // Others get all slots, and one of them releases another than that: it is all that a copy can get.
+    let next = json!({ "name": "pool", "slots": 4 });
+    let mut others = Vec::new();
+    fencepost_tests::eventually("it expires", Duration::from_secs(5), || {
+        let reply = one.post("/v1/acquire", &next);
+        others.extend((reply.status == 200).then(|| reply.json()));
+        others.len() == 4
+    });
+    let gone = others.iter().find(|it| it["slot"] != mine["slot"]).unwrap();
+    let release = json!({ "name": "pool", "slot": gone["slot"], "lease": gone["lease"] });
+    assert_eq!(one.post("/v1/release", &release).status, 200);
+    for replica in [&two, &one] {
+        let release = json!({ "name": "pool", "slot": mine["slot"], "lease": LEASE });
+        let over = replica.post("/v1/release", &release);
+        assert_eq!(over.status, 410, "{over:?}");
+        for number in [1, 2] {
+            attempt(replica, number).is_problem(410, "released");
+        }
+    }
+    assert_eq!(free(&one), 1);
+}
+
 #[test]
 fn a_release_that_overtakes_the_acquire_of_a_slot_voids_it_if_it_says_of_how_many() {
     let [one, two] = replicas("slots-overtaken");
