@@ -18,7 +18,7 @@ use fencepost_tests::RedisServer;
 
 const PAGE: &str = "docs/protocol.md";
 /// Where the scripts' parts are.
-const SCRIPTS: &str = "crates/fencepost/src/store/redis/scripts";
+const SCRIPTS: &str = "crates/fencepost/src/store/redis/encoding/scripts";
 const TTL: Duration = Duration::from_secs(20);
 const WAIT: Duration = Duration::from_secs(60);
 

@@ -1,20 +1,16 @@
 //! A node that is a Redis or Valkey server: one connection, one Lua script for each command.
 //!
-//! - `scripts`, `plain`, `prepared`, `keys`: the commands and their keys. The scripts are the second
-//!   implementation of [the core](fencepost_core::lock).
-//! - `url`, `stream`, `tls`: from a URL to a byte stream.
-//! - `handshake`, `info`, `roster`, `membership`, `closing`: who may vote.
+//! - `address`: from a URL to a stream of bytes.
+//! - `protocol`: what is written and read, and the task that runs all connections of a client.
+//! - `encoding`: how a command for a lock becomes commands for a server, by scripts or without. The scripts are the
+//!   second implementation of [the core](fencepost_core::lock).
+//! - `connection`: where calls wait for one, what carries them out, and what replaces it.
+//! - `voting`: who may vote: handshake, marker, quarantine, replicas.
+//! - `waking`: what wakes those who wait.
+//! - `observe`: which locks a server knows, and facts about it.
 //! - `sentinel`: a group of servers that is one voter with a moving address.
 //! - `cluster`: a Redis Cluster, which is one voter of many servers.
-//! - `list`, `retention`: which locks a server knows, and when it forgets one.
-//! - `survey`, `rights`: facts about a server, and the permissions that its user lacks.
-//! - `gate`, `link`: where calls wait for a connection, and one connection's calls.
-//! - `replicas`: votes that count only once replicas have them.
-//! - `wire`, `resp`, `reader`: a connection of our own, its protocol, and the task that runs all of a client.
-//! - `command`, `value`: what is sent, and what is read from the replies.
-//! - `keeper`: connects, watches, reconnects.
-//! - `listener`: receives wake-ups.
-//! - `fault`: errors as a node reports them.
+//! - `fault`, `options`: errors as a node reports them, and what is set for all connections.
 //!
 //! # When something happens to the server
 //!
@@ -35,40 +31,17 @@
 //! it keeps. The caller's value tells which of the two is meant. A command must never be sent
 //! twice, unless the server has replied that it did not have the script.
 
-mod closing;
+mod address;
 mod cluster;
-mod command;
+mod connection;
+mod encoding;
 mod fault;
-mod gate;
-mod handshake;
-mod info;
-mod keeper;
-mod keys;
-mod link;
-mod list;
-mod listener;
-mod membership;
+mod observe;
 mod options;
-mod plain;
-mod prepared;
-mod queue;
-mod reader;
-mod released;
-mod replicas;
-mod resp;
-mod retention;
-mod rights;
-mod roster;
-mod scripts;
+mod protocol;
 mod sentinel;
-mod stream;
-mod survey;
-#[cfg(feature = "tls")]
-mod tls;
-mod tracker;
-mod url;
-mod value;
-mod wire;
+mod voting;
+mod waking;
 
 use std::future::Future;
 use std::pin::Pin;
@@ -78,15 +51,15 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 
-pub(crate) use closing::{Closed, close, preview};
+#[cfg(all(feature = "tls", feature = "service"))]
+pub(crate) use address::tls::Tls;
 pub use cluster::ClusterNode;
 use cluster::ClusterSpec;
-pub(crate) use membership::Membership;
+pub(crate) use observe::survey::survey;
 pub use options::{Eviction, Hidden, RedisOptions, TlsOptions};
-pub use roster::Roster;
-pub(crate) use survey::survey;
-#[cfg(all(feature = "tls", feature = "service"))]
-pub(crate) use tls::Tls;
+pub(crate) use voting::closing::{Closed, close, preview};
+pub(crate) use voting::membership::Membership;
+pub use voting::roster::Roster;
 
 /// The encoded command for a node without a prefix, for the benchmark's hand-written client.
 ///
@@ -96,12 +69,12 @@ pub(crate) use tls::Tls;
 pub fn encoded(command: &Command, name: &LockName) -> Vec<u8> {
     let prefix = Prefix::new("").expect("no prefix");
     let keys = prefix.keys(name).expect("a name without a tag");
-    scripts::by_digest(command, &keys).encoded()
+    encoding::scripts::by_digest(command, &keys).encoded()
 }
 
 /// The text of every script.
 pub fn script_sources() -> impl Iterator<Item = &'static str> {
-    scripts::sources(scripts::Site::Server)
+    encoding::scripts::sources(encoding::scripts::Site::Server)
 }
 
 /// Whether the server at this URL, or each of a group's Sentinels, is one of this machine's alone;
@@ -116,7 +89,7 @@ pub(crate) fn is_local(url: &str) -> Option<bool> {
             let mut hosts = hosts.split(',');
             let is_remote = hosts.any(|host| {
                 let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
-                !url::is_loopback(name)
+                !address::url::is_loopback(name)
             });
             is_remote.then_some(false)
         }
@@ -133,26 +106,26 @@ pub(crate) fn address(url: &str) -> Result<String, Error> {
     }
 }
 
-use super::open::{is_cluster, is_group, is_redis};
-use super::{Call, Inbox, Listener, Names, Node, Queued, Request, WakeSink};
 use crate::error::{Cause, Error, NodeError};
 use crate::runtime::clock::{Clock, Moment};
 use crate::runtime::tasks;
+use crate::store::open::{is_cluster, is_group, is_redis};
+use crate::store::{Call, Inbox, Listener, Names, Node, Queued, Request, WakeSink};
+use address::url::Target;
+use connection::gate::LinkGate;
+use connection::keeper::{Keeper, Opened, Source};
+use encoding::keys::{Prefix, REGISTER};
+use encoding::plain::ServerClock;
+use encoding::prepared::Prepared;
 use fencepost_core::lock::Command;
 use fencepost_core::name::LockName;
 use fencepost_core::pattern::NamePattern;
 use fencepost_core::ticket::ClientId;
-use gate::LinkGate;
-use keeper::{Keeper, Opened, Source};
-use keys::{Prefix, REGISTER};
-use listener::{Followed, Scope, Subscription};
-use membership::Member;
-use plain::ServerClock;
-use prepared::Prepared;
-use roster::RosterEntry;
 use sentinel::GroupSpec;
-use tracker::Tracker;
-use url::Target;
+use voting::membership::Member;
+use voting::roster::RosterEntry;
+use waking::listener::{Followed, Scope, Subscription};
+use waking::tracker::Tracker;
 
 /// A Redis or Valkey server. Dropping it ends its task and its connection.
 pub struct RedisNode {
@@ -303,7 +276,7 @@ impl Node for RedisNode {
             source: Arc::clone(&self.source),
             label: self.label.clone(),
             scope: Scope::Everywhere {
-                channel: listener::channel(client),
+                channel: waking::listener::channel(client),
             },
             followed: self.followed.clone(),
             connect_timeout: self.connect_timeout,
@@ -363,7 +336,7 @@ impl Node for RedisNode {
             let prefix = self.prefix.as_ref().map_err(Clone::clone)?;
             let mut names = Names::default();
             let clock = &*self.clock;
-            list::add_names(&mut names, &link, REGISTER, prefix, wanted, clock).await?;
+            observe::list::add_names(&mut names, &link, REGISTER, prefix, wanted, clock).await?;
             Ok(names)
         })
     }
@@ -375,7 +348,7 @@ impl Node for RedisNode {
         Box::pin(async {
             let link = self.gate.settled().await?;
             let prefix = self.prefix.as_ref().map_err(Clone::clone)?;
-            queue::queue(&link, &prefix.keys(name)?, &*self.clock).await
+            observe::queue::queue(&link, &prefix.keys(name)?, &*self.clock).await
         })
     }
 
@@ -386,7 +359,7 @@ impl Node for RedisNode {
         Box::pin(async {
             let link = self.gate.settled().await?;
             let prefix = self.prefix.as_ref().map_err(Clone::clone)?;
-            queue::held(&link, prefix, names, &*self.clock).await
+            observe::queue::held(&link, prefix, names, &*self.clock).await
         })
     }
 

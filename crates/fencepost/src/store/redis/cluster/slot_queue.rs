@@ -1,15 +1,15 @@
 //! [`SlotQueues`]: where calls wait while it is being found out who has their slot, and whether it is complete.
 //!
 //! They go out in the order in which they came, before any that comes later, and whether or not their callers are
-//! being polled; as at the [gate](super::super::gate) of one server.
+//! being polled; as at the [gate](crate::store::redis::connection::gate) of one server.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::oneshot;
 
-use super::super::keys::Keys;
 use crate::error::NodeError;
+use crate::store::redis::encoding::keys::Keys;
 use fencepost_core::lock::{Command, Reply};
 
 /// How many calls may wait for one slot.

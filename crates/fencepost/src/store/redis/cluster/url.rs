@@ -4,11 +4,11 @@
 
 use std::time::Duration;
 
-use super::super::url::{
+use crate::error::{Cause, Error};
+use crate::store::redis::address::url::{
     Login, MOST_REPLICAS, Place, Target, check_protocol, is_parameter, parameters, replica_count,
     seconds, split_port, without_login,
 };
-use crate::error::{Cause, Error};
 use fencepost_core::quorum::failover::{LONGEST_FAILOVER, SHORTEST_FAILOVER};
 
 const FORM: &str = "write redis+cluster://[user]:[password]@node1[:port],node2,node3[?failover=15s]\

@@ -15,13 +15,13 @@ use std::time::Duration;
 use tokio::task::AbortHandle;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
-use super::super::keeper::Source;
-use super::super::keys::slot_of;
-use super::super::listener::{Channels, Followed, Scope, Subscription};
-use super::super::reader::Reader;
 use super::map::Map;
 use crate::runtime::tasks;
 use crate::store::WakeSink;
+use crate::store::redis::connection::keeper::Source;
+use crate::store::redis::encoding::keys::slot_of;
+use crate::store::redis::protocol::reader::Reader;
+use crate::store::redis::waking::listener::{Channels, Followed, Scope, Subscription};
 use fencepost_core::name::LockName;
 use fencepost_core::ticket::ClientId;
 

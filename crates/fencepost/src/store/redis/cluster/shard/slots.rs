@@ -6,11 +6,11 @@ use std::time::Duration;
 use futures_util::future::{join, join_all};
 use tokio::time::sleep;
 
-use super::super::super::command::Cmd;
-use super::super::super::keys::of_slot;
-use super::super::super::membership::incarnation;
 use super::Up;
 use crate::error::NodeError;
+use crate::store::redis::encoding::keys::of_slot;
+use crate::store::redis::protocol::command::Cmd;
+use crate::store::redis::voting::membership::incarnation;
 use fencepost_core::quorum::slots::Stamp;
 
 /// How often a stamp may change under our hands.

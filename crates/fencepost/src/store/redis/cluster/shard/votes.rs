@@ -2,11 +2,11 @@
 
 use std::sync::atomic::Ordering;
 
-use super::super::super::keys::{Keys, of_slot};
-use super::super::super::prepared::Prepared;
 use super::Up;
 use super::slots::Vetted;
 use crate::error::NodeError;
+use crate::store::redis::encoding::keys::{Keys, of_slot};
+use crate::store::redis::encoding::prepared::Prepared;
 use fencepost_core::lock::{Command, Reply};
 
 impl Up {

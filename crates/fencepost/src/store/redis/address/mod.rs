@@ -1,0 +1,8 @@
+//! From a URL to a stream of bytes.
+//!
+//! `url`: what a URL says; `stream`: connecting; `tls`: the same over TLS.
+
+pub(super) mod stream;
+#[cfg(feature = "tls")]
+pub(super) mod tls;
+pub(super) mod url;
