@@ -182,6 +182,9 @@ impl Metrics {
         );
         registry.register_collector(Box::new(Arc::clone(&this.nodes)));
         // So that the first loss is a rise, which an alert sees, and not the beginning of a series.
+        for outcome in ["exported", "dropped", "failed"] {
+            this.spans.add(outcome, 0);
+        }
         for reason in ["expired", "stolen", "max_hold", "unknown"] {
             drop(this.lost.get_or_create(&Reason { reason }));
         }
