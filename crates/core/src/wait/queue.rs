@@ -6,7 +6,7 @@
 //! A waiter queues on all nodes, and keeps its ticket by showing it again within the ticket's lease.
 //! A node on which the lock is released wakes the first waiter, and tells the second, which acts only
 //! if the lock is still free a moment later. The first makes its attempt as soon as a node says that a
-//! lease was released, which goes to all nodes, and its own number is agreed on; otherwise, and once more if that was too early, when a
+//! lease was released, which goes to all nodes; otherwise, and once more if that was too early, when a
 //! majority of the nodes has woken it. If the lock is released by its own client, that hands it off: the
 //! attempt goes right behind the release. A waiter that is not woken looks by itself: the first one when
 //! the holder's time is up, each of them once a second. A client that reaches fewer nodes than a majority
@@ -255,7 +255,6 @@ impl LockQueue {
                     if !std::mem::take(&mut waiter.is_early) {
                         waiter.woken_by = NodeSet::NONE;
                     }
-                    waiter.released_by = NodeSet::NONE;
                 }
             }
             QueueEvent::AttemptFailed { waiter, share } => {
@@ -363,9 +362,6 @@ impl LockQueue {
         // head of one node only.
         let is_early = wake.everywhere && waiter.is_settled && waiter.woken_by.is_empty();
         waiter.woken_by.insert(node);
-        if wake.everywhere && !waiter.is_settled {
-            waiter.released_by.insert(node);
-        }
         waiter.freed(wake.slot);
         let by_majority = waiter.woken_by.len() >= self.quorum.needed();
         let goes = (is_early || by_majority) && waiter.phase != Phase::Attempting;
@@ -458,7 +454,6 @@ impl LockQueue {
             // What it was told before the look is answered by the look.
             if let Some(waiter) = self.waiters.get_mut(id) {
                 waiter.woken_by = waiter.woken_by.without(*woken_by);
-                waiter.released_by = waiter.released_by.without(*woken_by);
             }
         }
         let shown: Vec<_> = shown.into_iter().map(|(id, _)| id).collect();
@@ -469,7 +464,6 @@ impl LockQueue {
                 true => self.act_for_slots(&shown, &view, now, actions),
                 false => self.act(&shown, &view, share, now, actions),
             }
-            self.wake_settled(&shown, actions);
         } else {
             let outcomes = view.answers().iter().map(outcome).collect();
             self.cut_off(outcomes, share, now, actions);
@@ -478,21 +472,6 @@ impl LockQueue {
             if !tickets.is_empty() {
                 // A client that is cut off from the majority must not stand in its way.
                 actions.push(QueueAction::Withdraw(tickets));
-            }
-        }
-    }
-
-    /// Wakes those who were told during the look that a lease was released, and did not go at that word because their
-    /// number was not agreed on yet.
-    fn wake_settled(&mut self, shown: &[WaiterId], actions: &mut Vec<QueueAction>) {
-        for id in shown {
-            if let Some(waiter) = self.waiters.get_mut(id)
-                && waiter.is_waiting()
-                && waiter.is_settled
-                && !waiter.released_by.is_empty()
-            {
-                waiter.is_early = waiter.woken_by.len() < self.quorum.needed();
-                waiter.wake(*id, actions);
             }
         }
     }

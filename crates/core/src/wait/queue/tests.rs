@@ -392,47 +392,6 @@ fn a_waiter_without_an_agreed_number_waits_for_a_majority() {
     assert_eq!(wakes(&queue.on(released(1, 1), at(2))), [1]);
 }
 
-/// Its ticket was on its way when the lock was released: the look says that the lock is held, and the word of the release came
-/// before it was known to be the head.
-#[test]
-fn whoever_was_told_of_a_release_during_its_first_look_goes_when_its_number_is_agreed_on() {
-    let held = || node(Some((&ours(), Some(60_000))), &[0]);
-    let mut queue = queue();
-    queue.on(joined(1), at(0));
-    look(&mut queue, 0);
-    assert_eq!(wakes(&queue.on(released(0, 1), at(1))), []);
-    let silent = Err(NodeError::Timeout(ms(1)));
-    let settles = queue.on(shown([held(), held(), silent]), at(2));
-    assert_eq!(wakes(&settles), [1]);
-    queue.on(QueueEvent::AttemptStarted(1), at(3));
-    assert_eq!(wakes(&queue.on(released(1, 1), at(4))), [], "it is going");
-    let failed = QueueEvent::AttemptFailed {
-        waiter: 1,
-        share: WHOLE,
-    };
-    assert_eq!(wakes(&queue.on(failed, at(5))), [1], "by a majority");
-}
-
-#[test]
-fn what_was_said_before_a_look_or_by_one_node_alone_wakes_nobody_after_it() {
-    let held = || node(Some((&ours(), Some(60_000))), &[0]);
-    let mut queue = queue();
-    queue.on(joined(1), at(0));
-    queue.on(released(0, 1), at(1));
-    look(&mut queue, 2);
-    assert_eq!(
-        wakes(&queue.on(all(held()), at(3))),
-        [],
-        "the look knows better"
-    );
-    let mut queue = self::queue();
-    queue.on(joined(1), at(0));
-    look(&mut queue, 0);
-    // A failed attempt gave it back, which is no word of what the others do.
-    queue.on(woken(0, 1, true), at(1));
-    assert_eq!(wakes(&queue.on(all(held()), at(2))), []);
-}
-
 #[test]
 fn a_look_need_not_wait_for_all_nodes_when_a_majority_says_all_that_matters() {
     let mut queue = queue();

@@ -20,8 +20,6 @@ pub(super) struct Waiter {
     pub(super) phase: Phase,
     /// The nodes that have said that it is its turn.
     pub(super) woken_by: NodeSet,
-    /// Those of them that have said so because a lease was released, while its number was not agreed on yet.
-    pub(super) released_by: NodeSet,
     /// Whether it goes although no majority has: what the others say counts for the next time.
     pub(super) is_early: bool,
     /// The slots that were said to be free, the latest last.
@@ -50,7 +48,6 @@ impl Waiter {
             is_held_up: false,
             phase: Phase::Waiting,
             woken_by: NodeSet::NONE,
-            released_by: NodeSet::NONE,
             is_early: false,
             freed: Vec::new(),
             is_watched,

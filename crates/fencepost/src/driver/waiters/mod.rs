@@ -119,13 +119,13 @@ impl WaitRegistry {
                 next
             }
         };
-        let known = lists.queues.get(name).cloned();
-        let is_new = known.is_none();
-        let queue = known.unwrap_or_else(|| {
+        let queue = lists.queues.get(name).cloned().unwrap_or_else(|| {
             let (client, coordinator) = (self.client.clone(), Arc::clone(&self.coordinator));
             let sinks = self.sinks();
             let queue = QueueTask::new(name.clone(), client, coordinator, sinks, must_poll);
             lists.queues.insert(name.clone(), Arc::clone(&queue));
+            let task = Arc::clone(&queue).run(Arc::downgrade(self));
+            self.coordinator.spawn(task);
             queue
         });
         lists.waiters.insert(sequence, Arc::clone(&queue));
@@ -133,11 +133,6 @@ impl WaitRegistry {
         let ticket = TicketId::of_mode(&self.client, sequence, mode, owner);
         queue.join(sequence, ticket, is_watched);
         drop(lists);
-        if is_new {
-            queue.begin_to_look();
-            let task = Arc::clone(&queue).run(Arc::downgrade(self));
-            self.coordinator.spawn(task);
-        }
         WaiterGuard {
             registry: Arc::clone(self),
             queue,

@@ -35,8 +35,6 @@ struct State {
     queue: LockQueue,
     /// In order, so that they are notified in the same order every time.
     mailboxes: BTreeMap<WaiterId, Mailbox>,
-    /// A look that the first waiter has begun, until the task takes it over.
-    begun: Option<Look>,
 }
 
 /// What one waiter has not received yet.
@@ -96,7 +94,6 @@ impl QueueTask {
             state: Mutex::new(State {
                 queue,
                 mailboxes: BTreeMap::new(),
-                begun: None,
             }),
             nudge: Notify::new(),
         })
@@ -191,19 +188,6 @@ impl QueueTask {
         self.apply(&mut state, joined);
     }
 
-    /// Begins the first look, before there is a task: to wait until one runs takes as long as the look, and the lock may be
-    /// released meanwhile.
-    pub(super) fn begin_to_look(&self) {
-        let due = self.look_due();
-        let mut state = self.state();
-        state.begun = self.apply(&mut state, due);
-    }
-
-    fn look_due(&self) -> QueueEvent {
-        let share = self.share();
-        QueueEvent::LookDue { share }
-    }
-
     /// The waiter has the lock.
     pub(super) fn served(&self, waiter: WaiterId) {
         self.remove(waiter, QueueEvent::Served(waiter));
@@ -292,15 +276,10 @@ impl QueueTask {
     /// Looks when a look is due, until there is no waiter.
     pub(super) async fn run(self: Arc<Self>, registry: Weak<WaitRegistry>) {
         loop {
-            let (begun, next_look, is_empty) = {
-                let mut state = self.state();
-                let begun = state.begun.take();
-                (begun, state.queue.next_look(), state.queue.is_empty())
+            let (next_look, is_empty) = {
+                let state = self.state();
+                (state.queue.next_look(), state.queue.is_empty())
             };
-            if let Some(look) = begun {
-                self.see(look).await;
-                continue;
-            }
             if is_empty
                 && registry
                     .upgrade()
@@ -323,24 +302,20 @@ impl QueueTask {
     }
 
     async fn look(&self) {
-        let due = self.look_due();
+        let due = QueueEvent::LookDue {
+            share: self.share(),
+        };
         let look = self.apply(&mut self.state(), due);
-        if let Some(look) = look {
-            self.see(look).await;
-        }
-    }
-
-    /// Tells the queue what a look that was begun has shown.
-    async fn see(&self, look: Look) {
         let seen = match look {
-            Look::Showing(asked) => {
+            None => return,
+            Some(Look::Showing(asked)) => {
                 let is_enough = |answers: &_| self.state().queue.knows_enough(answers);
                 QueueEvent::Shown {
                     answers: self.coordinator.queued(asked, is_enough).await,
                     share: self.share(),
                 }
             }
-            Look::Inspecting => {
+            Some(Look::Inspecting) => {
                 let inspect = self.coordinator.ask_all(&self.name, &Command::Inspect);
                 let answers = inspect.await.into_iter();
                 QueueEvent::Inspected {
