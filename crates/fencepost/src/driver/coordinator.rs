@@ -133,7 +133,7 @@ impl Coordinator {
         let mut timer = pin!(sleep(limit));
         let (mut asked, mut heard) = (start, None);
         let token = loop {
-            // Those that have come together have taken equally long, and to read the clock takes as long as to read them.
+            // Those that have come together have taken equally long: one reading of the clock is enough for all of them.
             let together = heard.and_then(|when| Some((when, attempt.round.try_next()?)));
             let (when, (node, answer)) = match together {
                 Some(next) => next,
