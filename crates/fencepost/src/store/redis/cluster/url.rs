@@ -4,28 +4,21 @@
 
 use std::time::Duration;
 
-use crate::error::{Cause, Error};
-use crate::store::redis::address::url::{
-    Login, MOST_REPLICAS, Place, Target, check_protocol, is_parameter, parameters, replica_count,
-    seconds, split_port, without_login,
+use crate::error::Error;
+use crate::store::redis::address::several::{Kind, SeveralHosts};
+use crate::store::redis::address::url::{Login, Place};
+
+const KIND: Kind = Kind {
+    scheme: "cluster",
+    form: "write redis+cluster://[user]:[password]@node1[:port],node2,node3[?failover=15s]\
+           [&replicas=K]",
+    host: "node",
+    port: 6379,
+    // More would make no majority safer.
+    most: 9,
+    more: "; the others are found by themselves",
+    parameters: &["failover", "replicas", "protocol"],
 };
-use fencepost_core::quorum::failover::{LONGEST_FAILOVER, SHORTEST_FAILOVER};
-
-const FORM: &str = "write redis+cluster://[user]:[password]@node1[:port],node2,node3[?failover=15s]\
-                    [&replicas=K]";
-/// Where a node listens unless told otherwise.
-const PORT: u16 = 6379;
-/// The most nodes that are asked. More would make no majority safer.
-const MOST_LISTED: usize = 9;
-const PARAMETERS: [&str; 3] = ["failover", "replicas", "protocol"];
-
-fn tls_of(scheme: &str) -> Option<bool> {
-    match scheme {
-        "redis+cluster" | "valkey+cluster" => Some(false),
-        "rediss+cluster" | "valkeys+cluster" => Some(true),
-        _ => None,
-    }
-}
 
 /// A Redis Cluster.
 #[derive(Clone, Debug)]
@@ -47,95 +40,25 @@ impl ClusterSpec {
     /// # Errors
     /// [`ErrorKind::InvalidUrl`](crate::ErrorKind::InvalidUrl) says what would be right.
     pub(in super::super) fn parse(url: &str) -> Result<Self, Error> {
-        let invalid = |why: String| {
-            Error::from(Cause::InvalidUrl {
-                url: without_login(url),
-                why,
-            })
-        };
-        let wrong = |why: &str| invalid(format!("{why}; {FORM}"));
-        let (scheme, rest) = url.split_once("://").ok_or_else(|| wrong("no scheme"))?;
-        let tls = tls_of(scheme).ok_or_else(|| wrong("its scheme is not known"))?;
-        if rest.contains('#') {
-            let why = "it has a \"#\" part, which is not supported; a \"#\" in a password is %23";
-            return Err(invalid(why.to_owned()));
+        let parts = SeveralHosts::split(&KIND, url)?;
+        if !matches!(parts.path, "" | "0") {
+            return Err(parts.wrong("a Cluster has one database, and no path"));
         }
-        let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
-        let (userinfo, rest) = rest.rsplit_once('@').unwrap_or(("", rest));
-        let (hosts, path) = rest.split_once('/').unwrap_or((rest, ""));
-        if !matches!(path, "" | "0") {
-            return Err(wrong("a Cluster has one database, and no path"));
-        }
-        let scheme = if tls { "rediss" } else { "redis" };
-        let mut listed = Vec::new();
-        for host in hosts.split(',') {
-            let (host, port) = split_port(host.trim());
-            let address = format!("{host}:{}", port.unwrap_or(PORT.to_string()));
-            // It knows what a host is; its reasons are those of another form.
-            let place = match Target::parse(&format!("{scheme}://{address}")) {
-                Ok(target) => target.place,
-                Err(error) if error.to_string().contains("TLS is not built in") => {
-                    return Err(error);
-                }
-                // The hosts may be the beginning of a password.
-                Err(_) if query.contains('@') => {
-                    return Err(wrong(
-                        "a host is not a node's address (percent-encode special characters)",
-                    ));
-                }
-                Err(_) => return Err(wrong(&format!("{address:?} is not a node's address"))),
-            };
-            listed.push((address, place));
-        }
-        listed.sort_by(|one, other| one.0.cmp(&other.0));
-        if listed.len() > MOST_LISTED {
-            let got = listed.len();
-            return Err(invalid(format!(
-                "expected 1 to {MOST_LISTED} nodes, got {got}; the others are found by themselves"
-            )));
-        }
-        if listed.windows(2).any(|pair| pair[0].0 == pair[1].0) {
-            return Err(invalid("duplicate node; list each once".to_owned()));
-        }
-        let (mut failover, mut replicas) = (None, 0);
-        for (key, value) in parameters(query) {
-            match key.as_str() {
-                "failover" => {
-                    let in_range = SHORTEST_FAILOVER..=LONGEST_FAILOVER;
-                    let time = seconds(&value).filter(|time| in_range.contains(time));
-                    let time = time.ok_or_else(|| wrong("failover is not a time of 1s to 600s"))?;
-                    failover = Some(time);
-                }
-                "replicas" => {
-                    let why = format!("replicas is not a number from 0 to {MOST_REPLICAS}");
-                    replicas = replica_count(&value).ok_or_else(|| wrong(&why))?;
-                }
-                "protocol" => check_protocol(&value).map_err(wrong)?,
-                // It may be the rest of a password.
-                _ if !is_parameter(&key) => return Err(wrong("it has an unknown parameter")),
-                _ => {
-                    let known = PARAMETERS.join(", ");
-                    let why = format!("its parameter {key:?} is not known (known: {known})");
-                    return Err(wrong(&why));
-                }
-            }
-        }
-        let at = if userinfo.is_empty() { "" } else { "@" };
-        let login = Target::parse(&format!("redis://{userinfo}{at}h/")).map_err(|_| {
-            wrong("its user or password cannot be read (percent-encode special characters)")
-        })?;
+        let listed = parts.hosts()?;
+        let common = parts.parameters(|_, _| false)?;
+        let login = parts.login("", "its user or password")?;
         let addresses: Vec<_> = listed.iter().map(|(address, _)| address.as_str()).collect();
-        let mut label = format!("{scheme}+cluster://{}", addresses.join(","));
-        if let Some(failover) = failover {
+        let mut label = format!("{}+cluster://{}", parts.scheme(), addresses.join(","));
+        if let Some(failover) = common.failover {
             // All clients of a Cluster have to agree on it.
             label += &format!("?failover={}s", failover.as_secs());
         }
         Ok(Self {
             listed,
-            login: login.login,
-            tls,
-            replicas,
-            failover,
+            login,
+            tls: parts.tls,
+            replicas: common.replicas,
+            failover: common.failover,
             label,
         })
     }

@@ -4,34 +4,27 @@
 
 use std::time::Duration;
 
-use crate::error::{Cause, Error};
-use crate::store::redis::address::url::{
-    Login, MOST_REPLICAS, Place, Target, check_protocol, is_parameter, parameters, replica_count,
-    seconds, split_port, without_login,
-};
-use fencepost_core::quorum::failover::{
-    FAILOVER, LONGEST_FAILOVER, MOST_SENTINELS, SHORTEST_FAILOVER,
-};
+use crate::error::Error;
+use crate::store::redis::address::several::{Kind, SeveralHosts};
+use crate::store::redis::address::url::{Login, Place};
+use fencepost_core::quorum::failover::{FAILOVER, MOST_SENTINELS};
 
-const FORM: &str = "write redis+sentinel://[user]:[password]@sentinel1[:port],sentinel2,sentinel3/master-name[/db]\
-                    [?sentinel_user=U][&sentinel_password=P][&failover=10s]";
-/// Where a Sentinel listens unless told otherwise.
-const PORT: u16 = 26_379;
-const PARAMETERS: [&str; 5] = [
-    "sentinel_user",
-    "sentinel_password",
-    "failover",
-    "replicas",
-    "protocol",
-];
-
-fn tls_of(scheme: &str) -> Option<bool> {
-    match scheme {
-        "redis+sentinel" | "valkey+sentinel" => Some(false),
-        "rediss+sentinel" | "valkeys+sentinel" => Some(true),
-        _ => None,
-    }
-}
+const KIND: Kind = Kind {
+    scheme: "sentinel",
+    form: "write redis+sentinel://[user]:[password]@sentinel1[:port],sentinel2,sentinel3/master-name[/db]\
+           [?sentinel_user=U][&sentinel_password=P][&failover=10s]",
+    host: "Sentinel",
+    port: 26_379,
+    most: MOST_SENTINELS,
+    more: "",
+    parameters: &[
+        "sentinel_user",
+        "sentinel_password",
+        "failover",
+        "replicas",
+        "protocol",
+    ],
+};
 
 /// A Sentinel group.
 #[derive(Clone, Debug)]
@@ -57,100 +50,32 @@ impl GroupSpec {
     /// # Errors
     /// [`ErrorKind::InvalidUrl`](crate::ErrorKind::InvalidUrl) says what would be right.
     pub(in super::super) fn parse(url: &str) -> Result<Self, Error> {
-        let invalid = |why: String| {
-            Error::from(Cause::InvalidUrl {
-                url: without_login(url),
-                why,
-            })
-        };
-        let wrong = |why: &str| invalid(format!("{why}; {FORM}"));
-        let (scheme, rest) = url.split_once("://").ok_or_else(|| wrong("no scheme"))?;
-        let tls = tls_of(scheme).ok_or_else(|| wrong("its scheme is not known"))?;
-        if rest.contains('#') {
-            let why = "it has a \"#\" part, which is not supported; a \"#\" in a password is %23";
-            return Err(invalid(why.to_owned()));
-        }
-        let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
-        let (userinfo, rest) = rest.rsplit_once('@').unwrap_or(("", rest));
-        let (hosts, path) = rest.split_once('/').unwrap_or((rest, ""));
-        let (name, db) = path.split_once('/').unwrap_or((path, ""));
+        let parts = SeveralHosts::split(&KIND, url)?;
+        let (name, db) = parts.path.split_once('/').unwrap_or((parts.path, ""));
         if name.is_empty() {
-            return Err(wrong("it does not say the name of the master"));
+            return Err(parts.wrong("it does not say the name of the master"));
         }
         let is_known = |c: char| c.is_ascii_alphanumeric() || ".-_".contains(c);
         if !name.chars().all(is_known) {
-            return Err(wrong(
-                "the name of the master has a character that no Sentinel takes",
-            ));
+            let why = "the name of the master has a character that no Sentinel takes";
+            return Err(parts.wrong(why));
         }
-        let mut sentinels = Vec::new();
-        for host in hosts.split(',') {
-            let (host, port) = split_port(host.trim());
-            let port = port.unwrap_or(PORT.to_string());
-            let address = format!("{host}:{port}");
-            let scheme = if tls { "rediss" } else { "redis" };
-            // It knows what a host is; its reasons are those of another form.
-            let place = match Target::parse(&format!("{scheme}://{address}")) {
-                Ok(target) => target.place,
-                Err(error) if error.to_string().contains("TLS is not built in") => {
-                    return Err(error);
-                }
-                // The hosts may be the beginning of a password.
-                Err(_) if query.contains('@') => {
-                    return Err(wrong(
-                        "a host is not a Sentinel's address (percent-encode special characters)",
-                    ));
-                }
-                Err(_) => return Err(wrong(&format!("{address:?} is not a Sentinel's address"))),
+        let sentinels = parts.hosts()?;
+        let (mut user, mut password) = (None, None);
+        let common = parts.parameters(|key, value| {
+            let own = match key {
+                "sentinel_user" => &mut user,
+                "sentinel_password" => &mut password,
+                _ => return false,
             };
-            sentinels.push((address, place));
-        }
-        sentinels.sort_by(|one, other| one.0.cmp(&other.0));
-        if sentinels.len() > MOST_SENTINELS {
-            let (most, got) = (MOST_SENTINELS, sentinels.len());
-            return Err(invalid(format!(
-                "expected 1 to {most} Sentinels, got {got}"
-            )));
-        }
-        if sentinels.windows(2).any(|pair| pair[0].0 == pair[1].0) {
-            return Err(invalid("duplicate Sentinel; list each once".to_owned()));
-        }
-        let (mut user, mut password, mut failover, mut replicas) = (None, None, FAILOVER, 0);
-        for (key, value) in parameters(query) {
-            match key.as_str() {
-                "sentinel_user" => user = Some(value),
-                "sentinel_password" => password = Some(value),
-                "failover" => {
-                    let in_range = SHORTEST_FAILOVER..=LONGEST_FAILOVER;
-                    failover = seconds(&value)
-                        .filter(|time| in_range.contains(time))
-                        .ok_or_else(|| wrong("failover is not a time of 1s to 600s"))?;
-                }
-                "replicas" => {
-                    replicas = replica_count(&value).ok_or_else(|| {
-                        wrong(&format!(
-                            "replicas is not a number from 0 to {MOST_REPLICAS}"
-                        ))
-                    })?;
-                }
-                "protocol" => check_protocol(&value).map_err(wrong)?,
-                // It may be the rest of a password.
-                _ if !is_parameter(&key) => return Err(wrong("it has an unknown parameter")),
-                _ => {
-                    let known = PARAMETERS.join(", ");
-                    let why = format!("its parameter {key:?} is not known (known: {known})");
-                    return Err(wrong(&why));
-                }
-            }
-        }
-        if user.is_some() && password.is_none() {
-            return Err(wrong("it has a sentinel_user without a sentinel_password"));
-        }
-        let at = if userinfo.is_empty() { "" } else { "@" };
-        let master = format!("redis://{userinfo}{at}h/{db}");
-        let master = Target::parse(&master).map_err(|_| {
-            wrong("its user, password or database number cannot be read (percent-encode special characters)")
+            *own = Some(value.to_owned());
+            true
         })?;
+        if user.is_some() && password.is_none() {
+            return Err(parts.wrong("it has a sentinel_user without a sentinel_password"));
+        }
+        let login = parts.login(db, "its user, password or database number")?;
+        let failover = common.failover.unwrap_or(FAILOVER);
         let sentinel_login = Login {
             user,
             password,
@@ -160,10 +85,10 @@ impl GroupSpec {
             .iter()
             .map(|(address, _)| address.as_str())
             .collect();
-        let scheme = if tls { "rediss" } else { "redis" };
+        let scheme = parts.scheme();
         let mut label = format!("{scheme}+sentinel://{}/{name}", addresses.join(","));
-        if master.login.db != 0 {
-            label += &format!("/{}", master.login.db);
+        if login.db != 0 {
+            label += &format!("/{}", login.db);
         }
         if failover != FAILOVER {
             // All clients of a group have to agree on it.
@@ -173,9 +98,9 @@ impl GroupSpec {
             sentinels,
             sentinel_login,
             name: name.to_owned(),
-            login: master.login,
-            tls,
-            replicas,
+            login,
+            tls: parts.tls,
+            replicas: common.replicas,
             failover,
             label,
         })
