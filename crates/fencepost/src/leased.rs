@@ -6,6 +6,9 @@
 //! whatever the lease holds there and leaves a tombstone of the lease id. A node with the tombstone
 //! votes for no attempt of the lease. So at each node one of the two sees the other, in either
 //! order; and an acquire and a release that both reached a majority share a node.
+//!
+//! What a replica acquired under an id of its own (attempt 0) it releases by the exact value, as the
+//! library does: nobody else can have asked for that id. All else is released by the lease id.
 
 pub use crate::driver::ballots::NodeVotes;
 use crate::driver::claim::Claim;
