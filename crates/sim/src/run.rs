@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use fencepost::{Client, Drift};
 use fencepost_checks::{Bounds, Event, History, Step, Time, Violation, What};
+use fencepost_core::quorum::membership::Stage;
 use tokio::task::LocalSet;
 use tokio::time::{sleep, sleep_until, timeout};
 
@@ -19,6 +20,7 @@ use crate::nemesis::haunt;
 use crate::net::{Pair, nanos};
 use crate::operator::replace_list;
 use crate::plan::{Plan, Work};
+use crate::server::Server;
 use crate::sharing::is_reader;
 use crate::workload::Session;
 use crate::world::World;
@@ -223,8 +225,18 @@ async fn live(plan: Plan, with_log: bool) -> io::Result<Life> {
     world.act(|inside| {
         inside.is_healed = true;
         inside.record(Event::healed(world.now()));
-        // A minority is never missed: everything has to work without it.
-        for node in 0..plan.missing_nodes {
+        // A minority is never missed: everything has to work without it. But a cluster that none of the others knows any
+        // more is made anew, and that needs all of its nodes.
+        let is_made = |server: &Server| {
+            let marker = server.marker();
+            marker.is_some_and(|marker| marker.stage != Stage::Pending)
+        };
+        let others = &inside.servers[plan.missing_nodes..];
+        let missing = match plan.nodes == 1 || others.iter().any(is_made) {
+            true => plan.missing_nodes,
+            false => 0,
+        };
+        for node in 0..missing {
             inside.log(|| format!("! node {node} is gone for good"));
             inside.crash(node, node % 2 == 0);
         }
