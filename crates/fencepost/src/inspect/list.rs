@@ -23,7 +23,7 @@ const LIMIT: Duration = Duration::from_secs(30);
 pub struct Listing {
     /// The status of each lock, by name. A free lock is listed as long as its register is kept.
     pub locks: Vec<Status>,
-    /// Why a node could not be reached, in configured order.
+    /// Why a node could not be reached, or did not tell of all locks, in configured order.
     pub failed: Vec<NodeReport>,
     /// Whether there are more names than a listing can hold.
     pub truncated: bool,
@@ -43,11 +43,24 @@ pub(crate) async fn list(
 ) -> Result<Listing, Error> {
     let Known {
         names,
-        failed,
+        mut failed,
         truncated,
     } = known(coordinator, wanted).await?;
+    let locks = Status::ask_for_all(coordinator, &names).await;
+    for (place, node) in coordinator.nodes().iter().enumerate() {
+        let is_known = failed.iter().any(|report| report.node == node.address());
+        let why = |lock: &Status| lock.nodes[place].lock.clone().err();
+        if let (false, Some(why)) = (is_known, locks.iter().find_map(why)) {
+            failed.push(NodeReport::new(node.address(), NodeOutcome::Failed(why)));
+        }
+    }
+    let address = |report: &NodeReport| {
+        let mut nodes = coordinator.nodes().iter();
+        nodes.position(|node| node.address() == report.node)
+    };
+    failed.sort_by_key(address);
     Ok(Listing {
-        locks: Status::ask_for_all(coordinator, &names).await,
+        locks,
         failed,
         truncated,
     })
@@ -98,8 +111,63 @@ pub(crate) async fn known(
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+    use std::pin::Pin;
+    use std::sync::Mutex;
+
     use super::*;
     use crate::Client;
+    use crate::runtime::clock::TokioClock;
+    use crate::store::memory::MemoryNode;
+    use crate::store::{Call, Names, Node};
+    use fencepost_core::lock::Command;
+
+    /// Does not tell of a lock when it is asked for the first time; of one that is called "never", not at all.
+    struct Late {
+        node: MemoryNode,
+        asked: Mutex<HashSet<LockName>>,
+    }
+
+    impl Node for Late {
+        fn call(&self, name: &LockName, command: Command) -> Call {
+            let is_look = matches!(command, Command::Inspect);
+            let is_first = || self.asked.lock().unwrap().insert(name.clone());
+            match is_look && (is_first() || name.as_str() == "never") {
+                true => Box::pin(std::future::pending()),
+                false => self.node.call(name, command),
+            }
+        }
+
+        fn address(&self) -> &str {
+            "late"
+        }
+
+        fn names<'a>(
+            &'a self,
+            wanted: &'a NamePattern,
+        ) -> Pin<Box<dyn Future<Output = Result<Names, NodeError>> + Send + 'a>> {
+            self.node.names(wanted)
+        }
+    }
+
+    /// A busy server answered after the time-out, and its locks were left out of the list as if they were free.
+    #[tokio::test(start_paused = true)]
+    async fn a_lock_that_was_told_of_too_late_is_asked_for_again_and_never_taken_for_free() {
+        let clock = Arc::new(TokioClock::new());
+        let late = Late {
+            node: MemoryNode::with_clock(clock.clone()),
+            asked: Mutex::default(),
+        };
+        let locks = Client::builder().clock(clock).node(late).build().unwrap();
+        let _held = locks.try_lock("a").await.unwrap();
+        let listing = locks.list(&NamePattern::all()).await.unwrap();
+        assert!(listing.locks[0].holder.is_some() && listing.failed.is_empty());
+        let _never = locks.try_lock("never").await.unwrap();
+        let listing = locks.list(&NamePattern::all()).await.unwrap();
+        assert!(listing.locks[0].holder.is_some());
+        assert_eq!(listing.locks[1].held, None);
+        assert_eq!(listing.failed[0].node, "late");
+    }
 
     #[tokio::test]
     async fn a_listing_has_what_is_held_and_what_is_remembered() {

@@ -163,17 +163,35 @@ impl Status {
         }
     }
 
-    /// The status of each of them, in the same order.
+    /// The same for many locks, in the same order. One of which too few nodes have told in time would look free: it is
+    /// asked for once more.
     pub(crate) async fn ask_for_all(
         coordinator: &Arc<Coordinator>,
         names: &[LockName],
     ) -> Vec<Self> {
+        let mut all = Self::ask_in_turns(coordinator, names).await;
+        let is_late = |status: &&mut Self| status.answers() < coordinator.quorum.needed();
+        let late: Vec<_> = all.iter_mut().filter(is_late).collect();
+        let names: Vec<_> = late.iter().map(|status| status.name.clone()).collect();
+        let again = Self::ask_in_turns(coordinator, &names).await;
+        for (status, again) in late.into_iter().zip(again) {
+            *status = again;
+        }
+        all
+    }
+
+    async fn ask_in_turns(coordinator: &Arc<Coordinator>, names: &[LockName]) -> Vec<Self> {
         let mut all = Vec::with_capacity(names.len());
         for some in names.chunks(AT_ONCE) {
             let looks = some.iter().map(|name| Self::ask(coordinator, name.clone()));
             all.extend(join_all(looks).await);
         }
         all
+    }
+
+    /// How many nodes have answered.
+    fn answers(&self) -> usize {
+        self.nodes.iter().filter(|node| node.lock.is_ok()).count()
     }
 }
 
