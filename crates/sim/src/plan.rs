@@ -396,8 +396,12 @@ impl Plan {
     /// healing.
     #[must_use]
     pub fn settled_after(&self) -> Duration {
+        let quarantine = self.max_ttl + self.max_ttl / 50;
+        // Where its wall clock has jumped back meanwhile, it begins anew when a client looks whether it is over.
+        let jumps = self.rate(Fault::NodeWallJump).is_some();
+        let quarantine = if jumps { quarantine * 2 } else { quarantine };
         // By then a ticket has ended, too, that a late message put in line for nobody.
-        (self.max_ttl + self.max_ttl / 50).max(TICKET_LEASE) + SETTLING
+        quarantine.max(TICKET_LEASE) + SETTLING
     }
 
     /// Whether the clients' wall clocks are coarse, and agree.
