@@ -20,11 +20,11 @@ const HARMLESS: &str = "harmless";
 
 /// In how many seeds a bug is looked for. Some need a node that forgets at just the wrong moment, and a change anywhere
 /// moves the seeds in which that happens.
-const MOST_SEEDS: u64 = 20_000;
+const MOST_SEEDS: u64 = 40_000;
 
 const USAGE: &str = "\
 usage: planted [--seeds N] [NAME...]
-  --seeds N   look for each bug in so many seeds (default 20000)
+  --seeds N   look for each bug in so many seeds (default 40000)
   NAME...     plant only these";
 
 fn main() -> ExitCode {
