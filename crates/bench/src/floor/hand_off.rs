@@ -140,6 +140,9 @@ impl Side {
         let next = request(&self.acquire(attempt, Some(&ticket)), name);
         let queue = request(&enqueue(&ticket), name);
         let release = request(&giver.release(), name);
+        for node in &mut self.nodes {
+            node.inbox.may_be_held = true;
+        }
         send(&mut self.nodes, &first).await;
         if asked == Asked::ATripBefore {
             answered(&mut self.nodes, enough).await;
@@ -153,6 +156,9 @@ impl Side {
         answered(&mut self.nodes, enough).await;
         let taken = released.elapsed();
         answered(&mut self.nodes, all).await;
+        for node in &mut self.nodes {
+            node.inbox.may_be_held = false;
+        }
         answered(&mut giver.nodes, all).await;
         taken
     }
