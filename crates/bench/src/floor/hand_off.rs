@@ -160,6 +160,8 @@ impl Side {
             node.inbox.may_be_held = false;
         }
         answered(&mut giver.nodes, all).await;
+        // Where the first attempt was granted it is in the queue still.
+        self.leave(Some(ticket), name).await;
         taken
     }
 
