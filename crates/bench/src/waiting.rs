@@ -217,8 +217,6 @@ pub(crate) struct Contended {
     by_hand: Histogram<u64>,
     /// The same while a second waits, who is told of each release.
     by_hand_telling: Histogram<u64>,
-    /// The same where two of three have only just asked.
-    by_hand_late: Histogram<u64>,
     /// fencepost, fair, rslock, a mutex in memory, and fencepost without contention.
     seen: [Waits; 5],
 }
@@ -240,11 +238,6 @@ impl Contended {
     /// The same while a second waits, who is told of each release.
     pub(crate) fn hand_off_by_hand_telling(&self) -> f64 {
         self.by_hand_telling.value_at_quantile(0.5) as f64 / 1e3
-    }
-
-    /// The same where two of three have only just asked.
-    pub(crate) fn hand_off_by_hand_late(&self) -> f64 {
-        self.by_hand_late.value_at_quantile(0.5) as f64 / 1e3
     }
 
     /// How many cycles there would be a second if each hand-off of ours took as long as one by hand, and all else as
@@ -289,9 +282,7 @@ pub(crate) async fn contend(
     let mut probe = Probe::of(&servers[0]);
     let mut pair = Pair::new(&ports, Waiting::Alone).await;
     let mut telling = Pair::new(&ports, Waiting::WithASecond).await;
-    let mut late = Pair::new(&ports, Waiting::SomeJustAsked).await;
     let (mut by_hand, mut by_hand_telling) = (histogram(), histogram());
-    let mut by_hand_late = histogram();
     let mut seen = std::array::from_fn(|_| Waits::new());
     let [plain, fair, theirs, in_memory, alone] = &mut seen;
     let mut ours_plain = ours(&urls, workers, clients, |_| "default".to_owned(), false).await;
@@ -311,7 +302,6 @@ pub(crate) async fn contend(
         telling
             .slice(effort.slice, hold, &mut by_hand_telling)
             .await;
-        late.slice(effort.slice, hold, &mut by_hand_late).await;
         ours_plain = plain.round(&servers[0], ours_plain, time).await;
         rslock = theirs.round(&servers[0], rslock, time).await;
         if controls == Controls::None {
@@ -325,7 +315,6 @@ pub(crate) async fn contend(
         trip: floor.acquire_micros(0.5),
         by_hand,
         by_hand_telling,
-        by_hand_late,
         seen,
     }
 }

@@ -322,16 +322,6 @@ async fn together(extent: Extent, figures: &mut Measured) {
             ours.hand_off_micros(),
             ("by hand", seen.hand_off_by_hand_telling()),
         ));
-        // Of four clients, two thirds of those who get it after a release asked less than half a millisecond before.
-        figures.push(cost(
-            format!(
-                "hand-off between {workers} clients, over the same by hand where two of three have just asked"
-            ),
-            1.2,
-            "us",
-            ours.hand_off_micros(),
-            ("by hand", seen.hand_off_by_hand_late()),
-        ));
         // By hand, the taker is in the queue long before. Of few clients, many have only just asked: that the lock is
         // held, and their ticket, they learn and send while it is released.
         let before = IN_QUEUE.as_micros();

@@ -20,7 +20,7 @@ pub(crate) struct Direct {
 /// the majority may lag behind; its late answers are counted when they come.
 pub(super) struct Connection {
     stream: TcpStream,
-    pub(super) inbox: Inbox,
+    inbox: Inbox,
     pub(super) pending: usize,
 }
 

@@ -25,7 +25,6 @@ pub(crate) struct Pair {
     /// One who waits behind the next and never gets the lock: each node tells it of every release, as it tells the
     /// second of three clients and more.
     second: Option<Side>,
-    waiting: Waiting,
     attempts: u64,
 }
 
@@ -36,29 +35,6 @@ pub(crate) enum Waiting {
     Alone,
     /// The next, and one behind it.
     WithASecond,
-    /// The next; and of three who get it, two have only just asked.
-    SomeJustAsked,
-}
-
-/// When the next one asked.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Asked {
-    /// It is in the queue when the lock is released.
-    Before,
-    /// It has just been told that the lock is held.
-    ATripBefore,
-    /// Its first attempt is on its way.
-    Then,
-}
-
-impl Waiting {
-    fn asked(self, attempt: u64) -> Asked {
-        match (self, attempt % 3) {
-            (Self::SomeJustAsked, 1) => Asked::ATripBefore,
-            (Self::SomeJustAsked, 2) => Asked::Then,
-            _ => Asked::Before,
-        }
-    }
 }
 
 struct Side {
@@ -122,49 +98,6 @@ impl Side {
         answered(&mut self.nodes, all).await;
     }
 
-    /// Asks, is refused, queues, finds the lock free, and acquires it: how long that takes from the release on. The first
-    /// attempt is not released where it was granted, since the next one has the same value.
-    async fn take_late(
-        &mut self,
-        attempt: u64,
-        asked: Asked,
-        giver: &mut Self,
-        name: &LockName,
-    ) -> Duration {
-        let all = self.nodes.len();
-        let enough = majority(all);
-        // Of a client that hears nothing: whether it would be woken is a matter of luck.
-        let deaf = ClientId::of(u128::MAX);
-        let ticket = TicketId::new(&deaf, attempt, false, &Owner::shortened(LABEL));
-        let first = request(&self.acquire(attempt, None), name);
-        let next = request(&self.acquire(attempt, Some(&ticket)), name);
-        let queue = request(&enqueue(&ticket), name);
-        let release = request(&giver.release(), name);
-        for node in &mut self.nodes {
-            node.inbox.may_be_held = true;
-        }
-        send(&mut self.nodes, &first).await;
-        if asked == Asked::ATripBefore {
-            answered(&mut self.nodes, enough).await;
-        }
-        let released = Instant::now();
-        send(&mut giver.nodes, &release).await;
-        answered(&mut self.nodes, enough).await;
-        send(&mut self.nodes, &queue).await;
-        answered(&mut self.nodes, enough).await;
-        send(&mut self.nodes, &next).await;
-        answered(&mut self.nodes, enough).await;
-        let taken = released.elapsed();
-        answered(&mut self.nodes, all).await;
-        for node in &mut self.nodes {
-            node.inbox.may_be_held = false;
-        }
-        answered(&mut giver.nodes, all).await;
-        // Where the first attempt was granted it is in the queue still.
-        self.leave(Some(ticket), name).await;
-        taken
-    }
-
     async fn leave(&mut self, ticket: Option<TicketId>, name: &LockName) {
         if let Some(ticket) = ticket {
             let tickets = vec![ticket];
@@ -201,10 +134,9 @@ impl Pair {
         let (name, first) = match waiting {
             Waiting::Alone => ("hand-off", 1),
             Waiting::WithASecond => ("hand-off-with-a-second", 11),
-            Waiting::SomeJustAsked => ("hand-off-to-some-who-just-asked", 21),
         };
         let second = match waiting {
-            Waiting::Alone | Waiting::SomeJustAsked => None,
+            Waiting::Alone => None,
             Waiting::WithASecond => Some(Side::new(first + 2, ports).await),
         };
         for port in ports {
@@ -220,7 +152,6 @@ impl Pair {
                 Side::new(first + 1, ports).await,
             ],
             second,
-            waiting,
             attempts: 0,
         }
     }
@@ -244,14 +175,6 @@ impl Pair {
             let [giver, taker] = &mut self.sides;
             let enough = majority(all);
             self.attempts += 1;
-            let asked = self.waiting.asked(self.attempts);
-            if asked != Asked::Before {
-                work().await;
-                let taken = taker.take_late(self.attempts, asked, giver, name).await;
-                seen.saturating_record(taken.as_nanos() as u64);
-                self.sides.swap(0, 1);
-                continue;
-            }
             let ticket = taker.ticket(self.attempts);
             taker.ask(&request(&enqueue(&ticket), name)).await;
             if let Some(second) = &mut self.second {

@@ -81,38 +81,32 @@ impl Request {
 
 /// How a refusal begins, alone or at the head of a list: an error, a lock that another holds, a
 /// command that changed nothing.
-const REFUSALS: [&[u8]; 4] = [b"-", b":0\r\n", HELD, b"$8\r\nnot held"];
-const HELD: &[u8] = b"$4\r\nheld";
+const REFUSALS: [&[u8]; 4] = [b"-", b":0\r\n", b"$4\r\nheld", b"$8\r\nnot held"];
 
 /// What has arrived and not been read yet.
 #[derive(Default)]
-pub(crate) struct Inbox {
-    bytes: Vec<u8>,
-    /// Whether a lock that another holds may have been asked for.
-    pub(super) may_be_held: bool,
-}
+pub(crate) struct Inbox(Vec<u8>);
 
 impl Inbox {
     /// Takes more bytes and returns how many answers are complete with them.
     ///
     /// # Panics
-    /// When an answer is a refusal: a lock is free when it is asked for, unless it was said that it may be held.
+    /// When an answer is a refusal: every lock here is free when it is asked for.
     pub(crate) fn take(&mut self, bytes: &[u8]) -> usize {
-        self.bytes.extend_from_slice(bytes);
+        self.0.extend_from_slice(bytes);
         let (mut answers, mut at) = (0, 0);
-        while let Some(end) = end_of_value(&self.bytes, at) {
-            let answer = &self.bytes[at..end];
+        while let Some(end) = end_of_value(&self.0, at) {
+            let answer = &self.0[at..end];
             let word = match answer.strip_prefix(b"*") {
                 Some(list) => list.splitn(2, |byte| *byte == b'\n').nth(1).unwrap_or(b""),
                 None => answer,
             };
-            let is_known = self.may_be_held && word.starts_with(HELD);
-            let good = is_known || !REFUSALS.iter().any(|refusal| word.starts_with(refusal));
+            let good = !REFUSALS.iter().any(|refusal| word.starts_with(refusal));
             assert!(good, "unexpected: {}", String::from_utf8_lossy(answer));
             answers += 1;
             at = end;
         }
-        self.bytes.drain(..at);
+        self.0.drain(..at);
         answers
     }
 }
