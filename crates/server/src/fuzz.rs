@@ -16,7 +16,8 @@ use crate::guard::{host, is_foreign, is_local};
 use crate::limits::Limits;
 use crate::problem::Problem;
 use crate::steal::StealRequest;
-use crate::trace::{TraceParent, given, traceparent};
+use crate::trace::given;
+use crate::traceparent::{TraceParent, traceparent};
 
 /// The headers that are read, in the order of the lines of an input. The body follows them.
 const HEADERS: [&str; 10] = [

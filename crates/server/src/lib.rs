@@ -30,7 +30,7 @@
 //! | `peers`, `pem` | the other replicas, asked for their timelines; certificates in files |
 //! | `ui`, `guard` | the dashboard; what a foreign page may not send |
 //! | `fuzz` | what the fuzz target calls |
-//! | `trace` | the id and the span of a request |
+//! | `trace`, `traceparent` | the id and the span of a request; the trace that its client began |
 //! | `spans` | sends spans to a collector, by OTLP over HTTP |
 //! | `metrics` | counters and histograms as Prometheus text |
 
@@ -71,6 +71,7 @@ mod steal;
 mod texts;
 mod timeline;
 mod trace;
+mod traceparent;
 mod tracker;
 mod ui;
 mod unread;

@@ -19,6 +19,7 @@ use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
+use crate::spans::SpanCounts;
 use crate::trace;
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
@@ -40,31 +41,6 @@ struct Node {
 struct Vote {
     node: String,
     vote: &'static str,
-}
-
-/// How many spans of requests were exported, and how many were not.
-#[derive(Clone, Default)]
-pub(crate) struct SpanCounts(Family<Outcome, Counter>);
-
-impl SpanCounts {
-    fn add(&self, outcome: &'static str, spans: u64) {
-        self.0.get_or_create(&Outcome { outcome }).inc_by(spans);
-    }
-
-    /// The collector took them.
-    pub(crate) fn exported(&self, spans: u64) {
-        self.add("exported", spans);
-    }
-
-    /// The queue was full.
-    pub(crate) fn dropped(&self, spans: u64) {
-        self.add("dropped", spans);
-    }
-
-    /// The collector did not take them.
-    pub(crate) fn failed(&self, spans: u64) {
-        self.add("failed", spans);
-    }
 }
 
 /// All of them.

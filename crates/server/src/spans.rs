@@ -14,16 +14,18 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use axum::extract::Request;
 use axum::http::{Method, StatusCode, Uri, header};
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until, timeout};
 
-use crate::metrics::SpanCounts;
 use crate::operations::ROUTES;
 use crate::peers::exchange;
-use crate::trace::{TraceParent, traceparent};
+use crate::traceparent::{TraceParent, traceparent};
 
 /// The most spans that wait to be sent. Those beyond it are dropped, and counted.
 const MOST_QUEUED: usize = 4096;
@@ -121,6 +123,37 @@ impl Otlp {
     pub fn service_name(mut self, name: &str) -> Self {
         name.clone_into(&mut self.service);
         self
+    }
+}
+
+/// How many spans were exported, and how many were not.
+#[derive(Clone, Default)]
+pub(crate) struct SpanCounts(pub(crate) Family<SpanOutcome, Counter>);
+
+/// What became of a span.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct SpanOutcome {
+    outcome: &'static str,
+}
+
+impl SpanCounts {
+    pub(crate) fn add(&self, outcome: &'static str, spans: u64) {
+        self.0.get_or_create(&SpanOutcome { outcome }).inc_by(spans);
+    }
+
+    /// The collector took them.
+    fn exported(&self, spans: u64) {
+        self.add("exported", spans);
+    }
+
+    /// The queue was full.
+    fn dropped(&self, spans: u64) {
+        self.add("dropped", spans);
+    }
+
+    /// The collector did not take them.
+    fn failed(&self, spans: u64) {
+        self.add("failed", spans);
     }
 }
 
